@@ -1,0 +1,57 @@
+# Every target sets up .venv by itself; a newcomer needs Python >= 3.11 and make, nothing else.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+WORKERS ?= auto
+
+.PHONY: help demo test lint format bench docs clean
+
+help:
+	@echo "make demo    fuse a real example and write an HTML report (about a minute with the set-up)"
+	@echo "make test    run the whole test suite"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   benchmarks against peers, as ratios measured in one run"
+	@echo "make docs    check that every example in the documentation runs"
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("klfusion needs Python >= 3.11, got " + sys.version) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# One stamp per set of extras, renewed when pyproject.toml changes.
+$(VENV)/.core: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e .
+	@touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[test]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.lint: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e '.[test,lint]'
+	@touch $@ $(VENV)/.test $(VENV)/.core
+
+demo: $(VENV)/.core
+	$(BIN)/klfusion demo --out out/demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.test
+	@mkdir -p out
+	$(BIN)/python -m benchmarks all --out out/benchmarks.json
+
+docs: $(VENV)/.test
+	$(BIN)/python -m pytest tests/test_docs.py
+
+clean:
+	rm -rf $(VENV) out build dist
