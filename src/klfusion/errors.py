@@ -1,0 +1,23 @@
+"""Every error klfusion raises on purpose; catch `KLFusionError` to catch them all."""
+
+from __future__ import annotations
+
+
+class KLFusionError(ValueError):
+    """What klfusion was given cannot be used; the message says expected and got."""
+
+
+class InvalidPosteriorError(KLFusionError):
+    """A posterior's numbers are outside its family: names the silo and the component."""
+
+
+class IncompatibleSilosError(KLFusionError):
+    """The silos cannot be fused with each other, or not as asked."""
+
+
+class FileFormatError(KLFusionError):
+    """A file is not a klfusion file, or is damaged; nothing was read from it."""
+
+
+class MissingDependencyError(KLFusionError, ImportError):
+    """An optional library is absent; the message holds the `pip install` line."""

@@ -1,0 +1,31 @@
+"""Exponential families: one file each, all that is derived in `base`."""
+
+from klfusion.families.base import Family, family_from_config, registered_families
+from klfusion.families.beta import Beta
+from klfusion.families.categorical import Categorical
+from klfusion.families.diagonal_normal import DiagonalNormal
+from klfusion.families.dirichlet import Dirichlet
+from klfusion.families.gamma import Gamma
+from klfusion.families.inverse_gamma import InverseGamma
+from klfusion.families.normal import Normal
+from klfusion.families.normal_gamma import NormalGamma
+from klfusion.families.normal_wishart import NormalWishart
+from klfusion.families.product import Product
+from klfusion.families.wishart import Wishart
+
+__all__ = [
+    "Beta",
+    "Categorical",
+    "DiagonalNormal",
+    "Dirichlet",
+    "Family",
+    "Gamma",
+    "InverseGamma",
+    "Normal",
+    "NormalGamma",
+    "NormalWishart",
+    "Product",
+    "Wishart",
+    "family_from_config",
+    "registered_families",
+]

@@ -1,0 +1,349 @@
+"""What a family of distributions must know, and all that follows from it.
+
+A batch of ``n`` distributions is one float64 array of natural parameters ``(n, p)``. A family says
+what those numbers mean; KL matrices, barycenters, Jensen gaps, checks and storage are written here
+once, for every family.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+
+from klfusion._typing import FloatArray
+from klfusion.errors import InvalidPosteriorError, KLFusionError
+
+_REGISTRY: dict[str, type[Family]] = {}
+
+# Entries of a KL matrix below this share of the terms they are a difference of have lost their
+# digits to cancellation; they are computed again by `Family._kl_of_near_pairs`.
+_CANCELLATION = 1e-9
+# Gauss-Legendre nodes and weights on [0, 1].
+_NODES, _NODE_WEIGHTS = (0.5 * v for v in np.polynomial.legendre.leggauss(5))
+_NODES = _NODES + 0.5
+# What they add to the cubic through 0 and every other node: how far from linear an integrand is.
+_CURVATURE = _NODE_WEIGHTS.copy()
+_CURVATURE[::2] -= np.linalg.solve(_NODES[::2] ** [[1], [2], [3]], [1 / 2, 1 / 3, 1 / 4])
+_EPSILON = float(np.finfo(np.float64).eps)
+# Rows of a KL matrix are made in blocks of about this many entries, which stay in cache; near
+# pairs are computed again in batches of about this many natural parameters.
+_BLOCK_ENTRIES = 1 << 16
+_BATCH_ENTRIES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Family(ABC):
+    """An exponential family ``q(x) = h(x) exp(<eta, T(x)> - A(eta))``.
+
+    A subclass is a frozen dataclass whose fields are its sizes; it defines ``size``, `natural`,
+    `params`, `log_partition`, `mean` and `positive`. Choose the natural parameters so that they
+    grow in proportion to the data behind a posterior (``eta = prior + sum of statistics``).
+    `sample` and `statistics` are optional; `effective_size`, `tempered` and `comparable` let
+    posteriors of silos of very different size be compared.
+    """
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Register the family under its name, so that files can refer to it."""
+        super().__init_subclass__(**kwargs)
+        if not inspect.isabstract(cls) and isinstance(cls.__dict__.get("name"), str):
+            known = _REGISTRY.get(cls.name, cls)
+            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise KLFusionError(
+                    f"a family named {cls.name!r} exists already: {known.__module__}."
+                    f"{known.__qualname__}; give {cls.__qualname__} another name"
+                )
+            _REGISTRY[cls.name] = cls
+
+    # What a family defines ------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number ``p`` of natural parameters of one distribution."""
+
+    @abstractmethod
+    def natural(self, *args: Any, **params: Any) -> FloatArray:
+        """Natural parameters ``(n, p)`` from the usual ones."""
+
+    @abstractmethod
+    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
+        """Usual parameters from natural ones ``(n, p)``; ``natural(**params)`` undoes it."""
+
+    @abstractmethod
+    def log_partition(self, natural: FloatArray) -> FloatArray:
+        """Log-partition ``A`` of each distribution, ``(n, p) -> (n,)``."""
+
+    @abstractmethod
+    def mean(self, natural: FloatArray) -> FloatArray:
+        """Mean parameters ``E[T(x)]``, the gradient of ``A``, ``(n, p) -> (n, p)``."""
+
+    @abstractmethod
+    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """Quantities by name, ``(n,)`` or ``(n, k)``, that are > 0 exactly inside the domain."""
+
+    def sample(
+        self, natural: FloatArray, size: int, rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        """Draws, each array ``(size, n, ...)``, from each of the ``n`` distributions."""
+        raise KLFusionError(f"the family {self.name!r} does not define sampling")
+
+    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
+        """Sufficient statistics ``(size, n, p)`` of draws as made by `sample`."""
+        raise KLFusionError(f"the family {self.name!r} does not define sampling")
+
+    @property
+    def least_count(self) -> float:
+        """Observations without which a posterior is hardly more than its prior."""
+        return 1.0
+
+    def effective_size(self, natural: FloatArray) -> FloatArray | None:
+        """How many observations each posterior is worth ``(n,)``; None if it cannot be told."""
+        return None
+
+    def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
+        """The same location and shape, as certain as ``factor`` ``(n,)`` times the data."""
+        return natural * factor[:, None]
+
+    def centred(self, natural: FloatArray) -> FloatArray:
+        """The origin moved amid the locations, where a family has any: no divergence changes.
+
+        Far from the origin natural parameters are large and their differences lose digits.
+        """
+        return natural
+
+    def comparable(self, natural: FloatArray) -> FloatArray:
+        """Posteriors brought halfway (geometrically) to a common certainty, for matching only.
+
+        A posterior from ten times the data is ten times as concentrated, and KL counts that as
+        difference; location and shape are what should be compared.
+        """
+        size = self.effective_size(natural)
+        if size is None:
+            return natural
+        common = np.exp(np.log(size).mean())
+        return self.tempered(natural, np.sqrt(common / size))
+
+    # What follows -----------------------------------------------------------------------------
+
+    @final
+    def kl(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """KL divergences between all pairs.
+
+        Parameters
+        ----------
+        first : array of shape (n, p)
+        second : array of shape (m, p)
+
+        Returns
+        -------
+        array of shape (n, m)
+            ``KL(first[i] || second[j])``, never negative.
+
+        Examples
+        --------
+        >>> import numpy as np, klfusion as kf
+        >>> rates = kf.families.Gamma()
+        >>> eta = rates.natural(shape=[2.0, 5.0], rate=[1.0, 1.0])
+        >>> rates.kl(eta, eta).round(3)
+        array([[0.  , 1.91],
+               [1.34, 0.  ]])
+        """
+        return self.kl_from(first, second).T
+
+    @final
+    def kl_from(
+        self,
+        centres: FloatArray,
+        locals_: FloatArray,
+        log_partition: FloatArray | None = None,
+    ) -> FloatArray:
+        """``KL(centres[g] || locals_[i])`` as an ``(i, g)`` matrix, by one matrix product.
+
+        ``log_partition``, that of ``locals_``, may be passed where it is known already.
+        """
+        if log_partition is None:
+            log_partition = self.log_partition(locals_)
+        mean = self.mean(centres)
+        log_partition_centres = self.log_partition(centres)
+        inner = np.einsum("gp,gp->g", mean, centres)
+        offset = inner - log_partition_centres
+        scale = np.abs(log_partition_centres) + np.einsum("gp,gp->g", np.abs(mean), np.abs(centres))
+        out = np.empty((len(locals_), len(centres)))
+        step = max(1, _BLOCK_ENTRIES // max(1, len(centres)))
+        batch = max(1, _BATCH_ENTRIES // self.size)
+        threshold = _CANCELLATION * (scale + np.abs(log_partition).max(initial=0.0))
+        mean_t = np.ascontiguousarray(mean.T)
+        for low in range(0, len(locals_), step):
+            rows = slice(low, low + step)
+            block = np.matmul(locals_[rows], mean_t, out=out[rows])
+            np.subtract(log_partition[rows, None], block, out=block)
+            block += offset
+            near = block < threshold
+            if near.any():
+                i, g = near.nonzero()
+                terms = scale[g] + np.abs(log_partition[low + i])
+                lost = block[i, g] < _CANCELLATION * terms
+                i, g, terms = i[lost], g[lost], terms[lost]
+                for k in range(0, len(i), batch):
+                    pairs = i[k : k + batch], g[k : k + batch]
+                    block[pairs] = self._kl_of_near_pairs(
+                        centres[pairs[1]],
+                        locals_[low + pairs[0]],
+                        block[pairs],
+                        terms[k : k + batch],
+                    )
+        return out
+
+    @final
+    def _kl_of_near_pairs(
+        self, first: FloatArray, second: FloatArray, rough: FloatArray, terms: FloatArray
+    ) -> FloatArray:
+        """``KL(first[i] || second[i])`` with an error that vanishes with their distance.
+
+        The KL is the Bregman divergence of ``A``, the integral over t in [0, 1] of
+        ``<mu(first + t d) - mu(first), d>``; unlike differences of ``A`` it is exactly zero at
+        ``d = 0``, and for near pairs the integrand is almost linear. Where it is not, the ``rough``
+        value stays, a difference of ``terms`` and as exact as their rounding.
+        """
+        d = second - first
+        kl = np.zeros(len(first))
+        moved = d.any(axis=1)
+        if not moved.any():
+            return kl
+        first, d = first[moved], d[moved]
+        mean = self.mean(first)
+        slopes = np.stack(
+            [np.einsum("np,np->n", self.mean(first + t * d) - mean, d) for t in _NODES], axis=1
+        )
+        total = np.maximum(slopes @ _NODE_WEIGHTS, 0.0)
+        # The cubic's error squared, relative to the total: a cautious estimate of this rule's.
+        straight = (slopes @ _CURVATURE) ** 2 <= total * _EPSILON * terms[moved]
+        kl[moved] = np.where(straight, total, np.maximum(rough[moved], 0.0))
+        return kl
+
+    @final
+    def barycenter(self, natural: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+        """The distribution ``(p,)`` that minimises ``sum_i w_i KL(q || q_i)``: a plain average."""
+        if weights is None:
+            return np.asarray(natural.mean(axis=0))
+        return np.asarray(weights @ natural / weights.sum())
+
+    @final
+    def jensen_gap(self, natural: FloatArray, weights: FloatArray | None = None) -> float:
+        """``min_q sum_i w_i KL(q || q_i)``, the cost of one cluster, from ``A`` alone."""
+        w = np.ones(len(natural)) if weights is None else weights
+        centre = self.barycenter(natural, w)[None]
+        gap = w @ self.log_partition(natural) - w.sum() * self.log_partition(centre)[0]
+        return float(np.maximum(gap, 0.0))  # unlike max(), keeps a NaN
+
+    @final
+    def check(self, natural: FloatArray, where: str = "posterior") -> None:
+        """Raise `InvalidPosteriorError` naming the first component outside the domain."""
+        if natural.ndim != 2 or natural.shape[1] != self.size:
+            raise InvalidPosteriorError(
+                f"{where}: expected natural parameters of shape (n, {self.size}) for {self}, "
+                f"got {natural.shape}"
+            )
+        finite = np.isfinite(natural)
+        if not finite.all():
+            i, k = np.argwhere(~finite)[0]
+            raise InvalidPosteriorError(
+                f"{where}, component {i}: expected finite natural parameters, "
+                f"got {natural[i, k]} at position {k}"
+            )
+        with np.errstate(all="ignore"):
+            quantities = self.positive(natural)
+        for quantity, values in quantities.items():
+            worst = stack(values).min(axis=1, initial=np.inf)
+            bad = np.flatnonzero(~(worst > 0))
+            if len(bad):
+                raise InvalidPosteriorError(
+                    f"{where}, component {bad[0]}: expected {quantity} > 0 for {self}, "
+                    f"got {worst[bad[0]]:.6g}"
+                )
+
+    @final
+    def in_domain(self, natural: FloatArray) -> bool:
+        """Whether every row is a distribution of this family."""
+        try:
+            self.check(natural)
+        except InvalidPosteriorError:
+            return False
+        return True
+
+    # Files ------------------------------------------------------------------------------------
+
+    def to_config(self) -> dict[str, Any]:
+        """JSON-able description, understood by `family_from_config`."""
+        return {"name": self.name, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """The family that `to_config` described (without its ``name``)."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        if set(config) != names:
+            raise KLFusionError(
+                f"family {cls.name!r}: expected the sizes {sorted(names)}, got {sorted(config)}"
+            )
+        return cls(**config)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{k}={v}" for k, v in dataclasses.asdict(self).items())
+        return f"{type(self).__name__}({sizes})"
+
+
+def family_from_config(config: Mapping[str, Any]) -> Family:
+    """The family that a JSON description names.
+
+    Examples
+    --------
+    >>> family_from_config({"name": "gamma", "dim": 3})
+    Gamma(dim=3)
+    """
+    rest = dict(config)
+    name = rest.pop("name", None)
+    if not isinstance(name, str) or name not in _REGISTRY:
+        raise KLFusionError(f"unknown family {name!r}; known: {', '.join(sorted(_REGISTRY))}")
+    return _REGISTRY[name].from_config(rest)
+
+
+def registered_families() -> dict[str, type[Family]]:
+    """Every family by name, a user's own included."""
+    return dict(_REGISTRY)
+
+
+def positive_dimension(family: Family, dim: object) -> None:
+    """Refuse a dimension that is not a positive integer; keep it as an int, for JSON."""
+    if not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 1:
+        raise KLFusionError(
+            f"{type(family).__name__}: expected dim to be a positive integer, got {dim!r}"
+        )
+    object.__setattr__(family, "dim", int(dim))
+
+
+def rows(value: Any, dim: int, name: str, *, shared: bool = False) -> FloatArray:
+    """A parameter given as ``(n, dim)``; ``(n,)`` if ``dim`` is 1 or it may be ``shared``."""
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim == 1 and (dim == 1 or shared):
+        array = np.repeat(array[:, None], dim, axis=1)
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise KLFusionError(f"{name}: expected shape (n, {dim}), got {np.shape(value)}")
+    return array
+
+
+def stack(*columns: FloatArray) -> FloatArray:
+    """Put parameter blocks side by side, refusing batches of different length."""
+    lengths = {len(c) for c in columns}
+    if len(lengths) != 1:
+        raise KLFusionError(
+            f"parameters describe different numbers of components: {[len(c) for c in columns]}"
+        )
+    return np.concatenate([c.reshape(len(c), math.prod(c.shape[1:])) for c in columns], axis=1)

@@ -1,0 +1,83 @@
+"""Categorical: a plain table of probabilities, for models without a posterior over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from klfusion._typing import FloatArray
+from klfusion.errors import InvalidPosteriorError
+from klfusion.families.base import Family, positive_dimension, rows
+
+
+@final
+@dataclass(frozen=True)
+class Categorical(Family):
+    """``x ~ Categorical(probability)``; natural parameters are log-probabilities.
+
+    A constant added to a row of natural parameters changes nothing.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> states = kf.families.Categorical(dim=2)
+    >>> eta = states.natural(probability=[[0.5, 0.5], [0.9, 0.1]])
+    >>> states.kl(eta[1:], eta).round(3)
+    array([[0.368, 0.   ]])
+    """
+
+    name: ClassVar[str] = "categorical"
+    dim: int
+
+    def __post_init__(self) -> None:
+        positive_dimension(self, self.dim)
+
+    @property
+    def size(self) -> int:
+        """``p = d``."""
+        return self.dim
+
+    def natural(self, probability: Any) -> FloatArray:
+        """From ``probability`` (n, d), all positive; rows are normalised."""
+        table = rows(probability, self.dim, "probability")
+        bad = np.argwhere(~(table > 0) & ~np.isnan(table))
+        if len(bad):
+            i, k = bad[0]
+            raise InvalidPosteriorError(
+                f"component {i}: expected probability > 0 at position {k}, got {table[i, k]:.6g} "
+                "(smooth zero probabilities first: no divergence to them is finite)"
+            )
+        with np.errstate(divide="ignore", invalid="ignore"):  # inf / inf
+            return np.asarray(np.log(table / table.sum(axis=1, keepdims=True)))
+
+    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
+        """``probability``."""
+        return {"probability": softmax(natural, axis=1)}
+
+    def log_partition(self, natural: FloatArray) -> FloatArray:
+        """``A(eta)``."""
+        return np.asarray(logsumexp(natural, axis=1))
+
+    def mean(self, natural: FloatArray) -> FloatArray:
+        """The probabilities."""
+        return np.asarray(softmax(natural, axis=1))
+
+    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """Nothing: every finite vector is a distribution."""
+        return {}
+
+    def sample(
+        self, natural: FloatArray, size: int, rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        """Draws of ``value`` (size, n), the categories' numbers."""
+        # The largest of the log-probabilities plus Gumbel noise is a categorical draw.
+        noisy = natural + rng.gumbel(size=(size, *natural.shape))
+        return {"value": noisy.argmax(axis=-1).astype(np.float64)}
+
+    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
+        """One-hot vectors."""
+        return np.eye(self.dim)[draws["value"].astype(np.intp)]

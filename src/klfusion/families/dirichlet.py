@@ -1,0 +1,83 @@
+"""Dirichlet: posterior of a vector of probabilities, such as the words of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from klfusion._typing import FloatArray
+from klfusion.families.base import Family, positive_dimension, rows
+
+_TINY = np.finfo(np.float64).tiny
+_MATCHING_SMOOTHING = 0.5
+
+
+@final
+@dataclass(frozen=True)
+class Dirichlet(Family):
+    """``theta ~ Dirichlet(concentration)``; the concentrations are the natural parameters.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> topics = kf.families.Dirichlet(dim=3)
+    >>> eta = topics.natural(concentration=[[8.0, 1.0, 1.0], [6.0, 3.0, 1.0]])
+    >>> topics.barycenter(eta)
+    array([7., 2., 1.])
+    """
+
+    name: ClassVar[str] = "dirichlet"
+    dim: int
+
+    def __post_init__(self) -> None:
+        positive_dimension(self, self.dim)
+
+    @property
+    def size(self) -> int:
+        """``p = d``."""
+        return self.dim
+
+    def natural(self, concentration: Any) -> FloatArray:
+        """From ``concentration`` (n, d)."""
+        return rows(concentration, self.dim, "concentration").copy()
+
+    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
+        """``concentration``."""
+        return {"concentration": natural.copy()}
+
+    def log_partition(self, natural: FloatArray) -> FloatArray:
+        """``A(eta)``."""
+        return np.asarray(gammaln(natural).sum(axis=1) - gammaln(natural.sum(axis=1)))
+
+    def mean(self, natural: FloatArray) -> FloatArray:
+        """``E[log theta]``."""
+        return np.asarray(digamma(natural) - digamma(natural.sum(axis=1))[:, None])
+
+    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """The concentrations."""
+        return {"concentration": natural}
+
+    def sample(
+        self, natural: FloatArray, size: int, rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        """Draws of ``probability`` (size, n, d)."""
+        gammas = np.maximum(rng.gamma(natural, size=(size, *natural.shape)), _TINY)
+        return {"probability": gammas / gammas.sum(axis=-1, keepdims=True)}
+
+    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
+        """``log theta``."""
+        return np.log(draws["probability"])
+
+    def effective_size(self, natural: FloatArray) -> FloatArray:
+        """The sum of the concentrations."""
+        return np.asarray(natural.sum(axis=1))
+
+    def comparable(self, natural: FloatArray) -> FloatArray:
+        """All brought to the same sum, and smoothed: else words a silo never saw decide."""
+        total = natural.sum(axis=1)
+        common = np.exp(np.log(total).mean())
+        return self.tempered(natural, common / total) + _MATCHING_SMOOTHING

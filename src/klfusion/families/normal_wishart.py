@@ -1,0 +1,162 @@
+"""Normal-Wishart: posterior of the mean and precision of a Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.families import symmetric as sym
+from klfusion.families.base import Family, positive_dimension, rows, stack
+
+_LOG_2 = np.log(2.0)
+_LOG_2PI = np.log(2.0 * np.pi)
+
+
+@lru_cache(maxsize=64)
+def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
+    """Which natural parameter, times what, each entry of ``[[moment, s], [s', kappa]]`` is."""
+    where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
+    inner, inner_scale = sym.unpacking(dim)
+    where[:dim, :dim] = dim + 1 + inner.reshape(dim, dim)
+    scale[:dim, :dim] = inner_scale.reshape(dim, dim)
+    where[dim, :dim] = where[:dim, dim] = np.arange(dim)
+    where[dim, dim] = dim
+    return where.ravel(), scale.ravel()
+
+
+@final
+@dataclass(frozen=True)
+class NormalWishart(Family):
+    """``mu | L ~ N(mean, (kappa L)^-1)``, ``L ~ Wishart(inv(scale_inv), dof)``.
+
+    The natural parameters are ``kappa mean``, ``kappa``, ``scale_inv + kappa mean mean'`` (packed)
+    and ``dof``: each grows with the data, so that averages are averages of pseudo-data.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> nw = kf.families.NormalWishart(dim=2)
+    >>> eta = nw.natural(mean=[[0, 1]], kappa=[10], scale_inv=10 * np.eye(2)[None], dof=[12])
+    >>> nw.params(eta)["mean"]
+    array([[0., 1.]])
+    """
+
+    name: ClassVar[str] = "normal-wishart"
+    dim: int
+
+    def __post_init__(self) -> None:
+        positive_dimension(self, self.dim)
+
+    @property
+    def size(self) -> int:
+        """``p = d + 1 + d (d + 1) / 2 + 1``."""
+        return self.dim + sym.packed_size(self.dim) + 2
+
+    def natural(self, mean: Any, kappa: Any, scale_inv: Any, dof: Any) -> FloatArray:
+        """From ``mean`` (n, d), ``kappa`` (n,), ``scale_inv`` (n, d, d), ``dof`` (n,)."""
+        mean = rows(mean, self.dim, "mean")
+        kappa = rows(kappa, 1, "kappa")
+        scatter = sym.matrices(scale_inv, self.dim, "scale_inv")
+        dof = rows(dof, 1, "dof")
+        stack(mean, kappa, scatter, dof)  # refuses batches of different length
+        moment = sym.pack(scatter + kappa[:, :, None] * sym.outer(mean))
+        return stack(kappa * mean, kappa, moment, dof)
+
+    def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Mean (n, d), kappa (n,), scale_inv (n, d, d), dof (n,)."""
+        d = self.dim
+        kappa = natural[:, d]
+        mean = natural[:, :d] / kappa[:, None]
+        moment = sym.unpack(natural[:, d + 1 : -1], d)
+        scale_inv = moment - kappa[:, None, None] * sym.outer(mean)  # exactly symmetric
+        return mean, kappa, scale_inv, natural[:, -1]
+
+    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
+        """``mean``, ``kappa``, ``scale_inv`` and ``dof``."""
+        mean, kappa, scale_inv, dof = self._split(natural)
+        return {"mean": mean, "kappa": kappa.copy(), "scale_inv": scale_inv, "dof": dof.copy()}
+
+    def log_partition(self, natural: FloatArray) -> FloatArray:
+        """``A(eta)``."""
+        d, dof = self.dim, natural[:, -1]
+        log_kappa = np.log(natural[:, d])
+        # scale_inv is the Schur complement of kappa in [[moment, s], [s', kappa]], s = kappa mean:
+        # that matrix is there already, and its determinant is that of scale_inv times kappa.
+        where, scale = _bordered_layout(d)
+        bordered = np.take(natural, where, axis=1)
+        bordered *= scale
+        log_det = sym.log_det(bordered.reshape(-1, d + 1, d + 1)) - log_kappa
+        return np.asarray(
+            0.5 * d * (_LOG_2PI - log_kappa + dof * _LOG_2)
+            - 0.5 * dof * log_det
+            + sym.log_gamma_multivariate(0.5 * dof, d)
+        )
+
+    def mean(self, natural: FloatArray) -> FloatArray:
+        """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""
+        mean, kappa, scale_inv, dof = self._split(natural)
+        precision = dof[:, None, None] * np.linalg.inv(scale_inv)
+        first = np.einsum("nij,nj->ni", precision, mean)
+        square = self.dim / kappa + np.einsum("ni,ni->n", first, mean)
+        log_det = sym.digamma_multivariate(0.5 * dof, self.dim) + self.dim * _LOG_2
+        log_det -= sym.log_det(scale_inv)
+        return stack(first, -0.5 * square, -0.5 * sym.pack(precision), 0.5 * log_det)
+
+    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """``kappa``, ``dof - (dim - 1)`` and the pivots of ``scale_inv``."""
+        kappa = natural[:, self.dim]
+        safe = natural.copy()
+        safe[:, self.dim] = np.where(kappa > 0, kappa, 1.0)
+        _, _, scale_inv, dof = self._split(safe)
+        return {
+            "kappa": kappa,
+            "dof - (dim - 1)": dof - (self.dim - 1),
+            "smallest eigenvalue of scale_inv": sym.smallest_pivot(scale_inv),
+        }
+
+    def centred(self, natural: FloatArray) -> FloatArray:
+        """Means minus their average."""
+        mean, kappa, scale_inv, dof = self._split(natural)
+        return self.natural(mean - mean.mean(axis=0), kappa, scale_inv, dof)
+
+    def sample(
+        self, natural: FloatArray, size: int, rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        """Draws of ``mean`` (size, n, d) and ``precision`` (size, n, d, d)."""
+        mean, kappa, scale_inv, dof = self._split(natural)
+        precision = sym.sample_wishart(scale_inv, dof, size, rng)
+        noise = rng.standard_normal((size, *mean.shape, 1))
+        upper = np.linalg.cholesky(kappa[:, None, None] * precision).swapaxes(-1, -2)
+        return {"mean": mean + np.linalg.solve(upper, noise)[..., 0], "precision": precision}
+
+    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
+        """``L mu, -mu' L mu / 2, -L / 2, log|L| / 2``."""
+        mu, precision = draws["mean"], draws["precision"]
+        first = np.einsum("snij,snj->sni", precision, mu)
+        square = np.einsum("sni,sni->sn", first, mu)[..., None]
+        log_det = sym.log_det(precision)[..., None]
+        parts = [first, -0.5 * square, -0.5 * sym.pack(precision), 0.5 * log_det]
+        return np.concatenate(parts, axis=-1)
+
+    @property
+    def least_count(self) -> float:
+        """Enough to tell a covariance matrix."""
+        return self.dim + 2.0
+
+    def effective_size(self, natural: FloatArray) -> FloatArray:
+        """``kappa``: the data, plus the prior's pseudo-data."""
+        return natural[:, self.dim]
+
+    def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
+        """Scale ``kappa`` and the excess of ``dof``; mean and expected precision stay."""
+        mean, kappa, scale_inv, dof = self._split(natural)
+        floor = self.dim - 1.0
+        new_dof = floor + factor * (dof - floor)
+        return self.natural(
+            mean, factor * kappa, scale_inv * (new_dof / dof)[:, None, None], new_dof
+        )

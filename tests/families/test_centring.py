@@ -1,0 +1,31 @@
+"""Moving the origin changes no divergence, and rescues digits far from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+
+from .cases import CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_divergences_do_not_change(case):
+    natural = case.draw(np.random.default_rng(0), 5)
+    centred = case.family.centred(natural)
+    np.testing.assert_allclose(
+        case.family.kl(centred, centred), case.family.kl(natural, natural), rtol=1e-6, atol=1e-8
+    )
+
+
+def test_locations_are_centred():
+    family = kf.families.NormalWishart(2)
+    natural = family.natural(
+        mean=[[1e3, 5.0], [1e3 + 1.0, 7.0]],
+        kappa=[10.0, 20.0],
+        scale_inv=np.stack([np.eye(2)] * 2),
+        dof=[10.0, 20.0],
+    )
+    mean = family.params(family.centred(natural))["mean"]
+    np.testing.assert_allclose(mean, [[-0.5, -1.0], [0.5, 1.0]], atol=1e-8)
