@@ -1,0 +1,1 @@
+"""Assignment problems: cost matrices in, plans out; knows no distribution."""

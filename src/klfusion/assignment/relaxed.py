@@ -1,0 +1,236 @@
+"""Convex relaxation of the regularised assignment, with a certified duality gap.
+
+The relaxation is a second-order cone programme,
+
+    min  <C, P> + penalty * sum_g t_g
+    s.t. P >= 0, P 1 = 1, silo-column sums of P <= 1, ||P_{:,g}||_2 <= t_g,
+
+solved by an interior-point method made for it (`cone_program`, `interior_point`); what is here is
+what the rest of the library calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.assignment.cone_program import Problem, Silos, dot, penalised_objective
+from klfusion.assignment.interior_point import (
+    FEASIBILITY,
+    RelaxedDual,
+    cold_start,
+    in_cost_units,
+    iterate,
+    relative_gap,
+    warm_start,
+)
+
+__all__ = ["RelaxedDual", "RelaxedPlan", "certified_bound", "penalised_objective", "solve_relaxed"]
+
+_NEGLIGIBLE = 1e-9  # a penalty this small against the costs probably decides nothing
+
+
+@dataclass(frozen=True)
+class RelaxedPlan:
+    """Solution of the relaxed assignment.
+
+    Attributes
+    ----------
+    plan : (n, G) array
+        Feasible plan: rows sum to one, silo-column sums are at most one (to about 1e-11, the
+        accumulated rounding, in silos with as many rows as columns).
+    objective : float
+        Objective of `plan`, an upper bound of the optimum.
+    lower_bound : float
+        Certified lower bound of the optimum.
+    dual : RelaxedDual or None
+        Pass to the next, similar problem; None if the penalty was negligible.
+    iterations : int
+        Interior-point iterations taken.
+    converged : bool
+        Whether `gap` is within the requested tolerance.
+    """
+
+    plan: FloatArray
+    objective: float
+    lower_bound: float
+    dual: RelaxedDual | None
+    iterations: int
+    converged: bool
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between the two bounds."""
+        return relative_gap(self.objective, self.lower_bound)
+
+
+def solve_relaxed(
+    costs: ArrayLike,
+    silo: ArrayLike,
+    penalty: float,
+    *,
+    start: ArrayLike | None = None,
+    tol: float = 1e-4,
+    max_iter: int = 60,
+    dual: RelaxedDual | None = None,
+) -> RelaxedPlan:
+    """Solve the convex relaxation of the regularised assignment.
+
+    Parameters
+    ----------
+    costs : (n, G) array
+        Finite cost of giving a row to a column.
+    silo : (n,) integer array
+        Silo of each row, sorted; no silo may have more than G rows.
+    penalty : float
+        Weight of the sum of the column norms, not negative.
+    start : (n,) labels or (n, G) plan, optional
+        Feasible incumbent: returned as it is if the lower bound reaches it first.
+    tol : float
+        Relative gap at which to stop.
+    max_iter : int
+        Most interior-point iterations.
+    dual : RelaxedDual, optional
+        `dual` of a similar problem with the same silos, to start from.
+
+    Returns
+    -------
+    RelaxedPlan
+
+    Examples
+    --------
+    >>> result = solve_relaxed([[0.0, 1.0], [1.0, 0.0], [0.1, 1.0]], [0, 0, 1], 0.1)
+    >>> result.plan.round(2)
+    array([[1., 0.], [0., 1.], [1., 0.]])
+    >>> result.converged, result.lower_bound <= result.objective
+    (True, True)
+    """
+    costs, silos = _validated(costs, silo, penalty)
+    incumbent = None if start is None else _as_plan(start, silos, costs.shape)
+    lowest = costs.min(axis=1)
+    scale = max(float((costs - lowest[:, None]).max()), penalty)
+    if penalty * np.sqrt(costs.size) <= _NEGLIGIBLE * scale or scale == 0.0:
+        simple = _solve_unpenalised(costs, silos, penalty, tol)
+        if simple.converged:
+            return simple
+    problem = Problem(
+        (costs - lowest[:, None]) / scale, penalty / scale, silos, float(lowest.sum()) / scale
+    )
+    at = None if dual is None else warm_start(problem, dual, scale, lowest)
+    with np.errstate(all="ignore"):  # at the limit of precision an iterate may leave its cones
+        found = iterate(problem, at or cold_start(problem), incumbent, tol, max_iter)
+    best = in_cost_units(found.best, scale, lowest)
+    # In a full silo a common shift of the prices changes nothing; make them non-negative.
+    price = best.price - np.where(silos.full, best.price.min(axis=1, keepdims=True), 0.0)
+    centre = in_cost_units(found.centre, scale, lowest)
+    restart = RelaxedDual(best.pull, price, centre, found.barrier * scale)
+    objective = penalised_objective(costs, found.plan, penalty)
+    lower = min(found.lower * scale, objective)
+    converged = relative_gap(objective, lower) <= tol
+    return RelaxedPlan(found.plan, objective, lower, restart, found.iterations, converged)
+
+
+def certified_bound(
+    costs: ArrayLike,
+    silo: ArrayLike,
+    penalty: float,
+    labels: ArrayLike,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 30,
+) -> float:
+    """Lower bound of the penalised assignment problem, to certify a binary assignment.
+
+    Parameters
+    ----------
+    costs, silo, penalty
+        As in :func:`solve_relaxed`; a zero penalty is allowed.
+    labels : (n,) integer array
+        Column of each row; the rows of a silo have different columns.
+    tol : float
+        Relative gap of the relaxation at which to stop. The bound is usually ten times closer to
+        the optimum of the relaxation than this.
+    max_iter : int
+        Most interior-point iterations; the bound is valid for any number.
+
+    Returns
+    -------
+    float
+        A bound, never more than the objective of `labels`.
+
+    Examples
+    --------
+    >>> costs = [[0.0, 1.0], [1.0, 0.0], [0.1, 1.0]]
+    >>> round(certified_bound(costs, [0, 0, 1], 0.1, [0, 1, 0]), 3)
+    0.341
+    """
+    costs, silos = _validated(costs, silo, penalty)
+    plan = _as_plan(labels, silos, costs.shape)
+    binary = penalised_objective(costs, plan, penalty)
+    bound = _assignment_bound(costs, silos, penalty, plan)
+    if penalty > 0.0 and relative_gap(binary, bound) > 0.1 * tol:
+        relaxed = solve_relaxed(costs, silo, penalty, start=labels, tol=tol, max_iter=max_iter)
+        bound = max(bound, relaxed.lower_bound)
+        if relaxed.dual is not None:
+            pull = np.maximum(relaxed.dual.pull, 0.0)
+            bound = max(bound, _assignment_bound(costs, silos, penalty, pull))
+    return min(bound, binary)
+
+
+def _validated(costs: ArrayLike, silo: ArrayLike, penalty: float) -> tuple[FloatArray, Silos]:
+    """Check the arguments of a problem."""
+    costs = np.asarray(costs, dtype=np.float64)
+    silo = np.asarray(silo)
+    if costs.ndim != 2 or costs.size == 0 or not np.isfinite(costs).all():
+        raise ValueError("costs must be a non-empty matrix of finite numbers")
+    if silo.shape != costs.shape[:1] or (np.diff(silo) < 0).any():
+        raise ValueError("silo must be sorted and have one entry for each row of costs")
+    if not (np.isfinite(penalty) and penalty >= 0.0):
+        raise ValueError("penalty must be finite and not negative")
+    return costs, Silos(silo, costs.shape[1])
+
+
+def _as_plan(start: ArrayLike, silos: Silos, shape: tuple[int, ...]) -> FloatArray:
+    """Plan (n, G) of labels or of a plan, checked to be feasible."""
+    plan = np.asarray(start)
+    if plan.shape == shape[:1]:
+        labels, plan = plan, np.zeros(shape)
+        plan[np.arange(shape[0]), labels] = 1.0
+    plan = plan.astype(np.float64)
+    if plan.shape != shape:
+        raise ValueError(f"start has shape {plan.shape} but costs have {shape}")
+    off = max(abs(plan.sum(axis=1) - 1.0).max(), silos.sum(plan).max() - 1.0, -plan.min())
+    if off > FEASIBILITY:
+        raise ValueError("start is not feasible: rows sum to one, silo columns to at most one")
+    return plan
+
+
+def _assign(costs: FloatArray, silos: Silos) -> IntArray:
+    """Cheapest column (n,) of each row, every silo by itself."""
+    labels = np.empty(costs.shape[0], dtype=np.intp)
+    for rows in silos.rows_of:
+        labels[rows] = linear_sum_assignment(costs[rows])[1]
+    return labels
+
+
+def _assignment_bound(costs: FloatArray, silos: Silos, penalty: float, pull: FloatArray) -> float:
+    """Lower bound with the norms replaced by their linear minorant along `pull` (n, G).
+
+    What remains is one assignment problem per silo, whose optimum is the best over all prices.
+    """
+    norm = np.sqrt(dot(pull, pull))
+    costs = costs + penalty * (pull / np.where(norm > 0.0, norm, 1.0))
+    return float(costs[np.arange(costs.shape[0]), _assign(costs, silos)].sum())
+
+
+def _solve_unpenalised(costs: FloatArray, silos: Silos, penalty: float, tol: float) -> RelaxedPlan:
+    """Optimal plan without the penalty, which is binary, with bounds that do count it."""
+    plan = _as_plan(_assign(costs, silos), silos, costs.shape)
+    objective = penalised_objective(costs, plan, penalty)
+    bound = min(_assignment_bound(costs, silos, penalty, plan), objective)
+    converged = relative_gap(objective, bound) <= tol
+    return RelaxedPlan(plan, objective, bound, None, 0, converged)
