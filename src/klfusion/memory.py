@@ -1,0 +1,32 @@
+"""Refuse what would not fit into memory, before it is tried."""
+
+from __future__ import annotations
+
+import os
+
+from klfusion.errors import KLFusionError
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping, as far as the system tells."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:  # noqa: PTH123 (not a file on disk)
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system: nothing to compare with
+        return 1 << 62
+
+
+def require(n_bytes: int, what: str, instead: str) -> None:
+    """Raise a `KLFusionError` if ``n_bytes`` cannot be had."""
+    free = available_bytes()
+    if n_bytes > free:
+        raise KLFusionError(
+            f"{what} needs {n_bytes / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free: "
+            f"{instead}"
+        )

@@ -1,0 +1,378 @@
+"""The algorithms by name, each a frozen configuration that can run itself on a problem."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.algorithm import (
+    AssignExact,
+    AssignRelaxed,
+    Plan,
+    Report,
+    alternate,
+    assign_hungarian,
+    objective,
+)
+from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.assignment.relaxed import certified_bound, solve_relaxed
+from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.fusion import PenaltyPath, Status
+from klfusion.path import penalty_path
+from klfusion.problem import FusionProblem
+from klfusion.refine import refine
+from klfusion.seeding import kl_plus_plus
+from klfusion.selection import choose
+
+Penalty = float | Literal["auto"]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a method found: a plan and its certificate, components in the problem's order."""
+
+    plan: Plan
+    labels: IntArray
+    objective: float
+    lower_bound: float
+    trace: list[float]
+    penalty: float
+    status: Status
+    path: PenaltyPath | None = None
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """Settings all methods share.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The size of the global model where it is known; then nothing is penalised.
+    penalty : float or "auto"
+        Weight of ``sum_g sqrt(n_g)``, in nats.
+    n_init : int
+        Number of starts; the best result is kept.
+    max_iter : int
+        Most sweeps of one start.
+    tol : float
+        Stop when a sweep lowers the objective by less than this share of it.
+    """
+
+    name: ClassVar[str]
+    n_components: int | None = None
+    penalty: Penalty = "auto"
+    n_init: int = 5
+    max_iter: int = 100
+    tol: float = 1e-9
+
+    def __post_init__(self) -> None:
+        if self.penalty != "auto" and not (
+            _is_number(self.penalty) and np.isfinite(self.penalty) and self.penalty > 0
+        ):
+            raise KLFusionError(
+                f"expected penalty to be a number > 0 or 'auto', got {self.penalty!r}"
+            )
+        if self.n_components is not None and self.penalty != "auto":
+            raise KLFusionError(
+                "expected n_components or penalty, got both: a known size needs no penalty"
+            )
+        for field in ("n_components", "n_init", "max_iter"):
+            value = getattr(self, field)
+            if value is not None and (not _is_integer(value) or value < 1):
+                raise KLFusionError(f"expected {field} to be an integer >= 1, got {value!r}")
+        if not (_is_number(self.tol) and self.tol >= 0):
+            raise KLFusionError(f"expected tol to be a number >= 0, got {self.tol!r}")
+
+    @abstractmethod
+    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Solve; every choice at random is drawn from ``rng``."""
+
+    def matching(self, problem: FusionProblem) -> FusionProblem:
+        """The problem as this method compares components."""
+        return problem.centred()
+
+
+@final
+@dataclass(frozen=True)
+class Homogeneous(Method):
+    """All silos have the same components (paper, section 3): permutations and averages.
+
+    ``leave_one_out`` goes on, after the paper's alternation, with moves that take a silo out of the
+    averages before they assign it anew, which reach lower objectives.
+    """
+
+    name: ClassVar[str] = "homogeneous"
+    leave_one_out: bool = True
+
+    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Alternate from the components of several silos in turn; keep the best."""
+        sizes = {rows.stop - rows.start for rows in problem.silos}
+        if len(sizes) > 1:
+            raise IncompatibleSilosError(
+                f"method 'homogeneous': expected silos of one size, got sizes {sorted(sizes)}; "
+                "method 'auto' allows them to differ"
+            )
+        if self.n_components not in (None, problem.largest_silo):
+            raise IncompatibleSilosError(
+                f"method 'homogeneous': expected n_components to be the silos' size "
+                f"{problem.largest_silo}, got {self.n_components}"
+            )
+        if self.penalty != "auto":
+            raise KLFusionError("method 'homogeneous' has no penalty: its size is the silos' own")
+        order = rng.permutation(len(problem.silos))[: self.n_init]
+        starts = [problem.natural[problem.silos[j]] for j in order]
+        runs = [_known_size(self, problem, s, report, refined=self.leave_one_out) for s in starts]
+        return min(runs, key=lambda s: s.objective)
+
+
+@final
+@dataclass(frozen=True)
+class Exact(Method):
+    """The binary objective at a given penalty or size: alternate, then local search."""
+
+    name: ClassVar[str] = "exact"
+
+    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Start from KL k-means++ seeds, several times."""
+        if self.n_components is not None:
+            return _known_size_starts(self, problem, self.n_components, rng, report, refined=True)
+        path = None
+        if self.penalty == "auto":
+            path = penalty_path(problem, report)
+            penalty = choose(problem, path).penalty
+        else:
+            penalty = float(self.penalty)
+        return _penalised_starts(self, problem, penalty, path, [], self.n_init, rng, report)
+
+
+@final
+@dataclass(frozen=True)
+class Auto(Method):
+    """The best we know, and the default.
+
+    Posteriors of silos of different size are made comparable; the whole penalty path is walked
+    once; the penalty is chosen from it; local search refines the plan. ``n_init > 1`` adds starts
+    from KL k-means++ seeds.
+    """
+
+    name: ClassVar[str] = "auto"
+    n_init: int = 1
+
+    def matching(self, problem: FusionProblem) -> FusionProblem:
+        """Posteriors brought to comparable certainty."""
+        return problem.centred().comparable()
+
+    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Walk the path, choose, refine."""
+        path = penalty_path(problem, report)
+        if self.n_components is not None:
+            return self._of_known_size(problem, path, self.n_components, rng, report)
+        if self.penalty == "auto":
+            choice = choose(problem, path)
+            steps, penalty = choice.steps, choice.penalty
+        else:
+            penalty = float(self.penalty)
+            steps = path.steps_at(penalty)
+        start = path.labels(steps)
+        return _penalised_starts(
+            self, problem, penalty, path, [start], self.n_init - 1, rng, report
+        )
+
+    def _of_known_size(
+        self,
+        problem: FusionProblem,
+        path: PenaltyPath,
+        size: int,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Solution:
+        steps = problem.n - size
+        if steps > len(path.merges):  # the path ended in clusters that exclude each other
+            n_init = max(self.n_init, Exact.n_init)
+            return _known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
+        centres = problem.average(path.labels(steps), size)
+        return _known_size(self, problem, centres, report, path=path)
+
+
+@final
+@dataclass(frozen=True)
+class Relaxed(Method):
+    """The paper to the letter (sections 4.2 and 4.3).
+
+    KL k-means++ start, divergences scaled by their standard deviation, penalty ``scale`` = 0.1 on
+    that scale, the convex relaxation with the L2,2,1 norm, weighted averages. ``n_candidates``
+    global components are offered (default: twice the largest silo). With ``n_components`` it is
+    the problem of section 4.1.
+    """
+
+    name: ClassVar[str] = "relaxed"
+    n_init: int = 1
+    tol: float = 1e-5
+    scale: float = 0.1
+    n_candidates: int | None = None
+
+    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Alternate the relaxation and weighted averages; keep the best of ``n_init`` starts."""
+        if self.n_components is not None:
+            return _known_size_starts(self, problem, self.n_components, rng, report, refined=False)
+        runs = [self._one(problem, rng, report) for _ in range(self.n_init)]
+        return min(runs, key=lambda s: s.objective)
+
+    def _one(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        n_candidates = self.n_candidates or 2 * problem.largest_silo
+        least = problem.largest_silo
+        centres = _seed_centres(problem, max(n_candidates, least), rng, least)
+        if self.penalty == "auto":
+            penalty = self.scale * float(problem.costs(centres).std()) or 1.0
+        else:
+            penalty = float(self.penalty)
+        found = alternate(
+            problem, centres, AssignRelaxed(penalty), penalty,
+            max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        certificate = solve_relaxed(
+            problem.costs(found.centres), problem.silo, penalty, start=found.plan
+        )
+        value = found.trace[-1]
+        return Solution(
+            plan=found.plan,
+            # The components of a silo stay apart when fractions are rounded, too.
+            labels=solve_hungarian(-np.asarray(found.plan, dtype=np.float64), problem.silos),
+            objective=value,
+            lower_bound=min(certificate.lower_bound, value),
+            trace=found.trace,
+            penalty=penalty,
+            status=Status.CONVERGED if found.converged else Status.MAX_ITER,
+        )
+
+
+METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Relaxed, Homogeneous)}
+
+
+# What the methods share ---------------------------------------------------------------------
+
+
+def _penalised_starts(
+    method: Method,
+    problem: FusionProblem,
+    penalty: float,
+    path: PenaltyPath | None,
+    starts: list[IntArray],
+    n_seeded: int,
+    rng: np.random.Generator,
+    report: Report,
+) -> Solution:
+    """Refine every start at a penalty, with seeded ones added, and certify the best."""
+    best: tuple[IntArray, list[float], bool] | None = None
+    for number in range(len(starts) + n_seeded):
+        if number < len(starts):
+            labels, head = starts[number], []
+        else:
+            least = problem.largest_silo
+            centres = _seed_centres(problem, 2 * least, rng, least)
+            found = alternate(
+                problem, centres, AssignExact(penalty), penalty,
+                max_iter=method.max_iter, tol=method.tol, report=report,
+            )  # fmt: skip
+            labels, head = found.plan.astype(np.intp), found.trace[:-1]
+        labels, trace, converged = refine(
+            problem, labels, penalty, max_iter=method.max_iter, tol=method.tol, report=report
+        )
+        if best is None or trace[-1] < best[1][-1]:
+            best = labels, head + trace, converged
+    assert best is not None  # every caller offers a start
+    labels, trace, converged = best
+    costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
+    bound = certified_bound(costs, problem.silo, penalty, labels)
+    return Solution(
+        plan=labels,
+        labels=labels,
+        objective=trace[-1],
+        lower_bound=min(bound, trace[-1]),
+        trace=trace,
+        penalty=penalty,
+        status=Status.CONVERGED if converged else Status.MAX_ITER,
+        path=path,
+    )
+
+
+def _known_size_starts(
+    method: Method,
+    problem: FusionProblem,
+    size: int,
+    rng: np.random.Generator,
+    report: Report,
+    *,
+    refined: bool = True,
+    n_init: int | None = None,
+    path: PenaltyPath | None = None,
+) -> Solution:
+    """Known size from KL k-means++ seeds; the best of several starts."""
+    runs = [
+        _known_size(
+            method, problem, _seed_centres(problem, size, rng), report, refined=refined, path=path
+        )
+        for _ in range(n_init or method.n_init)
+    ]
+    return min(runs, key=lambda s: s.objective)
+
+
+def _known_size(
+    method: Method,
+    problem: FusionProblem,
+    centres: FloatArray,
+    report: Report,
+    *,
+    refined: bool = True,
+    path: PenaltyPath | None = None,
+) -> Solution:
+    """Hungarian assignments and averages (paper, sections 3 and 4.1), then local search."""
+    found = alternate(
+        problem, centres, assign_hungarian, 0.0,
+        max_iter=method.max_iter, tol=method.tol, report=report,
+    )  # fmt: skip
+    labels, trace, converged = found.plan.astype(np.intp), found.trace, found.converged
+    if refined:
+        labels, more, converged = refine(
+            problem, labels, 0.0,
+            fixed_size=True, max_iter=method.max_iter, tol=method.tol, report=report,
+        )  # fmt: skip
+        trace = trace[:-1] + more
+    costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
+    best = solve_hungarian(costs, problem.silos)
+    value = objective(problem, labels, int(labels.max()) + 1, 0.0)
+    return Solution(
+        plan=labels,
+        labels=labels,
+        objective=value,
+        lower_bound=min(float(costs[np.arange(problem.n), best].sum()), value),
+        trace=[*trace[:-1], value],
+        penalty=0.0,
+        status=Status.CONVERGED if converged else Status.MAX_ITER,
+        path=path,
+    )
+
+
+def _seed_centres(
+    problem: FusionProblem, n_seeds: int, rng: np.random.Generator, least: int | None = None
+) -> FloatArray:
+    """KL k-means++ seeds; where fewer are distinct, copies fill up to ``least`` of them."""
+    rows = kl_plus_plus(problem, n_seeds, rng)
+    missing = (n_seeds if least is None else least) - len(rows)
+    if missing > 0:
+        rest = np.setdiff1d(np.arange(problem.n), rows)
+        rows = np.concatenate([rows, rest[:missing]])
+    return problem.natural[rows]
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

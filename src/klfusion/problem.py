@@ -1,0 +1,137 @@
+"""`FusionProblem`: all silos' components in one array, and the costs the algorithms ask for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from klfusion import memory
+from klfusion._typing import FloatArray, IntArray
+from klfusion.families import Family
+from klfusion.posterior import Posterior
+
+
+@dataclass(frozen=True, eq=False)
+class FusionProblem:
+    """Components ``i = 1..n`` of all silos.
+
+    Parameters
+    ----------
+    family : Family
+    natural : array of shape (n, p)
+    silo : int array of shape (n,)
+        Which silo each component comes from; components of a silo are neighbours.
+    weights : array of shape (n,)
+        Weight of each component's divergence in the objective.
+    """
+
+    family: Family
+    natural: FloatArray
+    silo: IntArray
+    weights: FloatArray
+
+    @cached_property
+    def log_partition(self) -> FloatArray:
+        """``A`` of each component, (n,)."""
+        return self.family.log_partition(self.natural)
+
+    @cached_property
+    def silos(self) -> list[slice]:
+        """The rows of each silo."""
+        edges = np.concatenate([[0], np.flatnonzero(np.diff(self.silo)) + 1, [len(self.silo)]])
+        return [slice(int(a), int(b)) for a, b in pairwise(edges)]
+
+    @property
+    def n(self) -> int:
+        """Number of local components."""
+        return len(self.natural)
+
+    @property
+    def largest_silo(self) -> int:
+        """Number of components of the largest silo, the least possible global size."""
+        return max(int(rows.stop - rows.start) for rows in self.silos)
+
+    def costs(self, centres: FloatArray) -> FloatArray:
+        """Weighted ``KL(centre g || component i)``, an (n, G) matrix."""
+        memory.require(
+            2 * 8 * self.n * len(centres),
+            f"a {self.n:,} x {len(centres):,} matrix of divergences",
+            "ask for fewer global components",
+        )
+        kl = self.family.kl_from(centres, self.natural, self.log_partition)
+        if (self.weights != 1.0).any():
+            kl *= self.weights[:, None]
+        return kl
+
+    def sums(
+        self, plan: FloatArray | IntArray, n_components: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What a plan, labels ``(n,)`` or weights ``(n, G)``, adds up in each global component.
+
+        Returns
+        -------
+        mass : array of shape (G,)
+        natural : array of shape (G, p)
+            Weighted sum of natural parameters.
+        log_partition : array of shape (G,)
+            Weighted sum of log-partitions.
+        """
+        matrix = self._plan_matrix(plan, n_components)
+        mass = np.asarray(matrix @ np.ones(self.n))
+        return mass, np.asarray(matrix @ self.natural), np.asarray(matrix @ self.log_partition)
+
+    def average(self, plan: FloatArray | IntArray, n_components: int) -> FloatArray:
+        """KL barycenters ``(G, p)`` of a plan in which none is left empty."""
+        mass, natural, _ = self.sums(plan, n_components)
+        return natural / mass[:, None]
+
+    def divergence(self, plan: FloatArray | IntArray, n_components: int) -> float:
+        """Least total divergence of a plan, attained at its barycenters (from ``A`` alone)."""
+        mass, natural, log_partition = self.sums(plan, n_components)
+        gaps = log_partition - mass * self.family.log_partition(natural / mass[:, None])
+        return float(np.maximum(gaps, 0.0).sum())
+
+    def _plan_matrix(self, plan: FloatArray | IntArray, n_components: int) -> Any:
+        """Transposed plan times the components' weights, (G, n)."""
+        if plan.ndim == 2:
+            return np.ascontiguousarray((plan * self.weights[:, None]).T)
+        columns = np.arange(self.n)
+        return csr_array((self.weights, (plan, columns)), shape=(n_components, self.n))
+
+    def centred(self) -> FusionProblem:
+        """The same divergences, computed where they lose fewest digits."""
+        return replace(self, natural=self.family.centred(self.natural))
+
+    def comparable(self) -> FusionProblem:
+        """The same components made comparable across silos of different size."""
+        return replace(self, natural=self.family.comparable(self.natural))
+
+
+def canonical_order(posteriors: Sequence[Posterior], weights: FloatArray) -> list[IntArray]:
+    """An order of all components that depends on what the silos hold, not on how they came.
+
+    Algorithms that visit silos in turn, or draw at random, then give the same answer whatever the
+    order of silos, or of components in a silo.
+
+    Returns
+    -------
+    list of int arrays
+        For each silo in its new turn, row numbers in the stacked array of all components.
+    """
+    offsets = np.cumsum([0, *(p.n_components for p in posteriors)])
+    keys = []
+    for posterior, weight, offset in zip(posteriors, weights, offsets, strict=False):
+        digests = [
+            hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in posterior.natural
+        ]
+        rows = np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.intp)
+        keys.append((sorted(digests), float(weight), rows + offset))
+    keys.sort(key=lambda item: item[:2])
+    return [rows for *_, rows in keys]

@@ -1,0 +1,29 @@
+"""Plain facts that travel with a result, so that it can be told later how it was made."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy
+import scipy
+
+
+def library_version() -> str:
+    """The version of klfusion that runs."""
+    try:
+        return version("klfusion")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"
+
+
+def provenance(**facts: Any) -> dict[str, Any]:
+    """Library versions, and the facts given."""
+    return {
+        "klfusion": library_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "python": platform.python_version(),
+        **facts,
+    }

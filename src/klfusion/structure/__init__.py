@@ -1,0 +1,5 @@
+"""What surrounds the components of a model, and how it follows them through a matching."""
+
+from klfusion.structure.base import Structure, fuse_structures
+
+__all__ = ["Structure", "fuse_structures"]
