@@ -1,0 +1,98 @@
+"""Files that are regular files, written whole or not at all, with one clear error."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from klfusion.errors import FileFormatError, KLFusionError
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise KLFusionError(f"expected a path, got {type(path).__name__}")
+    return Path(path)
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a regular file with its size; whatever goes wrong is one error that names it."""
+    target = _path(path)
+    with one_error(str(target)):
+        try:
+            # Looked at before it is opened: opening a pipe would wait for ever.
+            if not stat.S_ISREG(target.stat().st_mode):
+                raise FileFormatError("expected a klfusion file, got a directory or device")
+            with target.open("rb") as stream:
+                yield stream, os.fstat(stream.fileno()).st_size
+        except KLFusionError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: no possible file name
+            raise FileFormatError(
+                f"expected a klfusion file, got none that can be read ({_reason(error)})"
+            ) from error
+
+
+@contextmanager
+def one_error(source: str) -> Iterator[None]:
+    """Turn every failure below into one `FileFormatError` that begins with the source."""
+    try:
+        yield
+    except KLFusionError as error:
+        raise FileFormatError(f"{source}: {str(error)[:1000]}") from error
+    except MemoryError as error:
+        raise FileFormatError(f"{source}: expected content that fits in memory") from error
+
+
+def write_atomically(path: str | os.PathLike[str], chunks: Iterable[memoryview]) -> None:
+    """Write a file so that readers see the old one until the new one is complete.
+
+    A new file gets the usual permissions (umask), an overwritten one keeps its own.
+    """
+    given = _path(path)
+    temporary = None
+    try:
+        target = Path(os.path.realpath(given))  # write through a symbolic link, do not replace it
+        mode = _mode_of(target)
+        temporary = target.with_name(f".klfusion-{secrets.token_hex(8)}.tmp")
+        _write_through(temporary, chunks, mode)
+        os.replace(temporary, target)  # noqa: PTH105 (named in the documentation as atomic)
+    except (OSError, ValueError) as error:  # ValueError: no possible file name
+        raise KLFusionError(f"{given}: cannot be written ({_reason(error)})") from error
+    finally:  # whatever happened, KeyboardInterrupt too; after os.replace there is none
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _write_through(path: Path, chunks: Iterable[memoryview], mode: int | None) -> None:
+    """Write a new file down to the disk."""
+    created = 0o666 if mode is None else mode  # at first less whatever umask forbids
+    with open(path, "xb", opener=lambda p, flags: os.open(p, flags, created)) as file:
+        file.writelines(chunks)
+        file.flush()
+        os.fsync(file.fileno())
+    if mode is not None:
+        path.chmod(mode)
+
+
+def _mode_of(target: Path) -> int | None:
+    """Permissions of the file that is there; None if there is none."""
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise OSError(f"there is no directory {target.parent}") from None
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError("not a regular file")
+    return stat.S_IMODE(status.st_mode)

@@ -1,0 +1,238 @@
+"""The safetensors container: a length, a JSON header, one run of bytes. And nothing of klfusion.
+
+Read by hand rather than by the library, so that everything a header claims is checked before
+memory is taken for it; files written here are read by the library and the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from klfusion.errors import FileFormatError, KLFusionError
+
+# JSON takes up to 32 times its size once parsed, so this also bounds memory (to half a GiB).
+MAX_HEADER_BYTES = 16 * 2**20
+MAX_DEPTH = 64  # of nested JSON
+_MAX_DIGITS = 40  # of a JSON integer: enough for a seed of 128 bits
+_MAX_AXES = 32  # what every numpy takes
+_METADATA = "__metadata__"
+_DTYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One array: where its bytes are, relative to the end of the header, and what they mean."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class Header:
+    """A checked header; ``start`` is where the arrays' bytes begin in the file."""
+
+    metadata: dict[str, str]
+    entries: dict[str, Entry]
+    start: int
+
+
+# JSON -----------------------------------------------------------------------------------------
+
+
+def canonical_json(value: Any) -> bytes:
+    """Write a value in the one way: sorted keys, no spaces, UTF-8, finite numbers."""
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode()
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Strict JSON: no duplicate keys, NaN, infinity, lone surrogates, endless numbers or nesting.
+
+    Examples
+    --------
+    >>> parse_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    klfusion.errors.FileFormatError: expected a JSON header, got duplicate key 'a'
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        value = json.loads(
+            text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_short_int
+        )
+        _check_depth(value, MAX_DEPTH)
+        canonical_json(value)  # fails where the value could not be written again
+    except RecursionError as error:
+        raise FileFormatError(
+            f"expected a JSON header nested at most {MAX_DEPTH} deep, got a deeper one"
+        ) from error
+    except ValueError as error:  # of the decoders too: bad JSON and bad UTF-8 are ValueErrors
+        raise FileFormatError(f"expected a JSON header, got {error}") from error
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"duplicate key {key[:80]!r}")
+    return out
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name}, which is no JSON number")
+
+
+def _short_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left < 0:
+        raise RecursionError
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return
+    for child in value:
+        _check_depth(child, left - 1)
+
+
+# Reading --------------------------------------------------------------------------------------
+
+
+def read_header(stream: BinaryIO, size: int) -> Header:
+    """Read the header of a file of ``size`` bytes, all it claims checked against that size."""
+    if size < 8:
+        raise FileFormatError(f"expected a safetensors file, got only {size} bytes")
+    length = int.from_bytes(_exactly(stream, 8, "header length"), "little")
+    if length > MAX_HEADER_BYTES:
+        raise FileFormatError(
+            f"expected a safetensors file with a header of at most {MAX_HEADER_BYTES} bytes, "
+            f"got {length}: another kind of file, or a damaged one"
+        )
+    if length > size - 8:
+        raise FileFormatError(f"expected a header of {length} bytes, got {size - 8}: cut short")
+    text = _exactly(stream, length, "header")
+    if not text.startswith(b"{"):
+        raise FileFormatError(f"expected a JSON object as header, got {text[:16]!r}")
+    raw = parse_json(text)
+    metadata = raw.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise FileFormatError(f"expected {_METADATA} to map strings to strings")
+    entries = {name: _entry(name, value) for name, value in raw.items()}
+    _check_offsets(entries, size - 8 - length)
+    return Header(metadata, entries, start=8 + length)
+
+
+def _entry(name: str, raw: Any) -> Entry:
+    """One array's line of the header, checked by itself."""
+    if not isinstance(raw, dict) or set(raw) != {"dtype", "shape", "data_offsets"}:
+        raise FileFormatError(f"array {name!r}: expected dtype, shape and data_offsets")
+    dtype, shape, offsets = raw["dtype"], raw["shape"], raw["data_offsets"]
+    if not isinstance(dtype, str) or not _are_sizes(shape) or len(shape) > _MAX_AXES:
+        raise FileFormatError(f"array {name!r}: expected a dtype and a shape of integers >= 0")
+    if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise FileFormatError(f"array {name!r}: expected two rising data_offsets")
+    entry = Entry(dtype, tuple(shape), *offsets)
+    # Empty axes count as 1: numpy refuses the others' product, even for an array of no bytes.
+    if math.prod(max(1, n) for n in shape) >= 2**59:
+        raise FileFormatError(f"array {name!r}: expected fewer than 2**59 numbers, got {shape}")
+    if dtype in _DTYPES and 8 * math.prod(shape) != entry.end - entry.begin:
+        raise FileFormatError(
+            f"array {name!r}: expected {8 * math.prod(shape)} bytes for {dtype} of shape "
+            f"{entry.shape}, got {entry.end - entry.begin}"
+        )
+    return entry
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
+
+
+def _check_offsets(entries: Mapping[str, Entry], available: int) -> None:
+    """Arrays must tile the bytes after the header: no hole, no overlap, nothing behind."""
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin != end:
+            raise FileFormatError(
+                f"array {name!r}: expected its bytes to begin at {end}, got {entry.begin}: "
+                f"{'a hole' if entry.begin > end else 'an overlap'}"
+            )
+        end = entry.end
+    if end != available:
+        raise FileFormatError(
+            f"expected {end} bytes of arrays, got {available}: "
+            f"{'cut short' if available < end else 'something was appended'}"
+        )
+
+
+def read_array(stream: BinaryIO, header: Header, name: str) -> NDArray[Any]:
+    """One float64 or int64 array, read straight into its own memory, and read-only."""
+    entry = header.entries[name]
+    dtype = _DTYPES[entry.dtype]
+    raw = np.empty(entry.end - entry.begin, dtype=np.uint8)
+    stream.seek(header.start + entry.begin)
+    got = stream.readinto(raw.data)  # type: ignore[attr-defined]
+    if got != len(raw):
+        raise FileFormatError(f"array {name!r}: expected {len(raw)} bytes, got {got}: cut short")
+    array = raw.view(dtype).reshape(entry.shape)
+    array = array.astype(dtype.newbyteorder("="), copy=False)
+    array.flags.writeable = False
+    return array
+
+
+def _exactly(stream: BinaryIO, length: int, what: str) -> bytes:
+    data = stream.read(length)
+    if len(data) != length:
+        raise FileFormatError(f"expected {length} bytes of {what}, got {len(data)}: cut short")
+    return data
+
+
+# Writing --------------------------------------------------------------------------------------
+
+
+def entry_of(array: NDArray[Any]) -> Entry:
+    """Tell the dtype and shape a float64 or int64 array has in a file."""
+    names = {"f": "F64", "i": "I64"}
+    return Entry(names[array.dtype.kind], array.shape)
+
+
+def array_bytes(array: NDArray[Any]) -> memoryview:
+    """Little-endian bytes of a float64 or int64 array, not copied where they are that."""
+    flat = np.ascontiguousarray(array, dtype=_DTYPES[entry_of(array).dtype]).reshape(-1)
+    return flat.view(np.uint8).data
+
+
+def encode(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
+    """Make the pieces of a file, to be written one after the other; arrays by name."""
+    chunks = {name: array_bytes(arrays[name]) for name in sorted(arrays)}
+    header: dict[str, Any] = {_METADATA: dict(metadata)}
+    end = 0
+    for name, chunk in chunks.items():
+        begin, end = end, end + len(chunk)
+        entry = entry_of(arrays[name])
+        header[name] = {
+            "dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [begin, end],
+        }  # fmt: skip
+    text = canonical_json(header)
+    text += b" " * (-len(text) % 8)  # keeps the arrays aligned in a file mapped to memory
+    if len(text) > MAX_HEADER_BYTES:
+        raise KLFusionError(
+            f"expected names and provenance of at most {MAX_HEADER_BYTES} bytes, got {len(text)}"
+        )
+    return [memoryview(len(text).to_bytes(8, "little") + text), *chunks.values()]
