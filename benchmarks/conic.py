@@ -1,0 +1,48 @@
+"""The peer: the paper's convex relaxation through cvxpy and a conic solver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+def solve_conic(
+    costs: FloatArray, silo: NDArray[np.intp], penalty: float, solver: str
+) -> tuple[FloatArray, float]:
+    """Plan (n, G) and objective of the relaxation."""
+    plan = cp.Variable(costs.shape, nonneg=True)
+    membership = (silo[None, :] == np.arange(silo.max() + 1)[:, None]).astype(float)
+    problem = cp.Problem(
+        cp.Minimize(cp.sum(cp.multiply(costs, plan)) + penalty * cp.sum(cp.norm(plan, 2, axis=0))),
+        [cp.sum(plan, axis=1) == 1, membership @ plan <= 1],
+    )
+    problem.solve(solver=solver)
+    return np.asarray(plan.value), float(problem.value)
+
+
+def fuse_conic(problem: Any, n_candidates: int, solver: str, seed: int = 0) -> tuple[int, float]:
+    """The paper's alternation with the conic solver in its inner loop: iterations, objective."""
+    from klfusion.algorithm import alternate  # noqa: PLC0415
+    from klfusion.methods import Relaxed  # noqa: PLC0415
+    from klfusion.progress import silent  # noqa: PLC0415
+    from klfusion.seeding import kl_plus_plus  # noqa: PLC0415
+
+    centres = problem.natural[kl_plus_plus(problem, n_candidates, np.random.default_rng(seed))]
+    scale = float(problem.costs(centres).std())
+    penalty = Relaxed.scale * scale
+
+    def assign(costs: FloatArray, problem: Any, previous: Any) -> FloatArray:
+        del previous
+        plan, _ = solve_conic(costs / scale, problem.silo, Relaxed.scale, solver)
+        plan = np.maximum(plan, 0.0)
+        return np.asarray(plan / plan.sum(axis=1, keepdims=True))
+
+    found = alternate(
+        problem, centres, assign, penalty, max_iter=50, tol=Relaxed.tol, report=silent
+    )
+    return len(found.trace), found.trace[-1]

@@ -1,0 +1,137 @@
+"""Simulated silos of the paper's appendix A: Gaussian mixtures that share some components.
+
+The two details the text leaves to the authors' code are taken from there: covariances are
+``U (c 11' + diag(s)) U'`` with ``U`` and ``s <= 1`` from the decomposition of a random ``A'A`` and
+``c = sqrt(g)`` for the g-th component, so each has its own long direction; and a local covariance
+is Wishart with ``100 D`` degrees of freedom around the global one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import wishart
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import BayesianGaussianMixture
+from threadpoolctl import threadpool_limits
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Settings of the generator.
+
+    Parameters
+    ----------
+    separation : float
+        Means are ``N(0, separation * n_components)`` in each dimension (the paper's ``s``).
+    noise : float
+        Standard deviation of a silo's means around the global ones (the paper's ``sigma``).
+    n_components, dim, n_silos : int
+        The paper's G, D and J.
+    n_points : int
+        Observations in each silo.
+    proportions : float
+        Concentration of the Dirichlet the mixture weights of a silo are drawn from.
+    """
+
+    separation: float = 0.5
+    noise: float = 0.5
+    n_components: int = 5
+    dim: int = 10
+    n_silos: int = 50
+    n_points: int = 300
+    proportions: float = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Silos:
+    """Simulated data and the truth about them."""
+
+    means: FloatArray  # (G, D), of the components that some silo uses
+    covariances: FloatArray  # (G, D, D)
+    data: list[FloatArray]  # (n_points, D) a silo
+    components: list[IntArray]  # which global components each silo draws from
+    points: list[IntArray]  # the global component of each observation
+
+
+def simulate(settings: Simulation, rng: np.random.Generator) -> Silos:
+    """Draw global components, subsets of them for the silos, and the silos' data."""
+    g, d = settings.n_components, settings.dim
+    means = rng.normal(scale=np.sqrt(settings.separation * g), size=(g, d))
+    covariances = np.stack([_random_covariance(d, np.sqrt(1.0 + k), rng) for k in range(g)])
+    frequency = rng.beta(1.0, 1.0, size=g)
+    while np.sort(frequency)[-2] < 0.05:  # else hardly any silo would get its two components
+        frequency = rng.beta(1.0, 1.0, size=g)
+    data, components, points = [], [], []
+    for _ in range(settings.n_silos):
+        chosen = np.flatnonzero(rng.random(g) < frequency)
+        while len(chosen) < 2:
+            chosen = np.flatnonzero(rng.random(g) < frequency)
+        local_means = rng.normal(means[chosen], settings.noise)
+        proportions = rng.dirichlet(np.full(len(chosen), settings.proportions))
+        which = rng.choice(len(chosen), size=settings.n_points, p=proportions)
+        x = np.empty((settings.n_points, d))
+        for k, component in enumerate(chosen):
+            dof = 100 * d
+            local = np.atleast_2d(wishart.rvs(dof, covariances[component] / dof, random_state=rng))
+            rows = which == k
+            x[rows] = rng.multivariate_normal(local_means[k], local, size=int(rows.sum()))
+        data.append(x)
+        components.append(chosen)
+        points.append(chosen[which])
+    used = np.unique(np.concatenate(components))
+    renumber = np.searchsorted(used, np.arange(g))
+    return Silos(
+        means[used],
+        covariances[used],
+        data,
+        [renumber[c] for c in components],
+        [renumber[p] for p in points],
+    )
+
+
+def fit_mixture(
+    x: FloatArray, n_components: int, seed: int, n_init: int = 16
+) -> BayesianGaussianMixture:
+    """A silo's local fit: variational inference with Normal-Wishart posteriors."""
+    model = BayesianGaussianMixture(
+        n_components=n_components,
+        n_init=n_init,
+        max_iter=500,
+        weight_concentration_prior_type="dirichlet_distribution",
+        random_state=seed,
+    )
+    # Matrices this small gain nothing from threads and lose a factor of ten to them.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(x)
+
+
+def hausdorff(estimated: FloatArray, true: FloatArray) -> float:
+    """Hausdorff distance between two sets of means, (G', D) and (G, D)."""
+    distance = np.linalg.norm(estimated[:, None] - true[None], axis=2)
+    return float(max(distance.min(axis=0).max(), distance.min(axis=1).max()))
+
+
+def _random_covariance(dim: int, spread: float, rng: np.random.Generator) -> FloatArray:
+    a = rng.normal(size=(dim, dim))
+    u, s, _ = np.linalg.svd(a.T @ a)
+    return np.asarray(u @ (spread + np.diag(np.minimum(s, 1.0))) @ u.T)
+
+
+def true_component(model: BayesianGaussianMixture, x: FloatArray, points: IntArray) -> IntArray:
+    """The global component most of each local component's observations come from; -1 for none."""
+    assigned = model.predict(x)
+    return np.array(
+        [
+            np.bincount(points[assigned == k]).argmax() if (assigned == k).any() else -1
+            for k in range(model.n_components)
+        ],
+        dtype=np.intp,
+    )

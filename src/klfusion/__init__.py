@@ -1,0 +1,25 @@
+"""Fuse Bayesian models that were trained apart, in one communication round."""
+
+from klfusion import families, methods
+from klfusion.adapters import extract
+from klfusion.api import fuse
+from klfusion.errors import KLFusionError
+from klfusion.fusion import Fusion, Status
+from klfusion.posterior import Posterior
+from klfusion.provenance import library_version
+from klfusion.storage import load, save
+
+__version__ = library_version()
+
+__all__ = [
+    "Fusion",
+    "KLFusionError",
+    "Posterior",
+    "Status",
+    "extract",
+    "families",
+    "fuse",
+    "load",
+    "methods",
+    "save",
+]

@@ -1,0 +1,205 @@
+"""The command line: ``klfusion demo | fuse | inspect | report``."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from klfusion.errors import KLFusionError
+from klfusion.provenance import library_version
+
+_FILE = click.Path(path_type=Path)
+_SIZE = click.IntRange(min=1)
+_EPILOG = """\b
+Exit codes:
+  0    done
+  1    the input cannot be used, or the output cannot be written
+  2    wrong usage
+  130  interrupted
+"""
+
+
+class _Group(click.Group):
+    """Commands whose errors are one line and an exit code, never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; turn what went wrong into a message."""
+        try:
+            return super().invoke(ctx)
+        except KLFusionError as error:
+            _fail(ctx, str(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read our output has gone: click ends quietly
+                raise
+            _fail(ctx, f"{error.filename or 'input or output'}: {error.strerror or error}")
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
+
+
+def _fail(ctx: click.Context, message: str) -> None:
+    from klfusion._console import printable  # noqa: PLC0415 (rich is slow to import)
+
+    click.echo(f"error: {printable(message)}", err=True)
+    ctx.exit(1)
+
+
+@click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(library_version(), prog_name="klfusion")
+def main() -> None:
+    """Fuse Bayesian models that were trained apart, in one communication round.
+
+    Each silo saves the posterior of its model to a file; the files are fused into one global model.
+    No observations leave a silo.
+
+    \b
+    Try it:
+      klfusion demo
+    With your own files:
+      klfusion inspect hospital-a.safetensors
+      klfusion fuse hospital-*.safetensors -o global.safetensors --report fusion.html
+    """  # noqa: D301 (click reads the character)
+
+
+@main.command(epilog=_EPILOG)
+@click.option(
+    "--out", type=_FILE, default=Path("out/demo"), show_default=True, metavar="DIR",
+    help="Directory for the files and the report.",
+)  # fmt: skip
+@click.option("--quick", is_flag=True, help="One start of each fit instead of five.")
+def demo(out: Path, quick: bool) -> None:
+    """Fuse ten sites that each know three of the ten handwritten digits.
+
+    The images are scikit-learn's. Every site fits a mixture to its own and saves the posterior; the
+    files are fused, and the result is compared with every site and with pooled training.
+
+    \b
+    Example:
+      klfusion demo --out out/demo
+    """  # noqa: D301 (click reads the character)
+    from klfusion import _console, demo  # noqa: PLC0415 (scikit-learn is slow to import)
+
+    console = _console.make()
+    result = demo.run(out, quick=quick, say=lambda text: console.print(text, markup=False))
+    _console.show_demo(console, result)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option(
+    "-o", "--output", required=True, type=_FILE, metavar="FILE", help="Where the fusion goes."
+)
+@click.option("--report", type=_FILE, metavar="FILE", help="Also write an HTML report.")
+@click.option(
+    "--method", type=click.Choice(["auto", "exact", "relaxed", "homogeneous"]), default="auto",
+    show_default=True, help="auto: the best we know. relaxed: the paper to the letter.",
+)  # fmt: skip
+@click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
+@click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
+@click.option("--n-init", type=_SIZE, help="Number of starts.")
+@click.option("--max-iter", type=_SIZE, help="Most sweeps of one start.")
+@click.option(
+    "--random-state", type=click.IntRange(min=0), default=0, show_default=True,
+    help="Equal states give equal results.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON and nothing else.")
+def fuse(
+    files: tuple[Path, ...], output: Path, report: Path | None, as_json: bool, **settings: Any
+) -> None:
+    """Fuse the posteriors saved in FILES into one global model.
+
+    \b
+    Examples:
+      klfusion fuse site-*.safetensors -o global.safetensors --report fusion.html
+      klfusion fuse a.safetensors b.safetensors -o global.safetensors --n-components 5
+    """  # noqa: D301 (click reads the character)
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+    from klfusion import _console  # noqa: PLC0415
+    from klfusion.report import summarize, write_report  # noqa: PLC0415
+
+    targets = [output] if report is None else [output, report]
+    _check_targets(targets, files)
+    fusion = kf.fuse(files, progress=False if as_json else None, **settings)
+    kf.save(output, fusion)
+    if report is not None:
+        write_report(fusion, report)
+    summary = summarize(fusion)
+    if as_json:
+        click.echo(json.dumps({**summary, "output": str(output)}))
+        return
+    _console.show_fusion(_console.make(), summary, targets)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("file", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def inspect(file: Path, as_json: bool) -> None:
+    """Show exactly what FILE gives away, before it is sent.
+
+    \b
+    Example:
+      klfusion inspect hospital-a.safetensors
+    """  # noqa: D301 (click reads the character)
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+    from klfusion import _console  # noqa: PLC0415
+    from klfusion.storage import read_header  # noqa: PLC0415
+
+    header = {"file": str(file), "bytes": file.stat().st_size, **read_header(file)}
+    loaded = kf.load(file)  # checks the hash, too
+    if as_json:
+        click.echo(json.dumps(header))
+        return
+    _console.show_file(_console.make(), header, loaded)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("file", type=_FILE)
+@click.option(
+    "-o", "--output", required=True, type=_FILE, metavar="FILE", help="Where the page goes."
+)
+def report(file: Path, output: Path) -> None:
+    """Write the HTML report of the fusion in FILE.
+
+    \b
+    Example:
+      klfusion report global.safetensors -o fusion.html
+    """  # noqa: D301 (click reads the character)
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+    from klfusion.report import write_report  # noqa: PLC0415
+
+    _check_targets([output], [file])
+    fusion = kf.load(file)
+    if not isinstance(fusion, kf.Fusion):
+        raise KLFusionError(
+            f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
+        )
+    click.echo(f"report: {write_report(fusion, output)}")
+
+
+def _check_targets(targets: list[Path], inputs: list[Path] | tuple[Path, ...]) -> None:
+    """Refuse, before any work, to overwrite an input or to write where that cannot succeed."""
+    taken = {_real(path): "an input file" for path in inputs}
+    for target in targets:
+        if _real(target) in taken:
+            raise click.UsageError(f"{target} is {taken[_real(target)]} and would be overwritten.")
+        taken[_real(target)] = "the output file"
+        if target.is_dir() or not os.access(target.resolve().parent, os.W_OK):
+            raise KLFusionError(f"{target}: expected a file in a directory that can be written to")
+
+
+def _real(path: Path) -> tuple[int, int] | Path:
+    """What a path leads to, the same for all its names, links included."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path.resolve()
+    return status.st_dev, status.st_ino
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""`summarize`: a fusion as plain JSON values, which pages, terminals and programs show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from klfusion._typing import FloatArray
+from klfusion.fusion import Fusion, PenaltyPath
+
+_HEAD = 10  # numbers of a vector that are kept
+_FULL_MATRIX = 16  # matrices up to this size are kept whole
+
+
+def summarize(fusion: Fusion) -> dict[str, Any]:
+    """Everything a reader wants to know of a fusion, as JSON-able values.
+
+    Long arrays of parameters are abbreviated; what is not a number (no divergence, no bound) is
+    None. Components and local components are counted from 0, as in `Fusion.labels`.
+
+    Parameters
+    ----------
+    fusion : Fusion
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> a = kf.Posterior(rates, rates.natural(shape=[30, 900], rate=[10, 10]), name="a")
+    >>> b = kf.Posterior(rates, rates.natural(shape=[910, 32], rate=[10, 10]), name="b")
+    >>> summary = summarize(kf.fuse([a, b]))
+    >>> summary["n_silos"], summary["n_local_components"], summary["n_components"]
+    (2, 4, 2)
+    >>> [silo["matches"][0]["component"] for silo in summary["silos"]]
+    [0, 0]
+    """
+    posterior = fusion.posterior
+    return {
+        "name": posterior.name,
+        "family": str(posterior.family),
+        "n_silos": fusion.n_silos,
+        "n_local_components": sum(len(labels) for labels in fusion.labels),
+        "n_left_out": sum(int((labels < 0).sum()) for labels in fusion.labels),
+        "n_components": fusion.n_components,
+        "n_observations": None if posterior.counts is None else float(posterior.counts.sum()),
+        "status": {"code": fusion.status.name.lower(), "text": str(fusion.status)},
+        "method": fusion.method,
+        "penalty": _number(fusion.penalty),
+        "objective": _number(fusion.objective),
+        "lower_bound": _number(fusion.lower_bound),
+        "gap": _number(fusion.gap),
+        "trace": [_number(value) for value in fusion.trace],
+        "path": None if fusion.path is None else _path(fusion, fusion.path),
+        "silos": _silos(fusion),
+        "components": _components(fusion),
+        "provenance": {**posterior.provenance, **fusion.provenance},
+    }
+
+
+def _path(fusion: Fusion, path: PenaltyPath) -> dict[str, Any]:
+    """The size that each penalty gives, and where this fusion lies on it."""
+    penalty = fusion.penalty
+    if penalty <= 0:  # the size was given: any penalty between these two steps would reach it
+        steps = int(np.searchsorted(-path.n_components, -fusion.n_components))
+        near = path.penalties[max(steps - 1, 0) : steps + 1]
+        penalty = float(np.exp(np.log(np.maximum(near, 1e-300)).mean())) if len(near) else math.nan
+    return {
+        "penalties": [_number(value) for value in path.penalties],
+        "n_components": path.n_components.tolist(),
+        "chosen": {"penalty": _number(penalty), "n_components": fusion.n_components},
+        "size_was_given": fusion.penalty <= 0,
+    }
+
+
+def _silos(fusion: Fusion) -> list[dict[str, Any]]:
+    weights = fusion.provenance.get("silo_weights")
+    return [
+        {
+            "name": name,
+            "weight": weights[j] if isinstance(weights, list) and j < len(weights) else None,
+            "n_local_components": len(labels),
+            "n_left_out": int((labels < 0).sum()),
+            "mean_divergence": _mean(divergences[labels >= 0]),
+            "largest_divergence": _number(divergences[labels >= 0].max(initial=-math.inf)),
+            "matches": [
+                {
+                    "component": int(g),
+                    "n_local_components": int((labels == g).sum()),
+                    "divergence": _mean(divergences[labels == g]),
+                }
+                for g in np.unique(labels[labels >= 0])
+            ],
+        }
+        for j, (name, labels, divergences) in enumerate(
+            zip(fusion.silo_names, fusion.labels, fusion.divergences, strict=True)
+        )
+    ]
+
+
+def _components(fusion: Fusion) -> list[dict[str, Any]]:
+    posterior = fusion.posterior
+    labels, divergences = np.concatenate(fusion.labels), np.concatenate(fusion.divergences)
+    silo = np.repeat(np.arange(fusion.n_silos), [len(of_silo) for of_silo in fusion.labels])
+    local = np.concatenate([np.arange(len(of_silo)) for of_silo in fusion.labels])
+    counts = posterior.counts
+    total = 0.0 if counts is None else float(counts.sum())
+    parameters = flat_parameters(posterior.params())
+    components = []
+    for g in range(fusion.n_components):
+        members = np.flatnonzero(labels == g)
+        components.append(
+            {
+                "n_silos": len(np.unique(silo[members])),
+                "n_local_components": len(members),
+                "n_observations": None if counts is None else float(counts[g]),
+                "share": None if counts is None or total <= 0 else float(counts[g]) / total,
+                "mean_divergence": _mean(divergences[members]),
+                "sources": [
+                    {"silo": fusion.silo_names[silo[i]], "local_component": int(local[i])}
+                    for i in members
+                ],
+                "parameters": [_abbreviated(name, array[g]) for name, array in parameters.items()],
+            }
+        )
+    return components
+
+
+def flat_parameters(parameters: Mapping[str, Any]) -> dict[str, FloatArray]:
+    """Parameters by dotted name: those of a product are mappings of mappings."""
+    flat: dict[str, FloatArray] = {}
+    for name, value in parameters.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": part for key, part in flat_parameters(value).items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _abbreviated(name: str, array: NDArray[Any]) -> dict[str, Any]:
+    """A parameter of one component: the first numbers (a matrix's diagonal), and its shape."""
+    square = array.ndim == 2 and array.shape[0] == array.shape[1] > 1
+    numbers = np.diagonal(array) if square else array.ravel()
+    small = square and len(array) <= _FULL_MATRIX
+    return {
+        "name": name,
+        "shape": [*array.shape],
+        "is_diagonal": square,
+        "numbers": [_number(value) for value in numbers[:_HEAD]],
+        "n_numbers": len(numbers),
+        "matrix": [[_number(value) for value in row] for row in array] if small else None,
+    }
+
+
+def _mean(values: FloatArray) -> float | None:
+    return _number(values.mean()) if len(values) else None
+
+
+def _number(value: Any) -> float | None:
+    """A finite float; JSON has no other."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,202 @@
+"""Each thing a user can get wrong, and the one clear message it must give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from silos import normal_wishart_silos, rate_silos
+
+import klfusion as kf
+from klfusion import memory
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
+from klfusion.methods import Exact, Relaxed
+
+GAMMA = kf.families.Gamma()
+NW = kf.families.NormalWishart(2)
+
+
+def gamma(name="site-a", shape=(2.0, 30.0), rate=(1.0, 2.0), **kwargs):
+    return kf.Posterior(GAMMA, GAMMA.natural(shape=shape, rate=rate), name=name, **kwargs)
+
+
+class TestPosterior:
+    def test_nan(self):
+        with pytest.raises(
+            InvalidPosteriorError, match=r"silo 'site-a', component 1: expected finite .* got nan"
+        ):
+            gamma(shape=(2.0, np.nan))
+
+    def test_infinity(self):
+        with pytest.raises(InvalidPosteriorError, match=r"component 0: expected finite .* got inf"):
+            gamma(rate=(np.inf, 1.0))
+
+    def test_outside_the_family(self):
+        with pytest.raises(
+            InvalidPosteriorError, match=r"silo 'site-a', component 1: expected shape > 0 .* got -3"
+        ):
+            gamma(shape=(2.0, -3.0))
+
+    def test_not_positive_definite(self):
+        natural = NW.natural([[0, 0]], [1.0], [np.diag([1.0, -2.0])], [4.0])
+        with pytest.raises(
+            InvalidPosteriorError,
+            match=r"silo 'b', component 0: expected smallest eigenvalue of scale_inv > 0 .* got -2",
+        ):
+            kf.Posterior(NW, natural, name="b")
+
+    def test_negative_counts(self):
+        with pytest.raises(
+            InvalidPosteriorError,
+            match=r"silo 'site-a', component 1: expected a finite count >= 0, got -4",
+        ):
+            gamma(counts=[3, -4])
+
+    @pytest.mark.parametrize("counts", [[1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]]])
+    def test_counts_of_the_wrong_length(self, counts):
+        with pytest.raises(InvalidPosteriorError, match=r"expected counts of shape \(2,\), got"):
+            gamma(counts=counts)
+
+    def test_no_components(self):
+        with pytest.raises(InvalidPosteriorError, match="'empty': expected at least one component"):
+            kf.Posterior(GAMMA, np.empty((0, 2)), name="empty")
+
+    def test_wrong_dimension(self):
+        with pytest.raises(InvalidPosteriorError, match=r"expected .* shape \(n, 7\) .* \(2, 6\)"):
+            kf.Posterior(NW, np.ones((2, 6)), name="a")
+
+    def test_prior_of_the_wrong_shape_or_outside_the_family(self):
+        with pytest.raises(InvalidPosteriorError, match=r"expected a prior of shape \(2,\)"):
+            gamma(prior=[[1.0, 1.0]])
+        with pytest.raises(InvalidPosteriorError, match=r"silo 'site-a', prior, component 0"):
+            gamma(prior=[1.0, -1.0])
+
+    def test_not_numbers(self):
+        with pytest.raises(InvalidPosteriorError, match="expected an array of numbers"):
+            kf.Posterior(GAMMA, [["a", "b"]], name="a")
+
+    @pytest.mark.parametrize("name", ["", None, 3])
+    def test_name(self, name):
+        with pytest.raises(InvalidPosteriorError, match="expected name to be a non-empty string"):
+            gamma(name=name)
+
+    def test_family(self):
+        with pytest.raises(InvalidPosteriorError, match="expected family to be a klfusion family"):
+            kf.Posterior("gamma", [[1.0, 1.0]], name="a")
+
+    def test_what_was_checked_cannot_be_changed(self):
+        natural = GAMMA.natural(shape=[2.0], rate=[1.0])
+        silo = kf.Posterior(GAMMA, natural, name="a")
+        natural[0, 0] = -1.0
+        assert silo.natural[0, 0] == 2.0
+        with pytest.raises(ValueError, match="read-only"):
+            silo.natural[0, 0] = -1.0
+
+
+class TestFuse:
+    def test_no_silo(self):
+        with pytest.raises(IncompatibleSilosError, match="expected at least one silo, got none"):
+            kf.fuse([])
+
+    def test_a_silo_without_its_list(self):
+        with pytest.raises(KLFusionError, match="expected a list or mapping of silos"):
+            kf.fuse(gamma())
+
+    def test_one_silo_is_returned_and_says_so(self):
+        assert str(kf.fuse([gamma()]).status) == "only one silo: it was returned as it is"
+
+    def test_mixed_families(self):
+        beta = kf.families.Beta()
+        other = kf.Posterior(beta, beta.natural(a=[1.0], b=[2.0]), name="b")
+        with pytest.raises(
+            IncompatibleSilosError,
+            match=r"silo 'b': expected Gamma\(dim=1\) as in silo 'site-a', got Beta\(dim=1\)",
+        ):
+            kf.fuse([gamma(), other])
+
+    def test_mixed_dimensions(self):
+        silos = [normal_wishart_silos(dim=d)[0][0] for d in (2, 3)]
+        with pytest.raises(IncompatibleSilosError, match=r"expected .*dim=2.* got .*dim=3"):
+            kf.fuse({"a": silos[0], "b": silos[1]})
+
+    def test_duplicate_names(self):
+        with pytest.raises(IncompatibleSilosError, match="two silos are named 'site-a'"):
+            kf.fuse([gamma(), gamma()])
+
+    @pytest.mark.parametrize("penalty", [0, 0.0, -1.0, np.nan, np.inf, "large", True])
+    def test_penalty(self, penalty):
+        with pytest.raises(KLFusionError, match="expected penalty to be a number > 0 or 'auto'"):
+            kf.fuse([gamma(), gamma("b")], penalty=penalty)
+
+    def test_n_components_below_the_largest_silo(self):
+        with pytest.raises(
+            IncompatibleSilosError, match=r"expected n_components >= 3, the size of silo 'b'.*got 2"
+        ):
+            kf.fuse([gamma(), gamma("b", (1, 5, 9), (1, 1, 1))], n_components=2)
+
+    def test_n_components_above_all(self):
+        with pytest.raises(IncompatibleSilosError, match="expected n_components <= 4"):
+            kf.fuse([gamma(), gamma("b")], n_components=5)
+
+    @pytest.mark.parametrize("value", [0, -1, 2.5, True])
+    def test_n_components_type(self, value):
+        with pytest.raises(KLFusionError, match="expected n_components to be an integer >= 1"):
+            kf.fuse([gamma(), gamma("b")], n_components=value)
+
+    def test_both_size_and_penalty(self):
+        with pytest.raises(KLFusionError, match="expected n_components or penalty, got both"):
+            kf.fuse([gamma(), gamma("b")], n_components=3, penalty=1.0)
+
+    @pytest.mark.parametrize("setting", [{"n_init": 0}, {"max_iter": -1}, {"tol": -1.0}])
+    def test_settings(self, setting):
+        with pytest.raises(KLFusionError, match=f"expected {next(iter(setting))} to be"):
+            kf.fuse([gamma(), gamma("b")], **setting)
+
+    def test_unknown_method(self):
+        with pytest.raises(KLFusionError, match=r"expected method to be one of .*'auto'.* 'magic'"):
+            kf.fuse([gamma(), gamma("b")], method="magic")
+
+    @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, np.nan], {"site-a": 1.0}])
+    def test_weights(self, weights):
+        with pytest.raises(KLFusionError, match="weight"):
+            kf.fuse([gamma(), gamma("b")], weights=weights)
+
+    def test_homogeneous_needs_equal_sizes(self):
+        with pytest.raises(IncompatibleSilosError, match=r"silos of one size, got sizes \[2, 3\]"):
+            kf.fuse([gamma(), gamma("b", (1, 5, 9), (1, 1, 1))], method="homogeneous")
+        with pytest.raises(KLFusionError, match="has no penalty"):
+            kf.fuse([gamma(), gamma("b")], method="homogeneous", penalty=1.0)
+
+    def test_an_unknown_model(self):
+        with pytest.raises(KLFusionError, match=r"silo 'silo-1': cannot read .* from dict; supp"):
+            kf.fuse([{"a": 1}, {"b": 2}])
+
+    def test_an_unfitted_model(self):
+        from sklearn.mixture import BayesianGaussianMixture
+
+        with pytest.raises(KLFusionError, match="silo 'ward': expected a fitted"):
+            kf.fuse({"ward": BayesianGaussianMixture()})
+
+    @pytest.mark.parametrize("method", ["auto", "exact"])
+    def test_more_components_than_memory_allows(self, method, monkeypatch):
+        monkeypatch.setattr(memory, "available_bytes", lambda: 100)
+        with pytest.raises(KLFusionError, match=r"needs .* GB of memory, .* GB are free: use"):
+            kf.fuse(rate_silos()[0], method=method)
+
+    def test_a_cost_matrix_larger_than_memory(self, monkeypatch):
+        monkeypatch.setattr(memory, "available_bytes", lambda: 100)
+        with pytest.raises(KLFusionError, match=r"matrix of divergences needs"):
+            kf.fuse(rate_silos()[0], method="exact", penalty=1.0)
+
+    def test_stopping_early_is_told(self):
+        silos, _ = normal_wishart_silos(noise=2.0, n_silos=12)
+        status = kf.fuse(silos, method=Relaxed(), max_iter=1).status
+        assert status is kf.Status.MAX_ITER
+        assert "raise max_iter" in str(status)
+
+    def test_configurations_are_frozen_and_checked(self):
+        with pytest.raises(AttributeError):
+            Exact().n_init = 3
+        with pytest.raises(KLFusionError):
+            replace(Exact(), n_init=0)

@@ -1,0 +1,26 @@
+"""The default on the paper's simulated mixtures (appendix A), on seeds kept for this test."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import klfusion as kf
+from experiments.simulation import Simulation, fit_mixture, hausdorff, simulate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("separation", [0.25, 2.0])
+def test_right_size_and_place(separation):
+    rng = np.random.default_rng([2024, int(100 * separation)])
+    silos = simulate(Simulation(separation=separation, n_silos=25), rng)
+    models = {
+        f"silo-{j}": fit_mixture(x, len(components), seed=0, n_init=8)
+        for j, (x, components) in enumerate(zip(silos.data, silos.components, strict=True))
+    }
+    fusion = kf.fuse(models)
+    assert fusion.n_components == len(silos.means)
+    assert hausdorff(fusion.posterior.params()["mean"], silos.means) < 1.5
+    predicted = fusion.model().predict(np.concatenate(silos.data))
+    assert adjusted_rand_score(np.concatenate(silos.points), predicted) > 0.6
