@@ -143,8 +143,8 @@ class Exact(Method):
             return _known_size_starts(self, problem, self.n_components, rng, report, refined=True)
         path = None
         if self.penalty == "auto":
-            path = penalty_path(problem, report)
-            penalty = choose(problem, path).penalty
+            path, distances = penalty_path(problem, report)
+            penalty = choose(problem, path, distances).penalty
         else:
             penalty = float(self.penalty)
         return _penalised_starts(self, problem, penalty, path, [], self.n_init, rng, report)
@@ -169,11 +169,11 @@ class Auto(Method):
 
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, choose, refine."""
-        path = penalty_path(problem, report)
+        path, distances = penalty_path(problem, report)
         if self.n_components is not None:
             return self._of_known_size(problem, path, self.n_components, rng, report)
         if self.penalty == "auto":
-            choice = choose(problem, path)
+            choice = choose(problem, path, distances)
             steps, penalty = choice.steps, choice.penalty
         else:
             penalty = float(self.penalty)

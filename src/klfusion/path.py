@@ -2,11 +2,16 @@
 
 A merge of clusters ``a`` and ``b`` pays as soon as the penalty exceeds
 ``r = increase of the Jensen gap / (sqrt(n_a) + sqrt(n_b) - sqrt(n_a + n_b))``. Always merging the
-pair with the smallest ``r``, never two components of one silo, gives in one pass a solution for
-every penalty.
+pair with the smallest ``r``, never two that share a silo, gives in one pass a solution for every
+penalty.
+
+On the way it is noted how near to each other clusters lie that *do* share a silo. Those are known
+to differ, so they show what different components look like at every stage of the path.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,100 +25,119 @@ from klfusion.problem import FusionProblem
 _MAX_TRIAL_ENTRIES = 2_000_000  # numbers in one batch of trial merges
 
 
-def penalty_path(problem: FusionProblem, report: Report) -> PenaltyPath:
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Squared distances between cluster centres at each step of a path, all as logarithms.
+
+    Parameters
+    ----------
+    merged : array of shape (m,)
+        Of the pair that the step merges.
+    typical, spread : array of shape (m,)
+        Median and (robust) deviation, over clusters, of the distance to the nearest cluster that is
+        known to differ; NaN where none is.
+    known : int array of shape (m,)
+        How many clusters that is taken over.
+    """
+
+    merged: FloatArray
+    typical: FloatArray
+    spread: FloatArray
+    known: IntArray
+
+
+def penalty_path(problem: FusionProblem, report: Report) -> tuple[PenaltyPath, Distances]:
     """Agglomerate all the way, in O(n^2) log-partitions and O(n^2) memory."""
     n = problem.n
     memory.require(
-        3 * 8 * n * n,
+        4 * 8 * n * n,
         f"comparing all pairs of {n:,} components",
         "use method='exact' with penalty= or n_components=, or drop components without data",
     )
     state = Clusters(problem, np.arange(n, dtype=np.intp))
     holds = np.zeros((n, len(problem.silos)), dtype=np.float32)
     holds[np.arange(n), problem.silo] = 1.0
-    ratio = _initial_ratios(state, report)
-    nearest = ratio.argmin(axis=1)
-    smallest = ratio[np.arange(n), nearest]
-    merges, ratios, total = [], [], [0.0]
-    while True:
-        a = int(smallest.argmin())
-        if not np.isfinite(smallest[a]):
-            break
-        b = int(nearest[a])
-        increase = float(ratio[a, b] * merge_saving(state.counts[a], state.counts[b]))
+    mergeable, different = _all_pairs(state, report)
+    merges, ratios, total, distances = [], [], [0.0], []
+    while np.isfinite(ratio := mergeable.smallest.min(initial=np.inf)):
+        a = int(mergeable.smallest.argmin())
+        b = int(mergeable.nearest[a])
+        increase = float(ratio * merge_saving(state.counts[a], state.counts[b]))
+        known = different.smallest[np.isfinite(different.smallest)]
+        distances.append((increase * _inverse(state, a, b), *_typical_log(known), len(known)))
         merges.append((a, b))
-        ratios.append(float(ratio[a, b]))
+        ratios.append(float(ratio))
         total.append(total[-1] + increase)
         report("merging", len(merges), n)
+
         state.merge(a, b, increase)
         holds[a] += holds[b]
-        ratio[b, :] = ratio[:, b] = np.inf
-        smallest[b] = np.inf
-        others = (state.counts > 0) & (holds @ holds[a] == 0)
-        ratio[a, :] = ratio[:, a] = np.inf
-        k = np.flatnonzero(others)
-        ratio[a, k] = ratio[k, a] = _ratios(state, np.full(len(k), a), k)
-        _update_minima(ratio, nearest, smallest, a, b, state.counts > 0)
-    return PenaltyPath(
+        others = np.flatnonzero(state.counts)
+        others = others[others != a]
+        increases = state.merge_increases(np.full(len(others), a), others)
+        meet = holds[others] @ holds[a] > 0
+        ratio_a = increases / merge_saving(state.counts[a], state.counts[others])
+        mergeable.replace(a, b, others, np.where(meet, np.inf, ratio_a))
+        distance_a = increases * _inverse(state, a, others)
+        different.replace(a, b, others, np.where(meet, distance_a, np.inf))
+    path = PenaltyPath(
         merges=np.array(merges, dtype=np.intp).reshape(-1, 2),
         ratios=np.array(ratios, dtype=np.float64),
         divergences=np.array(total),
         n_components=n - np.arange(len(merges) + 1),
     )
+    merged, typical, spread, counts = np.array(distances, dtype=np.float64).reshape(-1, 4).T
+    with np.errstate(divide="ignore"):
+        return path, Distances(np.log(merged), typical, spread, counts.astype(np.intp))
 
 
-def _ratios(state: Clusters, a: IntArray, b: IntArray) -> FloatArray:
-    return state.merge_increases(a, b) / merge_saving(state.counts[a], state.counts[b])
+class _Nearest:
+    """A symmetric matrix of distances with the smallest of each row kept up to date."""
+
+    def __init__(self, matrix: FloatArray) -> None:
+        self.matrix = matrix
+        self.nearest = matrix.argmin(axis=1)
+        self.smallest = matrix[np.arange(len(matrix)), self.nearest]
+
+    def replace(self, a: int, b: int, others: IntArray, distances: FloatArray) -> None:
+        """Give row ``a`` new distances to ``others``, and none to row ``b``, which is gone."""
+        matrix = self.matrix
+        matrix[b, :] = matrix[:, b] = matrix[a, :] = matrix[:, a] = np.inf
+        matrix[a, others] = matrix[others, a] = distances
+        stale: BoolArray = (self.nearest == a) | (self.nearest == b)
+        stale[[a, b]] = True
+        rows = np.flatnonzero(stale)
+        self.nearest[rows] = matrix[rows].argmin(axis=1)
+        self.smallest[rows] = matrix[rows, self.nearest[rows]]
+        closer = matrix[:, a] < self.smallest
+        self.nearest[closer], self.smallest[closer] = a, matrix[closer, a]
 
 
-def _initial_ratios(state: Clusters, report: Report) -> FloatArray:
-    """Ratios of all pairs of single components, infinite within a silo and on the diagonal."""
-    n = state.size
-    ratio = np.full((n, n), np.inf)
+def _all_pairs(state: Clusters, report: Report) -> tuple[_Nearest, _Nearest]:
+    """Single components: ratios of pairs of different silos, distances within a silo."""
+    n, silo = state.size, state.problem.silo
+    increase = np.full((n, n), np.inf)
     step = max(1, _MAX_TRIAL_ENTRIES // (n * state.sums.shape[1]))
-    silo = state.problem.silo
     for low in range(0, n, step):
         report("comparing", low, n)
-        a, b = np.nonzero(np.triu(silo[low : low + step, None] != silo[None, :], k=low + 1))
+        a, b = np.nonzero(np.arange(low, min(low + step, n))[:, None] < np.arange(n))
         a += low
-        ratio[a, b] = ratio[b, a] = _ratios(state, a, b)
-    return ratio
+        increase[a, b] = increase[b, a] = state.merge_increases(a, b)
+    together = silo[:, None] == silo[None, :]
+    one = np.ones(1, dtype=np.intp)
+    ratio = np.where(together, np.inf, increase / merge_saving(one, one))
+    return _Nearest(ratio), _Nearest(np.where(together, 2.0 * increase, np.inf))
 
 
-def _update_minima(
-    ratio: FloatArray,
-    nearest: IntArray,
-    smallest: FloatArray,
-    a: int,
-    b: int,
-    alive: BoolArray,
-) -> None:
-    """Row minima after rows and columns ``a`` and ``b`` changed."""
-    stale = alive & ((nearest == a) | (nearest == b))
-    stale[a] = True
-    rows = np.flatnonzero(stale)
-    nearest[rows] = ratio[rows].argmin(axis=1)
-    smallest[rows] = ratio[rows, nearest[rows]]
-    closer = ratio[:, a] < smallest
-    nearest[closer], smallest[closer] = a, ratio[closer, a]
+def _inverse(state: Clusters, a: int, b: int | IntArray) -> FloatArray:
+    """``1/n_a + 1/n_b``: times the increase of a merge, the squared distance of the centres."""
+    return np.asarray(1.0 / state.counts[a] + 1.0 / state.counts[b])
 
 
-def nearest_within_silo(problem: FusionProblem) -> FloatArray:
-    """What merging each component with the nearest of its own silo, known to differ, would cost.
-
-    Components that are alone in their silo have none.
-    """
-    state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
-    pairs = [
-        np.stack(np.triu_indices(rows.stop - rows.start, k=1), axis=1) + rows.start
-        for rows in problem.silos
-    ]
-    a, b = np.concatenate(pairs).T
-    nearest = np.full(problem.n, np.inf)
-    step = max(1, _MAX_TRIAL_ENTRIES // problem.natural.shape[1])
-    for low in range(0, len(a), step):
-        some = slice(low, low + step)
-        increase = state.merge_increases(a[some], b[some])
-        np.minimum.at(nearest, a[some], increase)
-        np.minimum.at(nearest, b[some], increase)
-    return np.asarray(nearest[np.isfinite(nearest)])
+def _typical_log(values: FloatArray) -> tuple[float, float]:
+    """Median of the logarithms, and their deviation as the median tells it."""
+    if len(values) == 0:
+        return np.nan, np.nan
+    logs = np.log(np.maximum(values, np.finfo(np.float64).tiny))
+    middle = np.median(logs)
+    return float(middle), 1.4826 * float(np.median(np.abs(logs - middle)))

@@ -2,12 +2,14 @@
 
 Two facts bear on whether two clusters are one component or two:
 
-- components of one silo are known to differ, so their divergences show what *different* looks like;
-- different components meet in some silos; two halves of one component never do.
+- clusters that share a silo are known to differ, so the distances between them show what
+  *different* looks like;
+- different components tend to meet in some silo; two halves of one component never do.
 
 Each merge of the path is judged by the chance that two different components would lie as near as
-these do **and** never share a silo. From the smallest model on the path, merges are undone as long
-as different components explain them; what is left has been shown to belong together.
+these do and never meet. Merges are believed up to the last one that different components do not
+explain. Where silos specialise, components fail to meet for reasons of their own: how often they
+do is estimated from clusters too far apart to be one, and weakens the second fact accordingly.
 """
 
 from __future__ import annotations
@@ -16,21 +18,26 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtr
 
-from klfusion._typing import FloatArray
+from klfusion._typing import BoolArray, FloatArray, IntArray
+from klfusion.clusters import Clusters
 from klfusion.fusion import PenaltyPath
-from klfusion.path import nearest_within_silo
+from klfusion.path import Distances
 from klfusion.problem import FusionProblem
 
-# A merge is believed if different components would look like this in fewer than one case of ten.
-_LEVEL = 0.1
-# What is assumed of the spread of log-divergences between different components before any are
-# seen, and how many pairs that is worth.
+# A merge is believed if different components look like this in fewer than one case of ten by their
+# distance alone, or of five by distance and never meeting.
+_LEVEL_DISTANCE = 0.1
+_LEVEL_BOTH = 0.2
+# What is assumed of the deviation of log-distances between different components before any are
+# seen, and how many clusters that is worth.
 _PRIOR_SPREAD = 0.4
-_PRIOR_PAIRS = 3.0
+_PRIOR_COUNT = 3.0
 # Without two components in any silo a jump of the path by this factor is taken for its end.
 _CLEAR_JUMP = 2.0
+_MAX_PAIRS = 2_000  # looked at to learn how often different components fail to meet
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -41,13 +48,15 @@ class Choice:
     penalty: float
 
 
-def choose(problem: FusionProblem, path: PenaltyPath) -> Choice:
+def choose(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> Choice:
     """The number of merges to believe, and a penalty that asks for them."""
     if len(path.ratios) == 0:
         return Choice(0, 1.0)
-    null = nearest_within_silo(problem)
-    noise = _noise(problem, null)
-    steps = _evident_steps(problem, path, null) if len(null) else _steps_to_jump(path, noise)
+    noise = _noise(problem, distances)
+    if problem.largest_silo > 1:
+        steps = _evident_steps(problem, path, distances)
+    else:
+        steps = _steps_to_jump(path, noise)
     # Merges of next to no cost are of copies, whatever else is thought of them.
     steps = max(steps, int(np.searchsorted(path.penalties, noise, side="right")))
     return Choice(steps, penalty_between(path, steps, noise))
@@ -64,55 +73,107 @@ def penalty_between(path: PenaltyPath, steps: int, noise: float) -> float:
     return math.sqrt(before * after)
 
 
-def _noise(problem: FusionProblem, null: FloatArray) -> float:
+def _noise(problem: FusionProblem, distances: Distances) -> float:
     """What is nothing on the path's scale: rounding, or far below any real difference."""
     rounding = 1e-12 * float(np.abs(problem.weights * problem.log_partition).max())
-    real = 1e-6 * float(np.median(null)) if len(null) else 0.0
-    return max(rounding, real, math.sqrt(np.finfo(np.float64).tiny))
+    real = 1e-6 * math.exp(distances.typical[0]) if distances.known[0] else 0.0
+    return max(rounding, real, math.sqrt(_TINY))
 
 
-def _evident_steps(problem: FusionProblem, path: PenaltyPath, null: FloatArray) -> int:
+def _evident_steps(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> int:
     """Merges up to the last one that different components do not explain."""
-    log_null = np.log(2.0 * np.maximum(null, 1e-300))  # squared distance of two single components
-    middle = np.median(log_null)
-    spread = 1.4826 * np.median(np.abs(log_null - middle))  # robust against copies in a silo
-    dof = _PRIOR_PAIRS + len(null)
-    scale = np.sqrt((_PRIOR_PAIRS * _PRIOR_SPREAD**2 + len(null) * spread**2) / dof)
+    near = _chance_of_lying_near(distances)
+    pure = _last_below(near, _LEVEL_DISTANCE)
+    segregation = _segregation(problem, path.labels(pure))
+    never = _chance_of_never_meeting(*_merging_silos(problem, path))
+    never = segregation + (1.0 - segregation) * never
+    # A cluster has many others it might fail to meet: half of them, as pairs are seen from both
+    # sides.
+    others = np.maximum(0.5 * (path.n_components[:-1] - 1.0), 1.0)
+    never_one = -np.expm1(others * np.log1p(-np.minimum(never, 1.0 - 1e-12)))
+    return max(pure, _last_below(near * never_one, _LEVEL_BOTH))
 
-    log_disjoint, inverse_sizes = _chance_of_never_meeting(problem, path)
-    increase = np.diff(path.divergences)
-    # Squared distance of the two centres, then what it would be for single components: these
-    # scatter around their centre, as the merges so far tell, and larger clusters do so less.
-    scatter = path.divergences[:-1] / np.maximum(np.arange(len(increase)), 1)
-    distance = increase * inverse_sizes + scatter * (2.0 - inverse_sizes)
-    z = (np.log(np.maximum(distance, 1e-300)) - middle) / scale
-    log_chance = log_disjoint + student_t.logcdf(z, dof)
-    believed = np.flatnonzero(log_chance < np.log(_LEVEL))
-    return int(believed[-1]) + 1 if len(believed) else 0
+
+def _chance_of_lying_near(distances: Distances) -> FloatArray:
+    """For each merge, the chance that different components lie as near (Student's t)."""
+    dof = _PRIOR_COUNT + distances.known
+    seen = np.where(distances.known > 0, distances.known * distances.spread**2, 0.0)
+    scale = np.sqrt((_PRIOR_COUNT * _PRIOR_SPREAD**2 + seen) / dof)
+    with np.errstate(invalid="ignore"):
+        z = (distances.merged - distances.typical) / scale
+    return np.where(np.isnan(z), 1.0, stdtr(dof, z))
+
+
+def _last_below(chance: FloatArray, level: float) -> int:
+    """Number of steps up to the last whose chance is below the level."""
+    below = np.flatnonzero(chance < level)
+    return int(below[-1]) + 1 if len(below) else 0
+
+
+def _merging_silos(
+    problem: FusionProblem, path: PenaltyPath
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """For each merge: places outside and inside the larger cluster's silos, smaller cluster's size.
+
+    A silo has a place for each of its components; one that holds the larger cluster has one less.
+    """
+    places = _places(problem)
+    holds = np.zeros((problem.n, len(places)), dtype=bool)
+    holds[np.arange(problem.n), problem.silo] = True
+    outside, inside = np.empty(len(path.merges)), np.empty(len(path.merges))
+    smaller = np.empty(len(path.merges), dtype=np.intp)
+    for step, (a, b) in enumerate(path.merges):
+        outside[step], inside[step], smaller[step] = _room(places, holds[a], holds[b])
+        holds[a] |= holds[b]
+    return outside, inside, smaller
+
+
+def _places(problem: FusionProblem) -> FloatArray:
+    return np.array([rows.stop - rows.start for rows in problem.silos], dtype=np.float64)
+
+
+def _room(places: FloatArray, a: BoolArray, b: BoolArray) -> tuple[float, float, int]:
+    """Places outside and inside the silos of the larger of two clusters; size of the smaller."""
+    n_a, n_b = int(a.sum()), int(b.sum())
+    larger = a if n_a >= n_b else b
+    held = float(places @ larger)
+    return float(places.sum()) - held, held - max(n_a, n_b), min(n_a, n_b)
 
 
 def _chance_of_never_meeting(
-    problem: FusionProblem, path: PenaltyPath
-) -> tuple[FloatArray, FloatArray]:
-    """For each merge, the log-chance that two different components share no silo; and 1/a + 1/b.
+    outside: FloatArray, inside: FloatArray, members: IntArray
+) -> FloatArray:
+    """That ``members`` components, dealt to places at random, all fall outside.
 
-    The members of the smaller cluster are dealt, one after the other, to the places that silos have
-    for components: ``L_j`` in a silo without the larger cluster, ``L_j - 1`` in one with it.
+    Each takes a place outside with it, so later ones find fewer: ``outside`` and the total shrink
+    in proportion (a product of ``(outside - k) / (outside + inside - k)`` by its midpoint).
     """
-    places = np.array([rows.stop - rows.start for rows in problem.silos], dtype=np.float64)
-    holds = np.zeros((problem.n, len(places)), dtype=bool)
-    holds[np.arange(problem.n), problem.silo] = True
-    log_chance, inverse_sizes = np.empty(len(path.merges)), np.empty(len(path.merges))
-    for step, (a, b) in enumerate(path.merges):
-        n_a, n_b = int(holds[a].sum()), int(holds[b].sum())
-        larger = holds[a] if n_a >= n_b else holds[b]
-        outside, inside = places[~larger].sum(), (places[larger] - 1.0).sum()
-        one_silo = outside / max(1, int((~larger).sum()))
-        left = np.maximum(outside - one_silo * np.arange(min(n_a, n_b)), one_silo)
-        log_chance[step] = np.log(left / (left + inside)).sum()
-        inverse_sizes[step] = 1.0 / n_a + 1.0 / n_b
-        holds[a] |= holds[b]
-    return log_chance, inverse_sizes
+    middle = 0.5 * (members - 1.0)
+    left = np.maximum(outside - middle, 0.5)
+    return np.asarray((left / (left + inside)) ** members)
+
+
+def _segregation(problem: FusionProblem, labels: IntArray) -> float:
+    """How often clusters too far apart to be one never meet, beyond chance: 0 (never) to 1."""
+    state = Clusters(problem, labels)
+    a, b = np.triu_indices(state.size, k=1)
+    if len(a) > _MAX_PAIRS:
+        some = np.linspace(0, len(a) - 1, _MAX_PAIRS).astype(np.intp)
+        a, b = a[some], b[some]
+    holds = state.occupied()
+    meet = np.asarray((holds[a] & holds[b]).any(axis=1))
+    if not meet.any():
+        return 0.0
+    distance = state.merge_increases(a, b) * (1.0 / state.counts[a] + 1.0 / state.counts[b])
+    far = distance >= np.median(distance[meet])
+    places = _places(problem)
+    room = [_room(places, holds[i], holds[j]) for i, j in zip(a[far], b[far], strict=True)]
+    outside, inside, members = (np.array(column) for column in zip(*room, strict=True))
+    expected = _chance_of_never_meeting(outside, inside, members)
+    # Pairs that chance alone would keep apart tell nothing.
+    weight = 1.0 - expected
+    excess = weight @ (~meet[far] - expected)
+    return float(np.clip(excess / max(float(weight @ weight), _TINY), 0.0, 1.0))
 
 
 def _steps_to_jump(path: PenaltyPath, noise: float) -> int:

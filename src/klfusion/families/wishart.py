@@ -86,6 +86,11 @@ class Wishart(Family):
         log_det = sym.log_det(precision)[..., None]
         return np.concatenate([-0.5 * sym.pack(precision), 0.5 * log_det], axis=-1)
 
+    @property
+    def least_count(self) -> float:
+        """Enough to tell a covariance matrix."""
+        return self.dim + 1.0
+
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``dof`` beyond its lower limit."""
         return natural[:, -1] - (self.dim - 1)
