@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import klfusion as kf
 from klfusion import _safetensors as container
 from klfusion import families, storage
-from klfusion.errors import FileFormatError, KLFusionError
+from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionError
 from klfusion.fusion import Fusion, PenaltyPath, Status
 from klfusion.posterior import Posterior
 from klfusion.structure import Structure
@@ -236,7 +236,7 @@ def test_many_silos_take_few_arrays():
     same(fusion, storage.loads(data))
 
 
-def test_structure_arrays_are_saved_as_float64_only_if_exact():
+def test_structure_arrays_are_float64_whatever_was_given():
     def with_array(array: Any) -> Posterior:
         return replace(tiny(), structure=Structure("mixture", {"x": array}))
 
@@ -244,10 +244,8 @@ def test_structure_arrays_are_saved_as_float64_only_if_exact():
     for array in (strided, np.array([1, 2]), np.float32([0.1]), np.arange(3.0).astype(">f8")):
         loaded = storage.loads(storage.dumps(with_array(array)))
         same_array(np.array(array, np.float64, order="C"), loaded.structure.arrays["x"])
-    with pytest.raises(KLFusionError, match=r"structure\.x: expected numbers that float64"):
-        storage.dumps(with_array(np.array([2**53 + 1])))
-    with pytest.raises(KLFusionError, match=r"structure\.x: expected an array of numbers"):
-        storage.dumps(with_array(np.array([1j])))
+    with pytest.raises(InvalidPosteriorError, match=r"mixture\.x: expected an array of numbers"):
+        with_array(np.array([1j]))
 
 
 def test_same_bytes_every_time():

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-from klfusion.errors import KLFusionError
+from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.posterior import Posterior
 
-# (top-level package, class) -> adapter module with `extract(model, name)` and `rebuild(posterior)`.
+
+@dataclass(frozen=True)
+class _Adapter:
+    """A module with `extract(model, name, **options)` and `rebuild(posterior)`."""
+
+    module: str
+    extra: str | None  # of klfusion that installs the library; None where the core has it
+
+    def load(self) -> ModuleType:
+        """Import the adapter, and with it the library."""
+        try:
+            return import_module(f"klfusion.adapters.{self.module}")
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"this model needs {error.name}, which is not installed: "
+                f"pip install 'klfusion[{self.extra}]'"
+            ) from error
+
+
+# (top-level package, class) of a model, and of whatever it inherits from, to its adapter.
 _ADAPTERS = {
-    ("sklearn", "BayesianGaussianMixture"): "klfusion.adapters.sklearn_mixture",
+    ("sklearn", "BayesianGaussianMixture"): _Adapter("sklearn_mixture", None),
 }
 
 
-def extract(model: Any, name: str) -> Posterior:
+def extract(model: Any, name: str, **options: Any) -> Posterior:
     """The posterior of a fitted model: what a silo sends.
 
     Parameters
@@ -23,6 +44,8 @@ def extract(model: Any, name: str) -> Posterior:
         A scikit-learn ``BayesianGaussianMixture``.
     name : str
         The silo's name.
+    **options
+        What some adapters need besides the model.
 
     Returns
     -------
@@ -37,9 +60,9 @@ def extract(model: Any, name: str) -> Posterior:
     Posterior('hospital-a', 1 component, NormalWishart(dim=2))
     """
     for cls in type(model).__mro__:
-        module = _ADAPTERS.get((cls.__module__.partition(".")[0], cls.__name__))
-        if module is not None:
-            extracted: Posterior = import_module(module).extract(model, name)
+        adapter = _ADAPTERS.get((cls.__module__.partition(".")[0], cls.__name__))
+        if adapter is not None:
+            extracted: Posterior = adapter.load().extract(model, name, **options)
             return extracted
     raise KLFusionError(
         f"silo {name!r}: cannot read a posterior from {type(model).__name__}; supported: "
@@ -51,10 +74,10 @@ def extract(model: Any, name: str) -> Posterior:
 def rebuild(posterior: Posterior) -> Any:
     """A fitted model of the library the posterior came from, ready to predict."""
     info = {} if posterior.structure is None else posterior.structure.info
-    module = _ADAPTERS.get((str(info.get("package")), str(info.get("class"))))
-    if module is None:
+    adapter = _ADAPTERS.get((str(info.get("package")), str(info.get("class"))))
+    if adapter is None:
         raise KLFusionError(
             f"{posterior.name!r} does not say which model it came from, so none can be rebuilt; "
             "its parameters are in posterior.params()"
         )
-    return import_module(module).rebuild(posterior)
+    return adapter.load().rebuild(posterior)

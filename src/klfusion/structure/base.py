@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
-from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
-from klfusion.structure import mixture
+from klfusion.errors import InvalidPosteriorError
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,7 @@ class Structure:
     kind : str
         What it is, ``"mixture"`` for instance; decides how it is fused.
     arrays : mapping of str to array
+        Numbers, never observations; kept as read-only float64.
     info : mapping of str to JSON-able values
         Settings needed to rebuild the model.
     """
@@ -29,6 +29,20 @@ class Structure:
     kind: str
     arrays: Mapping[str, FloatArray] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        frozen = {key: self._frozen(key, array) for key, array in self.arrays.items()}
+        object.__setattr__(self, "arrays", frozen)
+
+    def _frozen(self, key: str, values: Any) -> FloatArray:
+        given = np.asarray(values)
+        if given.dtype.kind not in "fiub":
+            raise InvalidPosteriorError(
+                f"{self.kind}.{key}: expected an array of numbers, got dtype {given.dtype}"
+            )
+        array = np.array(given, dtype=np.float64, order="C")
+        array.flags.writeable = False
+        return array
 
     def check(self, where: str) -> None:
         """Raise if any array holds NaN or infinity."""
@@ -39,27 +53,16 @@ class Structure:
                 )
 
 
-_Fuser = Callable[
-    [Sequence[Mapping[str, FloatArray]], Sequence[IntArray], int], dict[str, FloatArray]
-]
-_FUSERS: dict[str, _Fuser] = {"mixture": mixture.fuse_arrays}
+def scatter(
+    arrays: Sequence[FloatArray], labels: Sequence[IntArray], n_components: int
+) -> FloatArray:
+    """Add up what silos hold of each component, (L,) arrays or (L, L) matrices, by label.
 
-
-def fuse_structures(
-    structures: Sequence[Structure | None], labels: Sequence[IntArray], n_components: int
-) -> Structure | None:
-    """Carry the silos' structures through the matching.
-
-    ``labels[j]`` holds the global component of each local one of silo ``j``, -1 for none. Silos
-    without structure give a fusion without; silos of different kinds are refused.
+    Components with label -1 are left out.
     """
-    present = [s for s in structures if s is not None]
-    if len(present) < len(structures):
-        return None
-    kinds = sorted({s.kind for s in present})
-    if len(kinds) > 1:
-        raise IncompatibleSilosError(f"expected models of one kind, got {', '.join(kinds)}")
-    if kinds[0] not in _FUSERS:
-        return None
-    arrays = _FUSERS[kinds[0]]([s.arrays for s in present], labels, n_components)
-    return Structure(kind=kinds[0], arrays=arrays, info=present[0].info)
+    total = np.zeros((n_components,) * arrays[0].ndim)
+    for array, label in zip(arrays, labels, strict=True):
+        kept = np.flatnonzero(label >= 0)
+        where = np.ix_(*[label[kept]] * array.ndim)
+        np.add.at(total, where, array[np.ix_(*[kept] * array.ndim)])
+    return total

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._typing import IntArray
+from klfusion.structure.base import Structure, scatter
 
 
-def fuse_arrays(
-    silos: Sequence[Mapping[str, FloatArray]], labels: Sequence[IntArray], n_components: int
-) -> dict[str, FloatArray]:
-    """Scatter each silo's expected ``counts`` (L,) through its labels and add them up.
+def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: int) -> Structure:
+    """Add up the expected ``counts`` (L,); ``weight_prior`` () is averaged.
 
-    ``weight_prior`` () is the Dirichlet pseudo-count of one component, averaged over silos.
+    ``weight_prior`` is the pseudo-count of one component in the prior of the weights.
     """
-    total = np.zeros(n_components)
-    for silo, label in zip(silos, labels, strict=True):
-        kept = label >= 0
-        np.add.at(total, label[kept], silo["counts"][kept])
-    prior = np.mean([float(silo["weight_prior"]) for silo in silos])
-    return {"counts": total, "weight_prior": np.array(prior)}
+    counts = scatter([s.arrays["counts"] for s in silos], labels, n_components)
+    prior = np.mean([s.arrays["weight_prior"] for s in silos])
+    arrays = {"counts": counts, "weight_prior": np.asarray(prior)}
+    return Structure("mixture", arrays, silos[0].info)
