@@ -23,6 +23,7 @@ LAYERS = [
     {"algorithm", "clusters", "seeding", "path", "refine", "selection", "methods"},
     {"adapters", "report"},
     {"api"},
+    {"baselines"},
     {"__init__"},
     {"demo"},
     {"_console"},

@@ -1,6 +1,6 @@
 """Fuse Bayesian models that were trained apart, in one communication round."""
 
-from klfusion import families, methods
+from klfusion import baselines, families, methods
 from klfusion.adapters import extract
 from klfusion.api import fuse
 from klfusion.errors import KLFusionError
@@ -16,6 +16,7 @@ __all__ = [
     "KLFusionError",
     "Posterior",
     "Status",
+    "baselines",
     "extract",
     "families",
     "fuse",

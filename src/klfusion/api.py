@@ -87,10 +87,10 @@ def fuse(
         n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
     )  # fmt: skip
     silo_weights = _silo_weights(weights, posteriors)
-    order = canonical_order(posteriors, silo_weights)
+    turns = canonical_order(posteriors, silo_weights)
     stacked, offsets = _stack(posteriors, silo_weights)
     kept = _with_data(posteriors, chosen)
-    problem, rows = _in_order(stacked, order, kept)
+    problem, rows = _in_order(stacked, turns, kept)
     _check_size(chosen, problem, posteriors)
     if len(posteriors) == 1:
         solution = _as_it_is(problem, chosen)
@@ -98,10 +98,12 @@ def fuse(
         with progress_bar(progress) as report:
             rng = np.random.default_rng(random_state)
             solution = chosen.run(chosen.matching(problem), rng, report)
-    plan, labels = _ordered(solution, rows)
+    plan, labels, order = _ordered(solution, rows)
     all_labels = np.full(stacked.n, -1, dtype=np.intp)
     all_labels[rows] = labels
     natural = problem.average(plan, int(labels.max()) + 1)
+    if solution.location is not None:
+        natural = problem.family.relocated(natural, solution.location[order])
     divergences = _match_divergences(stacked, natural, all_labels)
     per_silo = tuple(np.split(all_labels, offsets[1:-1]))
     return Fusion(
@@ -260,8 +262,11 @@ def _as_it_is(problem: FusionProblem, method: Method) -> Solution:
     return Solution(labels, labels, value, value, [value], penalty, Status.SINGLE_SILO)
 
 
-def _ordered(solution: Solution, rows: IntArray) -> tuple[Any, IntArray]:
-    """Plan and labels, the global components that hold most first, then as they first appear."""
+def _ordered(solution: Solution, rows: IntArray) -> tuple[Any, IntArray, IntArray]:
+    """Plan and labels, the global components that hold most first, then as they first appear.
+
+    Also which of the solution's clusters each global component is.
+    """
     used, labels = np.unique(solution.labels, return_inverse=True)
     counts = np.bincount(labels)
     first = np.full(len(used), len(rows) + rows.max())
@@ -271,7 +276,7 @@ def _ordered(solution: Solution, rows: IntArray) -> tuple[Any, IntArray]:
     rank[order] = np.arange(len(order))
     labels = rank[labels]
     plan = solution.plan[:, used[order]] if solution.plan.ndim == 2 else labels
-    return plan, labels
+    return plan, labels, used[order]
 
 
 def _match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:

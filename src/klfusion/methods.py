@@ -43,6 +43,7 @@ class Solution:
     penalty: float
     status: Status
     path: PenaltyPath | None = None
+    location: FloatArray | None = None  # of each cluster, where the method has its own
 
 
 @dataclass(frozen=True)

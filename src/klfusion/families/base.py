@@ -112,6 +112,14 @@ class Family(ABC):
         """The same location and shape, as certain as ``factor`` ``(n,)`` times the data."""
         return natural * factor[:, None]
 
+    def location(self, natural: FloatArray) -> FloatArray:
+        """A point estimate ``(n, k)``, for methods that know no uncertainty."""
+        return self.mean(natural)
+
+    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
+        """As certain as before, elsewhere: `location` of the result is the one given."""
+        raise KLFusionError(f"the family {self.name!r} cannot be moved to a given point estimate")
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """The origin moved amid the locations, where a family has any: no divergence changes.
 

@@ -67,6 +67,15 @@ class DiagonalNormal(Family):
         """The precisions."""
         return {"1 / variance": natural[:, self.dim :]}
 
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The mean."""
+        return natural[:, : self.dim] / natural[:, self.dim :]
+
+    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
+        """Another mean, the same variance."""
+        precision = natural[:, self.dim :]
+        return stack(location * precision, precision)
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """Means minus their average."""
         shift, precision = natural[:, : self.dim], natural[:, self.dim :]

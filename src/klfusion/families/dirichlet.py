@@ -76,6 +76,16 @@ class Dirichlet(Family):
         """The sum of the concentrations."""
         return np.asarray(natural.sum(axis=1))
 
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The expected probabilities."""
+        return natural / natural.sum(axis=1, keepdims=True)
+
+    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
+        """Other expected probabilities, the same sum."""
+        positive = np.maximum(location, _TINY)
+        share = positive / positive.sum(axis=1, keepdims=True)
+        return np.asarray(natural.sum(axis=1, keepdims=True) * share)
+
     def comparable(self, natural: FloatArray) -> FloatArray:
         """All brought to the same sum, and smoothed: else words a silo never saw decide."""
         total = natural.sum(axis=1)

@@ -89,6 +89,15 @@ class Normal(Family):
         precision = sym.unpack(natural[:, self.dim :], self.dim)
         return {"smallest eigenvalue of the precision": sym.smallest_pivot(precision)}
 
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The mean."""
+        return self._moments(natural)[0]
+
+    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
+        """Another mean, the same covariance."""
+        precision = sym.unpack(natural[:, self.dim :], self.dim)
+        return stack(np.einsum("nij,nj->ni", precision, location), natural[:, self.dim :])
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """Means minus their average."""
         origin = self._moments(natural)[0].mean(axis=0)

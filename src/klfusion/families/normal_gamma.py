@@ -82,6 +82,15 @@ class NormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return {"kappa": kappa, "shape": shape, "rate": np.where(kappa > 0, rate, 1.0)}
 
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The mean."""
+        return self._split(natural)[0]
+
+    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
+        """Another mean, the rest unchanged."""
+        _, kappa, shape, rate = self._split(natural)
+        return self.natural(location, kappa, shape, rate)
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """Means minus their average."""
         mean, kappa, shape, rate = self._split(natural)

@@ -119,6 +119,15 @@ class NormalWishart(Family):
             "smallest eigenvalue of scale_inv": sym.smallest_pivot(scale_inv),
         }
 
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The mean."""
+        return self._split(natural)[0]
+
+    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
+        """Another mean, the rest unchanged."""
+        _, kappa, scale_inv, dof = self._split(natural)
+        return self.natural(location, kappa, scale_inv, dof)
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """Means minus their average."""
         mean, kappa, scale_inv, dof = self._split(natural)

@@ -1,0 +1,8 @@
+"""What others do: called like `klfusion.fuse`, on the same silos, with the same kind of result."""
+
+from klfusion.baselines.amps import Amps
+from klfusion.baselines.calls import amps, dp_clustering, spahm
+from klfusion.baselines.dp_clustering import DPClustering
+from klfusion.baselines.spahm import Spahm
+
+__all__ = ["Amps", "DPClustering", "Spahm", "amps", "dp_clustering", "spahm"]
