@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,13 +16,16 @@ from klfusion.adapters import extract
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import Fusion, Status
 from klfusion.methods import METHODS, Auto, Method, Penalty, Solution
+from klfusion.pooling import random_effects_location
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem, canonical_order
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
 from klfusion.storage import load
 from klfusion.structure import fuse_structures
+from klfusion.vocabulary import align_vocabularies
 
+Pooling = Literal["average", "random-effects"]
 MethodName = Literal["auto", "exact", "relaxed", "homogeneous"]
 
 
@@ -33,6 +36,7 @@ def fuse(
     n_components: int | None = None,
     penalty: Penalty | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
+    pooling: Pooling = "average",
     n_init: int | None = None,
     max_iter: int | None = None,
     tol: float | None = None,
@@ -56,6 +60,10 @@ def fuse(
         Price of global components, in nats: larger gives fewer. Default: chosen from the silos.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
+    pooling : {"average", "random-effects"}
+        ``"average"``: natural parameters are averaged, as in the paper, so that a silo that knows
+        its component well counts more. ``"random-effects"``: the same, but locations are
+        averaged as if components vary from silo to silo, which no silo's precision tells.
     n_init, max_iter, tol : optional
         Number of starts, most sweeps of a start, relative tolerance; defaults are the method's.
     random_state : int or numpy.random.Generator
@@ -82,6 +90,8 @@ def fuse(
     (array([0, 1]), array([1, 0, 2]))
     """
     posteriors = _posteriors(models)
+    if pooling not in get_args(Pooling):
+        raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
     chosen = _method(
         method,
         n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
@@ -104,6 +114,9 @@ def fuse(
     natural = problem.average(plan, int(labels.max()) + 1)
     if solution.location is not None:
         natural = problem.family.relocated(natural, solution.location[order])
+    elif pooling == "random-effects":
+        location = random_effects_location(problem, labels, len(natural))
+        natural = problem.family.relocated(natural, location)
     divergences = _match_divergences(stacked, natural, all_labels)
     per_silo = tuple(np.split(all_labels, offsets[1:-1]))
     return Fusion(
@@ -133,6 +146,7 @@ def _posteriors(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
     posteriors = [_posterior(model, name, i) for i, (name, model) in enumerate(named)]
     if not posteriors:
         raise IncompatibleSilosError("expected at least one silo, got none")
+    posteriors = align_vocabularies(posteriors)
     first = posteriors[0]
     for other in posteriors[1:]:
         if other.family != first.family:

@@ -120,6 +120,10 @@ class Family(ABC):
         """As certain as before, elsewhere: `location` of the result is the one given."""
         raise KLFusionError(f"the family {self.name!r} cannot be moved to a given point estimate")
 
+    def location_covariance(self, natural: FloatArray) -> FloatArray:
+        """How uncertain `location` is: ``(n, k, k)``, or ``(n, k)`` for a diagonal matrix."""
+        raise KLFusionError(f"the family {self.name!r} does not say how uncertain its location is")
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """The origin moved amid the locations, where a family has any: no divergence changes.
 

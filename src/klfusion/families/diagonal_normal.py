@@ -76,6 +76,10 @@ class DiagonalNormal(Family):
         precision = natural[:, self.dim :]
         return stack(location * precision, precision)
 
+    def location_covariance(self, natural: FloatArray) -> FloatArray:
+        """The variances."""
+        return 1.0 / natural[:, self.dim :]
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """Means minus their average."""
         shift, precision = natural[:, : self.dim], natural[:, self.dim :]

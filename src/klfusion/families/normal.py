@@ -98,6 +98,10 @@ class Normal(Family):
         precision = sym.unpack(natural[:, self.dim :], self.dim)
         return stack(np.einsum("nij,nj->ni", precision, location), natural[:, self.dim :])
 
+    def location_covariance(self, natural: FloatArray) -> FloatArray:
+        """The covariance."""
+        return self._moments(natural)[1]
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """Means minus their average."""
         origin = self._moments(natural)[0].mean(axis=0)

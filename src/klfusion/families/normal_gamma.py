@@ -91,6 +91,11 @@ class NormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return self.natural(location, kappa, shape, rate)
 
+    def location_covariance(self, natural: FloatArray) -> FloatArray:
+        """Variances of the means at the expected precision."""
+        _, kappa, shape, rate = self._split(natural)
+        return rate / (shape * kappa)
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """Means minus their average."""
         mean, kappa, shape, rate = self._split(natural)

@@ -128,6 +128,11 @@ class NormalWishart(Family):
         _, kappa, scale_inv, dof = self._split(natural)
         return self.natural(location, kappa, scale_inv, dof)
 
+    def location_covariance(self, natural: FloatArray) -> FloatArray:
+        """Covariance of the mean at the expected precision."""
+        _, kappa, scale_inv, dof = self._split(natural)
+        return scale_inv / (kappa * dof)[:, None, None]
+
     def centred(self, natural: FloatArray) -> FloatArray:
         """Means minus their average."""
         mean, kappa, scale_inv, dof = self._split(natural)
