@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
 
 import klfusion as kf
+from experiments import figures
 from experiments.simulation import (
-    Silos,
     Simulation,
     fit_mixture,
     hausdorff,
@@ -30,10 +31,15 @@ NOISES = (0.1, 0.5, 1.0, 1.5, 2.0)  # at separation 0.5
 # Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used others.
 FIRST_SEED = 7000
 
-METHODS: dict[str, Callable[[list[kf.Posterior]], kf.Fusion]] = {
-    "default": kf.fuse,
+Fuse = Callable[[list[kf.Posterior]], kf.Fusion]
+METHODS: dict[str, Fuse] = {
+    "klfusion": kf.fuse,
+    "klfusion, random effects": lambda silos: kf.fuse(silos, pooling="random-effects"),
     "paper's letter": lambda silos: kf.fuse(silos, method="relaxed"),
+    "SPAHM": kf.baselines.spahm,
+    "DP clustering": kf.baselines.dp_clustering,
 }
+ORACLE, REFERENCE = "pooled VI, true size", "true assignment"
 
 
 @dataclass(frozen=True)
@@ -61,13 +67,19 @@ def grid(quick: bool) -> list[Simulation]:
     return list(dict.fromkeys(points))
 
 
+def fit_silo(settings: Simulation, x: Any, n_components: int, seed: int, n_init: int) -> Any:
+    """A local fit, over-specified where the settings say so."""
+    extra = settings.extra_components
+    return fit_mixture(x, n_components + extra, seed, n_init, process=extra > 0)
+
+
 def run_one(settings: Simulation, seed: int, n_init: int) -> list[Run]:
-    """Simulate, fit every silo, fuse with every method."""
+    """Simulate, fit every silo, fuse with every method, fit the pooled data."""
     key = [seed, round(1000 * settings.separation), round(1000 * settings.noise)]
     silos = simulate(settings, np.random.default_rng(key))
     start = time.perf_counter()
     models = [
-        fit_mixture(x, len(components), seed, n_init)
+        fit_silo(settings, x, len(components), seed, n_init)
         for x, components in zip(silos.data, silos.components, strict=True)
     ]
     fit_seconds = time.perf_counter() - start
@@ -75,67 +87,57 @@ def run_one(settings: Simulation, seed: int, n_init: int) -> list[Run]:
         true_component(m, x, p) for m, x, p in zip(models, silos.data, silos.points, strict=True)
     ]
     posteriors = [kf.extract(m, name=f"silo-{j}") for j, m in enumerate(models)]
-    runs = [_reference(settings, seed, silos, posteriors, truth, fit_seconds)]
+
+    def row(method: str, means: Any, labels: Any, seconds: float) -> Run:
+        known = np.concatenate(truth) >= 0
+        return Run(
+            settings.separation, settings.noise, seed, method, len(silos.means), len(means),
+            hausdorff(means, silos.means),
+            float(adjusted_rand_score(np.concatenate(truth)[known], labels[known])), seconds,
+        )  # fmt: skip
+
+    natural, labels = np.concatenate([p.natural for p in posteriors]), np.concatenate(truth)
+    centres = np.stack([natural[labels == g].mean(axis=0) for g in np.unique(labels[labels >= 0])])
+    # The reference's time is that of the local fits.
+    means = posteriors[0].family.params(centres)["mean"]
+    runs = [row(REFERENCE, means, labels, fit_seconds)]
     for name, method in METHODS.items():
         start = time.perf_counter()
-        fusion = method(posteriors)
+        with threadpool_limits(1):
+            fusion = method(posteriors)
         seconds = time.perf_counter() - start
-        labels = np.concatenate(fusion.labels)
-        runs.append(
-            Run(
-                settings.separation, settings.noise, seed, name, len(silos.means),
-                fusion.n_components,
-                hausdorff(fusion.posterior.params()["mean"], silos.means),
-                adjusted_rand_score(np.concatenate(truth), labels),
-                seconds,
-            )
-        )  # fmt: skip
-    return runs
-
-
-def _reference(
-    settings: Simulation,
-    seed: int,
-    silos: Silos,
-    posteriors: list[kf.Posterior],
-    truth: list[Any],
-    fit_seconds: float,
-) -> Run:
-    """Barycenters of the true assignment; its time is that of the local fits."""
-    labels, natural = np.concatenate(truth), np.concatenate([p.natural for p in posteriors])
-    found = np.unique(labels)
-    centres = np.stack([natural[labels == g].mean(axis=0) for g in found])
-    means = posteriors[0].family.params(centres)["mean"]
-    return Run(
-        settings.separation, settings.noise, seed, "true assignment", len(silos.means),
-        len(found), hausdorff(means, silos.means), 1.0, fit_seconds,
-    )  # fmt: skip
+        found = fusion.posterior.params()["mean"]
+        runs.append(row(name, found, np.concatenate(fusion.labels), seconds))
+    start = time.perf_counter()
+    pooled = fit_mixture(np.concatenate(silos.data), len(silos.means), seed, n_init=1)
+    seconds = time.perf_counter() - start
+    return [*runs, row(ORACLE, pooled.means_, labels, seconds)]
 
 
 def summary(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Mean figures of each point and method."""
+    """Mean figures of each point and method, with standard errors."""
     groups = defaultdict(list)
     for run in runs:
         groups[run.separation, run.noise, run.method].append(run)
-    return [
-        {
-            "separation": separation,
-            "noise": noise,
-            "method": method,
-            "runs": len(group),
-            "right_size": float(np.mean([r.size == r.true_size for r in group])),
-            "size_error": float(np.mean([abs(r.size - r.true_size) for r in group])),
-            "hausdorff": float(np.mean([r.hausdorff for r in group])),
-            "hausdorff_se": float(
-                np.std([r.hausdorff for r in group], ddof=1) / np.sqrt(len(group))
-            )
-            if len(group) > 1
-            else 0.0,
-            "ari": float(np.mean([r.ari for r in group])),
-            "seconds": float(np.mean([r.seconds for r in group])),
-        }
-        for (separation, noise, method), group in groups.items()
-    ]
+    rows = []
+    for (separation, noise, method), group in groups.items():
+        errors = np.array([abs(r.size - r.true_size) for r in group], dtype=np.float64)
+        distances = np.array([r.hausdorff for r in group])
+        rows.append(
+            {
+                "separation": separation, "noise": noise, "method": method, "runs": len(group),
+                "right_size": float((errors == 0).mean()),
+                "size_error": float(errors.mean()), "size_error_se": _standard_error(errors),
+                "hausdorff": float(distances.mean()), "hausdorff_se": _standard_error(distances),
+                "ari": float(np.mean([r.ari for r in group])),
+                "seconds": float(np.mean([r.seconds for r in group])),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _standard_error(values: Any) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 def main(out: Path, seeds: int, quick: bool, n_jobs: int) -> list[dict[str, Any]]:
@@ -154,4 +156,6 @@ def main(out: Path, seeds: int, quick: bool, n_jobs: int) -> list[dict[str, Any]
     table = summary(runs)
     settings = {"seeds": seeds, "first_seed": FIRST_SEED, "quick": quick, "n_init": n_init}
     (out / "results.json").write_text(json.dumps({"settings": settings, "rows": table}, indent=1))
+    figures.curves(table, out)
+    figures.illustration(out)
     return table

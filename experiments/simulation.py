@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 from threadpoolctl import threadpool_limits
 
+_PROCESS = "dirichlet_process"
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
@@ -38,6 +39,12 @@ class Simulation:
         Observations in each silo.
     proportions : float
         Concentration of the Dirichlet the mixture weights of a silo are drawn from.
+    homogeneous : bool
+        Every silo has every component.
+    most_points : int, optional
+        Silos of different size, from ``n_points`` to this many (log-uniform).
+    extra_components : int
+        How many components too many a local fit is given (with a Dirichlet-process prior).
     """
 
     separation: float = 0.5
@@ -47,6 +54,9 @@ class Simulation:
     n_silos: int = 50
     n_points: int = 300
     proportions: float = 10.0
+    homogeneous: bool = False
+    most_points: int | None = None
+    extra_components: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +80,15 @@ def simulate(settings: Simulation, rng: np.random.Generator) -> Silos:
         frequency = rng.beta(1.0, 1.0, size=g)
     data, components, points = [], [], []
     for _ in range(settings.n_silos):
-        chosen = np.flatnonzero(rng.random(g) < frequency)
-        while len(chosen) < 2:
-            chosen = np.flatnonzero(rng.random(g) < frequency)
+        chosen = np.arange(g) if settings.homogeneous else _subset(frequency, rng)
+        n_points = settings.n_points
+        if settings.most_points is not None:
+            low, high = np.log(n_points), np.log(settings.most_points)
+            n_points = int(np.exp(rng.uniform(low, high)))
         local_means = rng.normal(means[chosen], settings.noise)
         proportions = rng.dirichlet(np.full(len(chosen), settings.proportions))
-        which = rng.choice(len(chosen), size=settings.n_points, p=proportions)
-        x = np.empty((settings.n_points, d))
+        which = rng.choice(len(chosen), size=n_points, p=proportions)
+        x = np.empty((n_points, d))
         for k, component in enumerate(chosen):
             dof = 100 * d
             local = np.atleast_2d(wishart.rvs(dof, covariances[component] / dof, random_state=rng))
@@ -97,14 +109,17 @@ def simulate(settings: Simulation, rng: np.random.Generator) -> Silos:
 
 
 def fit_mixture(
-    x: FloatArray, n_components: int, seed: int, n_init: int = 16
+    x: FloatArray, n_components: int, seed: int, n_init: int = 16, process: bool = False
 ) -> BayesianGaussianMixture:
-    """A silo's local fit: variational inference with Normal-Wishart posteriors."""
+    """A silo's local fit: variational inference with Normal-Wishart posteriors.
+
+    ``process``: with a Dirichlet-process prior of the weights, for fits that are too large.
+    """
     model = BayesianGaussianMixture(
         n_components=n_components,
         n_init=n_init,
         max_iter=500,
-        weight_concentration_prior_type="dirichlet_distribution",
+        weight_concentration_prior_type=_PROCESS if process else "dirichlet_distribution",
         random_state=seed,
     )
     # Matrices this small gain nothing from threads and lose a factor of ten to them.
@@ -117,6 +132,14 @@ def hausdorff(estimated: FloatArray, true: FloatArray) -> float:
     """Hausdorff distance between two sets of means, (G', D) and (G, D)."""
     distance = np.linalg.norm(estimated[:, None] - true[None], axis=2)
     return float(max(distance.min(axis=0).max(), distance.min(axis=1).max()))
+
+
+def _subset(frequency: FloatArray, rng: np.random.Generator) -> IntArray:
+    """At least two components, each with its own frequency (Beta-Bernoulli)."""
+    while True:
+        chosen = np.flatnonzero(rng.random(len(frequency)) < frequency)
+        if len(chosen) >= 2:
+            return chosen
 
 
 def _random_covariance(dim: int, spread: float, rng: np.random.Generator) -> FloatArray:
