@@ -76,6 +76,35 @@ class TestPosterior:
         with pytest.raises(InvalidPosteriorError, match="expected an array of numbers"):
             kf.Posterior(GAMMA, [["a", "b"]], name="a")
 
+    def test_name_that_no_file_could_hold(self):
+        with pytest.raises(InvalidPosteriorError, match="expected a name in Unicode"):
+            gamma(name="\ud800")
+
+    def test_structure(self):
+        with pytest.raises(InvalidPosteriorError, match="expected structure to be a Structure"):
+            gamma(structure="mixture")
+
+    @pytest.mark.parametrize(
+        "build",
+        [
+            lambda: NW.natural([[3e9, 0]], [100.0], [np.eye(2) * 100], [102.0]),
+            lambda: kf.families.NormalGamma(1).natural([3e9], [100.0], [50.0], [50.0]),
+        ],
+    )
+    def test_means_that_swallow_the_spread(self, build):
+        with pytest.raises(InvalidPosteriorError, match="subtract a common offset from the data"):
+            build()
+
+    @pytest.mark.parametrize("mean", [[["a", "b"]], [[1.0], [1.0, 2.0]]])
+    def test_parameters_that_are_not_numbers(self, mean):
+        with pytest.raises(KLFusionError, match="mean: expected an array of numbers"):
+            kf.families.DiagonalNormal(2).natural(mean=mean, variance=[[1.0, 1.0]])
+
+    def test_a_missing_factor(self):
+        family = kf.families.Product(place=kf.families.DiagonalNormal(1), rate=GAMMA)
+        with pytest.raises(KLFusionError, match="expected parameters of the factor 'place'"):
+            family.natural(rate={"shape": [1.0], "rate": [1.0]})
+
     @pytest.mark.parametrize("name", ["", None, 3])
     def test_name(self, name):
         with pytest.raises(InvalidPosteriorError, match="expected name to be a non-empty string"):
@@ -157,7 +186,7 @@ class TestFuse:
         with pytest.raises(KLFusionError, match=r"expected method to be one of .*'auto'.* 'magic'"):
             kf.fuse([gamma(), gamma("b")], method="magic")
 
-    @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, np.nan], {"site-a": 1.0}])
+    @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, np.nan], {"site-a": 1.0}, "abc"])
     def test_weights(self, weights):
         with pytest.raises(KLFusionError, match="weight"):
             kf.fuse([gamma(), gamma("b")], weights=weights)
@@ -169,8 +198,23 @@ class TestFuse:
             kf.fuse([gamma(), gamma("b")], method="homogeneous", penalty=1.0)
 
     def test_an_unknown_model(self):
-        with pytest.raises(KLFusionError, match=r"silo 'silo-1': cannot read .* from dict; supp"):
-            kf.fuse([{"a": 1}, {"b": 2}])
+        with pytest.raises(KLFusionError, match=r"silo 'silo-1': cannot read .* from set; supp"):
+            kf.fuse([{"a"}, {"b"}])
+
+    @pytest.mark.parametrize("models", [None, 3, "site.safetensors"])
+    def test_not_a_list(self, models):
+        with pytest.raises(KLFusionError, match="expected a list or mapping of silos, got a si"):
+            kf.fuse(models)
+
+    @pytest.mark.parametrize("name", ["", None, 1])
+    def test_names_in_a_mapping(self, name):
+        with pytest.raises(KLFusionError, match="expected silo names to be non-empty strings"):
+            kf.fuse({name: gamma()})
+
+    @pytest.mark.parametrize("state", [-1, "a", 1.5])
+    def test_random_state(self, state):
+        with pytest.raises(KLFusionError, match="expected random_state to be an integer >= 0"):
+            kf.fuse([gamma(), gamma("b")], random_state=state)
 
     def test_an_unfitted_model(self):
         from sklearn.mixture import BayesianGaussianMixture

@@ -226,6 +226,50 @@ def test_components_without_data_are_left_out():
     assert fusion.n_components == len(np.unique(np.concatenate(truth)))
 
 
+def test_small_components_that_matter_to_their_silo_are_kept():
+    family = kf.families.NormalWishart(30)
+    rng = np.random.default_rng(0)
+    silos = []
+    for j in range(4):
+        counts = np.array([80.0, 20.0])  # 20 observations in 30 dimensions, a fifth of the silo
+        natural = family.natural(
+            mean=np.stack([np.zeros(30), np.full(30, 5.0)]) + rng.normal(scale=0.1, size=(2, 30)),
+            kappa=counts,
+            scale_inv=np.stack([np.eye(30) * (30 + n) for n in counts]),
+            dof=30 + counts,
+        )
+        silos.append(kf.Posterior(family, natural, name=str(j), counts=counts))
+    fusion = kf.fuse(silos)
+    assert fusion.n_left_out == 0
+    assert fusion.n_components == 2
+
+
+def test_no_silo_is_left_out_whole():
+    silos, _ = normal_wishart_silos()
+    poor = replace(silos[0], counts=np.zeros(silos[0].n_components))
+    assert (kf.fuse([poor, *silos[1:]]).labels[0] >= 0).any()
+
+
+def test_a_pandas_series_is_a_mapping():
+    class Series:  # what matters of one
+        def __init__(self, values):
+            self.values = values
+
+        def items(self):
+            return self.values.items()
+
+    silos, _ = rate_silos(n_silos=2)
+    fusion = kf.fuse(Series({"b": silos[0], "a": silos[1]}), weights=Series({"a": 1.0, "b": 3.0}))
+    assert fusion.silo_names == ("b", "a")
+    assert fusion.provenance["silo_weights"] == [3.0, 1.0]
+
+
+def test_a_fusion_can_be_fused_again():
+    silos, _ = rate_silos()
+    again = kf.fuse({"first": kf.fuse(silos[:3]), "second": kf.fuse(silos[3:])})
+    assert again.n_components == kf.fuse(silos).n_components
+
+
 def test_counts_add_up():
     silos, _ = rate_silos()
     fusion = kf.fuse(silos)

@@ -39,6 +39,10 @@ FAMILIES = {
     "dirichlet": (families.Dirichlet(2), {"concentration": TWO}),
     "gamma": (families.Gamma(2), {"shape": TWO, "rate": TWO}),
     "inverse-gamma": (families.InverseGamma(2), {"shape": TWO, "scale": TWO}),
+    "isotropic-normal-gamma": (
+        families.IsotropicNormalGamma(2),
+        {"mean": -TWO, "kappa": N2, "shape": N2, "rate": N2},
+    ),
     "normal": (families.Normal(2), {"mean": -TWO, "covariance": EYE}),
     "normal-gamma": (
         families.NormalGamma(2),

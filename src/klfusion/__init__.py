@@ -1,6 +1,6 @@
 """Fuse Bayesian models that were trained apart, in one communication round."""
 
-from klfusion import baselines, families, methods
+from klfusion import baselines, families, methods, vocabulary
 from klfusion.adapters import extract
 from klfusion.api import fuse
 from klfusion.errors import KLFusionError
@@ -23,4 +23,5 @@ __all__ = [
     "load",
     "methods",
     "save",
+    "vocabulary",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -24,6 +23,8 @@ from klfusion.provenance import provenance
 from klfusion.storage import load
 from klfusion.structure import fuse_structures
 from klfusion.vocabulary import align_vocabularies
+
+_NEGLIGIBLE_SHARE = 0.02  # of a silo's observations
 
 Pooling = Literal["average", "random-effects"]
 MethodName = Literal["auto", "exact", "relaxed", "homogeneous"]
@@ -102,11 +103,11 @@ def fuse(
     kept = _with_data(posteriors, chosen)
     problem, rows = _in_order(stacked, turns, kept)
     _check_size(chosen, problem, posteriors)
+    rng = _generator(random_state)
     if len(posteriors) == 1:
         solution = _as_it_is(problem, chosen)
     else:
         with progress_bar(progress) as report:
-            rng = np.random.default_rng(random_state)
             solution = chosen.run(chosen.matching(problem), rng, report)
     plan, labels, order = _ordered(solution, rows)
     all_labels = np.full(stacked.n, -1, dtype=np.intp)
@@ -137,12 +138,19 @@ def fuse(
 
 def _posteriors(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
     """Read or extract every silo, and check that they belong together."""
-    if isinstance(models, Posterior | str | Path):
-        raise KLFusionError(f"expected a list or mapping of silos, got a single {models!r}")
-    if isinstance(models, Mapping):
-        named: Iterable[tuple[str | None, Any]] = models.items()
-    else:
+    named: Iterable[tuple[str | None, Any]]
+    if hasattr(models, "items"):  # a mapping, or a pandas Series
+        named = list(models.items())
+        for name, _ in named:
+            if not isinstance(name, str) or not name:
+                raise KLFusionError(f"expected silo names to be non-empty strings, got {name!r}")
+    elif isinstance(models, Iterable) and not isinstance(models, str | bytes | os.PathLike):
         named = [(None, model) for model in models]
+    else:
+        raise KLFusionError(
+            f"expected a list or mapping of silos, got a single {type(models).__name__}: "
+            "put it into a list"
+        )
     posteriors = [_posterior(model, name, i) for i, (name, model) in enumerate(named)]
     if not posteriors:
         raise IncompatibleSilosError("expected at least one silo, got none")
@@ -166,8 +174,9 @@ def _posteriors(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
 
 def _posterior(model: Any, name: str | None, number: int) -> Posterior:
     if isinstance(model, str | os.PathLike):
-        loaded = load(model)
-        model = loaded.posterior if isinstance(loaded, Fusion) else loaded
+        model = load(model)
+    if isinstance(model, Fusion):  # a fusion can be a silo of a larger one
+        model = model.posterior
     if isinstance(model, Posterior):
         return model if name is None else replace(model, name=name)
     return extract(model, name=name or f"silo-{number + 1}")
@@ -185,19 +194,32 @@ def _method(method: str | Method, **settings: Any) -> Method:
     return METHODS[method](**given)
 
 
+def _generator(random_state: Any) -> np.random.Generator:
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise KLFusionError(
+            "expected random_state to be an integer >= 0, a Generator or None, "
+            f"got {random_state!r}"
+        ) from error
+
+
 def _silo_weights(
     weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Posterior]
 ) -> FloatArray:
     if weights is None:
         return np.ones(len(posteriors))
-    if isinstance(weights, Mapping):
-        names = {p.name for p in posteriors}
-        if set(weights) != names:
+    if hasattr(weights, "items"):  # a mapping, or a pandas Series
+        by_name, names = dict(weights.items()), {p.name for p in posteriors}
+        if set(by_name) != names:
             raise KLFusionError(
-                f"weights: expected a weight for each of {sorted(names)}, got {sorted(weights)}"
+                f"weights: expected a weight for each of {sorted(names)}, got {list(by_name)}"
             )
-        weights = [weights[p.name] for p in posteriors]
-    values = np.asarray(weights, dtype=np.float64)
+        weights = [by_name[p.name] for p in posteriors]
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KLFusionError(f"weights: expected numbers, got {weights!r}") from error
     if values.shape != (len(posteriors),):
         raise KLFusionError(
             f"weights: expected one for each of {len(posteriors)} silos, got shape {values.shape}"
@@ -225,18 +247,18 @@ def _with_data(posteriors: Sequence[Posterior], method: Method) -> BoolArray:
     """Components with enough observations behind them to be matched, in the order given.
 
     Over-fitted local models hold components that are hardly more than their prior; those of all
-    silos look alike and would be fused into a component of nothing.
+    silos look alike and would be fused into a component of nothing. A component is left out if it
+    has too few observations to tell its shape *and* next to none of its silo's; of each silo at
+    least the largest stays.
     """
-    kept = [
-        np.ones(p.n_components, dtype=bool)
-        if p.counts is None
-        else p.counts >= p.family.least_count
-        for p in posteriors
-    ]
-    stacked = np.concatenate(kept)
-    if not isinstance(method, Auto) or len(posteriors) == 1 or not stacked.any():
-        return np.ones_like(stacked)
-    return stacked
+    kept = []
+    for p in posteriors:
+        if p.counts is None or not isinstance(method, Auto) or len(posteriors) == 1:
+            kept.append(np.ones(p.n_components, dtype=bool))
+        else:
+            least = min(p.family.least_count, _NEGLIGIBLE_SHARE * float(p.counts.sum()))
+            kept.append((p.counts >= least) | (p.counts == p.counts.max()))
+    return np.concatenate(kept)
 
 
 def _in_order(
@@ -264,7 +286,8 @@ def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Pos
         )
     if size > problem.n:
         raise IncompatibleSilosError(
-            f"expected n_components <= {problem.n}, the number of all local components, got {size}"
+            f"expected n_components <= {problem.n}, the number of local components to match, "
+            f"got {size}"
         )
 
 

@@ -118,6 +118,11 @@ class Fusion:
         return len(self.silo_names)
 
     @property
+    def n_left_out(self) -> int:
+        """Number of local components with next to no data, which were matched to none."""
+        return int(sum((labels < 0).sum() for labels in self.labels))
+
+    @property
     def gap(self) -> float:
         """Relative gap between the objective and its lower bound; 0 means proven optimal."""
         if self.objective <= self.lower_bound:
@@ -153,7 +158,9 @@ class Fusion:
         return str(write_report(self, path))
 
     def __repr__(self) -> str:
+        left_out = self.n_left_out
         return (
             f"Fusion({self.n_silos} silos -> {self.n_components} components, "
+            f"{f'{left_out} local left out, ' if left_out else ''}"
             f"objective {self.objective:.6g}, gap {self.gap:.2%}, {self.status.name.lower()})"
         )

@@ -68,6 +68,10 @@ class Posterior:
             raise InvalidPosteriorError(
                 f"expected name to be a non-empty string, got {self.name!r}"
             )
+        try:
+            self.name.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidPosteriorError(f"expected a name in Unicode, got {self.name!r}") from error
         where = f"silo {self.name!r}"
         natural = _frozen(self.natural, f"{where}: natural")
         if natural.ndim == 2 and len(natural) == 0:
@@ -85,6 +89,10 @@ class Posterior:
         if self.counts is not None:
             object.__setattr__(self, "counts", self._checked_counts(where))
         if self.structure is not None:
+            if not isinstance(self.structure, Structure):
+                raise InvalidPosteriorError(
+                    f"{where}: expected structure to be a Structure, got {self.structure!r}"
+                )
             self.structure.check(where)
 
     def _checked_counts(self, where: str) -> FloatArray:

@@ -26,10 +26,8 @@ from klfusion.fusion import PenaltyPath
 from klfusion.path import Distances
 from klfusion.problem import FusionProblem
 
-# A merge is believed if different components look like this in fewer than one case of ten by their
-# distance alone, or of five by distance and never meeting.
-_LEVEL_DISTANCE = 0.1
-_LEVEL_BOTH = 0.2
+# A merge is believed if different components look like this in fewer than one case of ten.
+_LEVEL = 0.1
 # What is assumed of the deviation of log-distances between different components before any are
 # seen, and how many clusters that is worth.
 _PRIOR_SPREAD = 0.4
@@ -83,15 +81,11 @@ def _noise(problem: FusionProblem, distances: Distances) -> float:
 def _evident_steps(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> int:
     """Merges up to the last one that different components do not explain."""
     near = _chance_of_lying_near(distances)
-    pure = _last_below(near, _LEVEL_DISTANCE)
+    pure = _last_below(near, _LEVEL)
     segregation = _segregation(problem, path.labels(pure))
     never = _chance_of_never_meeting(*_merging_silos(problem, path))
     never = segregation + (1.0 - segregation) * never
-    # A cluster has many others it might fail to meet: half of them, as pairs are seen from both
-    # sides.
-    others = np.maximum(0.5 * (path.n_components[:-1] - 1.0), 1.0)
-    never_one = -np.expm1(others * np.log1p(-np.minimum(never, 1.0 - 1e-12)))
-    return max(pure, _last_below(near * never_one, _LEVEL_BOTH))
+    return max(pure, _last_below(near * never, _LEVEL))
 
 
 def _chance_of_lying_near(distances: Distances) -> FloatArray:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_wine
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
 from klfusion.adapters import rebuild
-from klfusion.errors import KLFusionError
+from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.structure import Structure
 
 WEIGHTS = ["dirichlet_process", "dirichlet_distribution"]
+COVARIANCES = ["full", "diag", "spherical", "tied"]
 
 
 def data(seed=0, n=400):
@@ -36,7 +40,7 @@ def fitted(covariance="full", weights=WEIGHTS[0], seed=0, n_components=3):
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("covariance", ["full", "diag"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
 class TestRoundTrip:
     def test_a_rebuilt_model_predicts_the_same(self, covariance, weights, tmp_path):
         model = fitted(covariance, weights, n_components=5)
@@ -71,10 +75,88 @@ def test_counts_are_the_expected_numbers_of_points():
         np.testing.assert_allclose(counts.sum(), 400, rtol=1e-6)
 
 
-@pytest.mark.parametrize("covariance", ["tied", "spherical"])
-def test_other_covariances_say_what_would_work(covariance):
-    with pytest.raises(KLFusionError, match=r"silo 'a': expected covariance_type 'full' or 'diag'"):
-        kf.extract(fitted(covariance), name="a")
+@pytest.mark.parametrize("covariance", COVARIANCES)
+class TestWine:
+    """Chemical analyses of wines of three growers; no silo has seen all three."""
+
+    SEEN = ((0, 1), (1, 2), (0, 2))
+
+    def fit(self, x, n_components, covariance):
+        return BayesianGaussianMixture(
+            n_components=n_components, covariance_type=covariance, n_init=3, max_iter=500,
+            random_state=0,
+        ).fit(x)  # fmt: skip
+
+    def test_together_silos_know_all_growers(self, covariance):
+        x, grower = load_wine(return_X_y=True)
+        x = np.log(x[:, [0, 6, 9, 11, 12]])
+        train = np.arange(len(x)) % 2 == 0
+        models = {
+            f"{a}+{b}": self.fit(x[train & np.isin(grower, [a, b])], 2, covariance)
+            for a, b in self.SEEN
+        }
+        fusion = kf.fuse(models)
+        score = {name: model.score(x[~train]) for name, model in models.items()}
+        score["pooled"] = self.fit(x[train], 3, covariance).score(x[~train])
+        score["fused"] = fusion.model().score(x[~train])
+        rounded = {name: round(value, 3) for name, value in score.items()}
+        print(covariance, fusion.n_components, rounded)  # noqa: T201
+        assert score["fused"] > max(score[name] for name in models)
+
+    def test_nothing_grows_with_the_data(self, covariance):
+        x, sizes = data(n=600), []
+        for n in (60, 600):
+            silo = kf.extract(self.fit(x[:n], 2, covariance), name="a")
+            arrays = [silo.natural, silo.prior, silo.counts, *silo.structure.arrays.values()]
+            sizes.append(sum(array.size for array in arrays))
+        assert sizes[0] == sizes[1]
+
+    def test_one_component(self, covariance):
+        x = np.random.default_rng(0).normal(size=(50, 3))
+        model = self.fit(x, 1, covariance)
+        fused = kf.fuse({"a": model, "b": model}, n_components=1).model()
+        np.testing.assert_allclose(fused.covariances_, model.covariances_, rtol=1e-8)
+        np.testing.assert_allclose(fused.means_, model.means_, rtol=1e-8)
+
+
+def test_spherical_posteriors_are_conjugate():
+    """What the data add to the prior are sums over points and dimensions."""
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    model = BayesianGaussianMixture(covariance_type="spherical", reg_covar=0.0).fit(x)
+    silo = kf.extract(model, name="a")
+    added = silo.natural[0] - silo.prior
+    np.testing.assert_allclose(added, [*x.sum(axis=0), 50, (x**2).sum(), 150], rtol=1e-8)
+
+
+def test_tied_components_share_by_their_counts():
+    silo = kf.extract(fitted("tied"), name="a")
+    family, dof = silo.family, np.array([10.0, 20.0, 30.0])
+    scatter = np.stack([np.eye(3) * scale for scale in (1.0, 2.0, 6.0)])
+    structure = Structure(
+        "mixture", {**silo.structure.arrays, "counts": [1.0, 1.0, 2.0]}, silo.structure.info
+    )
+    natural = family.natural(silo.params()["mean"], silo.params()["kappa"], scatter, dof)
+    model = rebuild(replace(silo, natural=natural, structure=structure))
+    assert model.degrees_of_freedom_ == pytest.approx(22.5)
+    np.testing.assert_allclose(model.covariances_, np.eye(3) * 3.75 / 22.5, atol=1e-12)
+
+
+def test_silos_of_two_covariance_types():
+    """Full and tied models have components of one family."""
+    with pytest.raises(IncompatibleSilosError, match="one covariance_type, got full, tied"):
+        kf.fuse({"a": fitted("full"), "b": fitted("tied")})
+
+
+def test_a_model_that_was_not_fitted():
+    with pytest.raises(KLFusionError, match="silo 'a': expected a fitted BayesianGaussianMixture"):
+        kf.extract(BayesianGaussianMixture(), name="a")
+
+
+def test_an_unknown_covariance_type():
+    model = fitted()
+    model.covariance_type = "low-rank"
+    with pytest.raises(KLFusionError, match="one of full, tied, diag, spherical, got 'low-rank'"):
+        kf.extract(model, name="a")
 
 
 def test_a_posterior_without_a_model_says_so():

@@ -17,6 +17,7 @@ from klfusion.families import (
     Family,
     Gamma,
     InverseGamma,
+    IsotropicNormalGamma,
     Normal,
     NormalGamma,
     NormalWishart,
@@ -82,6 +83,12 @@ def _inverse_gamma(f, rng, n, spread):
     )
 
 
+def _isotropic_normal_gamma(f, rng, n, spread):
+    kappa, shape, rate = (positives(rng, n, typical, spread) for typical in (4.0, 3.0, 2.0))
+    mean = spread * rng.normal(size=(n, f.dim))
+    return f.natural(mean=mean, kappa=kappa, shape=shape, rate=rate)
+
+
 def _normal(f, rng, n, spread):
     mean = spread * rng.normal(size=(n, f.dim))
     return f.natural(mean=mean, covariance=covariances(rng, n, f.dim, spread))
@@ -124,6 +131,10 @@ GENERATORS = {
     "dirichlet": ([Dirichlet(1), Dirichlet(2), Dirichlet(5)], _dirichlet),
     "gamma": ([Gamma(), Gamma(3)], _gamma),
     "inverse-gamma": ([InverseGamma(), InverseGamma(3)], _inverse_gamma),
+    "isotropic-normal-gamma": (
+        [IsotropicNormalGamma(1), IsotropicNormalGamma(3)],
+        _isotropic_normal_gamma,
+    ),
     "normal": ([Normal(1), Normal(3)], _normal),
     "normal-gamma": ([NormalGamma(1), NormalGamma(3)], _normal_gamma),
     "normal-wishart": ([NormalWishart(1), NormalWishart(3)], _normal_wishart),

@@ -40,6 +40,12 @@ def normal_gamma(x, mean, kappa, shape, rate):
     return (of_mean + stats.gamma.logpdf(tau, shape, scale=1 / rate)).sum(axis=-1)
 
 
+def isotropic_normal_gamma(x, mean, kappa, shape, rate):
+    tau = x["precision"]
+    of_mean = stats.norm.logpdf(x["mean"], mean, 1 / np.sqrt(kappa * tau)[:, None]).sum(axis=-1)
+    return of_mean + stats.gamma.logpdf(tau, shape, scale=1 / rate)
+
+
 def dirichlet(x, concentration):
     # SciPy wants sums of exactly one, to its tolerance, and points in columns.
     return stats.dirichlet.logpdf(x["probability"].T, concentration)
@@ -69,6 +75,7 @@ ORACLES = {
     "dirichlet": dirichlet,
     "gamma": gamma,
     "inverse-gamma": inverse_gamma,
+    "isotropic-normal-gamma": isotropic_normal_gamma,
     "normal": normal,
     "normal-gamma": normal_gamma,
     "normal-wishart": normal_wishart,

@@ -32,6 +32,7 @@ LOCATIONS = {
     "dirichlet": lambda concentration: [concentration / concentration.sum(1, keepdims=True)],
     "gamma": lambda shape, rate: [shape / rate],
     "inverse-gamma": lambda shape, scale: [scale / shape],
+    "isotropic-normal-gamma": lambda mean, kappa, shape, rate: [mean, shape / rate],
     "normal": lambda mean, covariance: [mean, covariance / covariance[:, :1, :1]],
     "normal-gamma": lambda mean, kappa, shape, rate: [mean, shape / rate],
     "normal-wishart": lambda mean, kappa, scale_inv, dof: [mean, expected(scale_inv, dof)],

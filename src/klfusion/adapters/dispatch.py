@@ -32,20 +32,35 @@ class _Adapter:
 # (top-level package, class) of a model, and of whatever it inherits from, to its adapter.
 _ADAPTERS = {
     ("sklearn", "BayesianGaussianMixture"): _Adapter("sklearn_mixture", None),
+    ("sklearn", "LatentDirichletAllocation"): _Adapter("sklearn_lda", None),
+    ("hmmlearn", "VariationalGaussianHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
+    ("hmmlearn", "VariationalCategoricalHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
+    ("gensim", "LdaModel"): _Adapter("gensim_lda", "gensim"),
+    ("builtins", "dict"): _Adapter("torch_mapping", None),
+    ("torch", "Module"): _Adapter("bayesian_torch", "torch"),
+    ("ivon", "IVON"): _Adapter("ivon", "ivon"),
+    ("laplace", "DiagLaplace"): _Adapter("laplace", "torch"),
+    ("pyro", "AutoNormal"): _Adapter("pyro_guide", "pyro"),
+    ("pyro", "AutoDiagonalNormal"): _Adapter("pyro_guide", "pyro"),
+    ("numpyro", "AutoNormal"): _Adapter("numpyro_guide", "numpyro"),
+    ("numpyro", "AutoDiagonalNormal"): _Adapter("numpyro_guide", "numpyro"),
 }
 
 
-def extract(model: Any, name: str, **options: Any) -> Posterior:
+def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     """The posterior of a fitted model: what a silo sends.
 
     Parameters
     ----------
     model : fitted model
-        A scikit-learn ``BayesianGaussianMixture``.
+        A scikit-learn ``BayesianGaussianMixture`` or ``LatentDirichletAllocation``; a gensim
+        ``LdaModel`` or ``LdaMulticore``; an hmmlearn ``VariationalGaussianHMM`` or
+        ``VariationalCategoricalHMM``.
     name : str
         The silo's name.
     **options
-        What some adapters need besides the model.
+        What some adapters need besides the model, such as ``vocabulary``, the words of a
+        ``LatentDirichletAllocation``.
 
     Returns
     -------

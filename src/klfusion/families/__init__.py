@@ -7,6 +7,7 @@ from klfusion.families.diagonal_normal import DiagonalNormal
 from klfusion.families.dirichlet import Dirichlet
 from klfusion.families.gamma import Gamma
 from klfusion.families.inverse_gamma import InverseGamma
+from klfusion.families.isotropic_normal_gamma import IsotropicNormalGamma
 from klfusion.families.normal import Normal
 from klfusion.families.normal_gamma import NormalGamma
 from klfusion.families.normal_wishart import NormalWishart
@@ -21,6 +22,7 @@ __all__ = [
     "Family",
     "Gamma",
     "InverseGamma",
+    "IsotropicNormalGamma",
     "Normal",
     "NormalGamma",
     "NormalWishart",

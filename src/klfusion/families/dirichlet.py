@@ -78,7 +78,7 @@ class Dirichlet(Family):
 
     def location(self, natural: FloatArray) -> FloatArray:
         """The expected probabilities."""
-        return natural / natural.sum(axis=1, keepdims=True)
+        return np.asarray(natural / natural.sum(axis=1, keepdims=True))
 
     def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
         """Other expected probabilities, the same sum."""

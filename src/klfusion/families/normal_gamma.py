@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._typing import FloatArray
-from klfusion.families.base import Family, positive_dimension, rows, stack
+from klfusion.families.base import Family, check_offset, positive_dimension, rows, stack
 
 _LOG_2PI = np.log(2.0 * np.pi)
 _TINY = np.finfo(np.float64).tiny
@@ -50,6 +50,7 @@ class NormalGamma(Family):
         mean, kappa = rows(mean, d, "mean"), rows(kappa, d, "kappa", shared=True)
         shape, rate = rows(shape, d, "shape", shared=True), rows(rate, d, "rate")
         stack(mean, kappa, shape, rate)  # refuses batches of different length
+        check_offset(kappa * mean**2, 2.0 * rate)
         return stack(kappa * mean, kappa, 2.0 * rate + kappa * mean**2, 2.0 * shape)
 
     def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.families import symmetric as sym
-from klfusion.families.base import Family, positive_dimension, rows, stack
+from klfusion.families.base import Family, check_offset, positive_dimension, rows, stack
 
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -64,6 +64,7 @@ class NormalWishart(Family):
         scatter = sym.matrices(scale_inv, self.dim, "scale_inv")
         dof = rows(dof, 1, "dof")
         stack(mean, kappa, scatter, dof)  # refuses batches of different length
+        check_offset(kappa * mean**2, np.einsum("nii->ni", scatter))
         moment = sym.pack(scatter + kappa[:, :, None] * sym.outer(mean))
         return stack(kappa * mean, kappa, moment, dof)
 

@@ -65,6 +65,11 @@ class Product(Family):
                 prefix = f"{name}."
                 own = [key for key in params if key.startswith(prefix)]
                 given = {key.removeprefix(prefix): params.pop(key) for key in own}
+            if isinstance(given, Mapping) and not given:
+                raise KLFusionError(
+                    f"expected parameters of the factor {name!r} ({factor}), got none: "
+                    f"pass {name}={{...}}"
+                )
             if isinstance(given, Mapping):
                 blocks.append(factor.natural(**given))
             else:

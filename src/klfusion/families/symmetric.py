@@ -53,7 +53,10 @@ def unpack(packed: FloatArray, dim: int) -> FloatArray:
 
 def matrices(value: Any, dim: int, name: str) -> FloatArray:
     """A parameter given as ``(n, d, d)``, checked to be symmetric."""
-    array = np.asarray(value, dtype=np.float64)
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KLFusionError(f"{name}: expected an array of numbers ({error})") from error
     if array.ndim != 3 or array.shape[1:] != (dim, dim):
         raise KLFusionError(f"{name}: expected shape (n, {dim}, {dim}), got {array.shape}")
     with np.errstate(invalid="ignore"):  # inf - inf; the check at the boundary names the silo

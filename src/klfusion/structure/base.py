@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
-from klfusion.errors import InvalidPosteriorError
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,14 @@ class Structure:
                 raise InvalidPosteriorError(
                     f"{where}: expected finite numbers in {self.kind}.{key}, got NaN or infinity"
                 )
+
+
+def agreed_info(silos: Sequence[Structure], key: str) -> Mapping[str, Any]:
+    """The first silo's settings, if all agree on the one that decides what can be rebuilt."""
+    found = sorted({str(s.info.get(key)) for s in silos})
+    if len(found) > 1:
+        raise IncompatibleSilosError(f"expected silos of one {key}, got {', '.join(found)}")
+    return silos[0].info
 
 
 def scatter(

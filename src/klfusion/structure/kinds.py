@@ -6,11 +6,17 @@ from collections.abc import Callable, Sequence
 
 from klfusion._typing import IntArray
 from klfusion.errors import IncompatibleSilosError
-from klfusion.structure import mixture
+from klfusion.structure import hmm, layers, mixture, sites, topics
 from klfusion.structure.base import Structure
 
 _Fuse = Callable[[Sequence[Structure], Sequence[IntArray], int], Structure]
-_FUSE: dict[str, _Fuse] = {"mixture": mixture.fuse}
+_FUSE: dict[str, _Fuse] = {
+    "mixture": mixture.fuse,
+    hmm.KIND: hmm.fuse,
+    topics.KIND: topics.fuse,
+    layers.KIND: layers.fuse,
+    sites.KIND: sites.fuse,
+}
 
 
 def fuse_structures(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from klfusion._typing import IntArray
-from klfusion.structure.base import Structure, scatter
+from klfusion.structure.base import Structure, agreed_info, scatter
 
 
 def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: int) -> Structure:
@@ -18,4 +18,4 @@ def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: i
     counts = scatter([s.arrays["counts"] for s in silos], labels, n_components)
     prior = np.mean([s.arrays["weight_prior"] for s in silos])
     arrays = {"counts": counts, "weight_prior": np.asarray(prior)}
-    return Structure("mixture", arrays, silos[0].info)
+    return Structure("mixture", arrays, agreed_info(silos, "covariance_type"))

@@ -1,0 +1,70 @@
+"""Means and variances of a network's weights in a plain mapping, from whatever library.
+
+Nothing is imported: arrays and tensors are both read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from klfusion.adapters._networks import Moments, network, network_posterior, numbers
+from klfusion.adapters.mean_field_network import MeanFieldNetwork
+from klfusion.errors import KLFusionError
+from klfusion.posterior import Posterior
+
+
+def extract(
+    model: Mapping[str, Any],
+    name: str,
+    activation: str = "relu",
+    class_counts: ArrayLike | None = None,
+) -> Posterior:
+    """Read ``{"fc1.weight": (mean, variance), "fc1.bias": ...}`` or ``{"fc1": (mean, variance)}``.
+
+    Weights are ``(n_out, n_in)`` as PyTorch stores them. In the second form, with one pair a
+    layer, the last column is the bias: ``(n_out, n_in + 1)``. Layers are in the mapping's order.
+    """
+    moments = {str(key): _pair(value, str(key), name) for key, value in model.items()}
+    kinds = {key.rpartition(".")[2] in ("weight", "bias") for key in moments}
+    if kinds == {False}:
+        moments = _with_bias_columns(moments, name)
+    elif kinds != {True}:
+        raise KLFusionError(
+            f"silo {name!r}: expected a mapping of 'layer.weight' and 'layer.bias', or of 'layer', "
+            f"to (mean, variance), got {', '.join(moments) or 'an empty one'}"
+        )
+    return network_posterior(moments, name, ("builtins", "dict"), activation, class_counts)
+
+
+def rebuild(posterior: Posterior) -> MeanFieldNetwork:
+    """A network that predicts with numpy alone; its ``mapping()`` is what `extract` reads."""
+    return network(posterior)
+
+
+def _pair(value: Any, key: str, name: str) -> Moments:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise KLFusionError(
+            f"silo {name!r}, {key}: expected a pair (mean, variance), got {type(value).__name__}"
+        )
+    try:
+        return numbers(value[0]), numbers(value[1])
+    except (TypeError, ValueError) as error:
+        raise KLFusionError(
+            f"silo {name!r}, {key}: expected arrays of numbers ({error})"
+        ) from error
+
+
+def _with_bias_columns(moments: Mapping[str, Moments], name: str) -> dict[str, Moments]:
+    out = {}
+    for key, (mean, variance) in moments.items():
+        if mean.ndim != 2 or mean.shape != variance.shape or mean.shape[1] < 2:
+            raise KLFusionError(
+                f"silo {name!r}, {key}: expected means and variances (n_out, n_in + 1), the bias "
+                f"in the last column, got shapes {mean.shape} and {variance.shape}"
+            )
+        out[f"{key}.weight"] = mean[:, :-1], variance[:, :-1]
+        out[f"{key}.bias"] = mean[:, -1], variance[:, -1]
+    return out
