@@ -23,13 +23,18 @@ $(VENV)/.core: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e .
 	@touch $@
 
+# These ask for torchvision, which nothing here needs and which breaks one of them.
+NO_DEPS := bayesian-torch laplace-torch asdfghjkl==0.1a4 backpack-for-pytorch \
+           curvlinops-for-pytorch einconv unfoldNd
+
 $(VENV)/.test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[test]'
+	$(BIN)/python -m pip install --quiet --no-deps $(NO_DEPS)
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.lint: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet -e '.[test,lint]'
-	@touch $@ $(VENV)/.test $(VENV)/.core
+$(VENV)/.lint: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet -e '.[lint]'
+	@touch $@
 
 demo: $(VENV)/.core
 	$(BIN)/klfusion demo --out out/demo

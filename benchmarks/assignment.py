@@ -101,7 +101,7 @@ def _whole_fusion(n_candidates: int) -> Row:
     """The paper's simulation: 50 silos fitted by scikit-learn, 5 true components, 10 dimensions."""
     simulated = simulate(Simulation(), np.random.default_rng(0))
     silos = [
-        kf.extract(fit_mixture(x, len(components), seed=0, n_init=2), name=f"silo-{j}")
+        kf.extract(fit_mixture(x, len(components), seed=0, n_init=8), name=f"silo-{j}")
         for j, (x, components) in enumerate(zip(simulated.data, simulated.components, strict=True))
     ]
     natural = np.concatenate([s.natural for s in silos])

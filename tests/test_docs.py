@@ -17,7 +17,12 @@ def test_code_runs(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     names = {"__name__": f"docs_{page.stem}"}
     for block in blocks:
-        exec(compile(block, str(page), "exec", dont_inherit=True), names)
+        try:
+            exec(compile(block, str(page), "exec", dont_inherit=True), names)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in {"klfusion", "numpy", "sklearn"}:
+                raise
+            pytest.skip(f"{page.name} needs {error.name}, which is not installed")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

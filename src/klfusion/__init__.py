@@ -1,6 +1,6 @@
 """Fuse Bayesian models that were trained apart, in one communication round."""
 
-from klfusion import baselines, families, methods, vocabulary
+from klfusion import adapters, baselines, families, methods, vocabulary
 from klfusion.adapters import extract
 from klfusion.api import fuse
 from klfusion.errors import KLFusionError
@@ -16,6 +16,7 @@ __all__ = [
     "KLFusionError",
     "Posterior",
     "Status",
+    "adapters",
     "baselines",
     "extract",
     "families",

@@ -162,6 +162,7 @@ def _posteriors(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
                 f"silo {other.name!r}: expected {first.family} as in silo {first.name!r}, "
                 f"got {other.family}"
             )
+    _check_features(posteriors)
     seen: set[str] = set()
     for posterior in posteriors:
         if posterior.name in seen:
@@ -170,6 +171,18 @@ def _posteriors(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
             )
         seen.add(posterior.name)
     return posteriors
+
+
+def _check_features(posteriors: Sequence[Posterior]) -> None:
+    """Refuse silos whose named columns differ, or come in another order."""
+    named = [(p.name, p.structure.info.get("features")) for p in posteriors if p.structure]
+    known = [(name, features) for name, features in named if features is not None]
+    for name, features in known[1:]:
+        if features != known[0][1]:
+            raise IncompatibleSilosError(
+                f"silo {name!r}: expected the features {known[0][1]} in this order, "
+                f"as in silo {known[0][0]!r}, got {features}"
+            )
 
 
 def _posterior(model: Any, name: str | None, number: int) -> Posterior:

@@ -60,8 +60,11 @@ def test_a_rebuilt_network_is_the_same(laplace, tmp_path):
     np.testing.assert_allclose(flat[0], approximation.mean.numpy(), atol=1e-8)
     np.testing.assert_allclose(flat[1], approximation.posterior_variance.numpy(), atol=1e-8)
     x = digits(test=True)[0]
-    theirs = approximation(torch.tensor(x).float(), pred_type="nn", link_approx="mc", n_samples=300)
-    assert np.abs(again.predict_proba(x, 300) - theirs.numpy()).mean() < 0.01
+    theirs = approximation(
+        torch.tensor(x).float(), pred_type="nn", link_approx="mc", n_samples=2000
+    )
+    # Two of our own seeds differ by 0.005 on average.
+    assert np.abs(again.predict_proba(x, 2000) - theirs.numpy()).mean() < 0.01
 
 
 def test_fused_silos_know_all_classes(laplace):

@@ -111,6 +111,13 @@ class TestRoundTrip:
             np.testing.assert_allclose(site["variance"], variance, atol=1e-8)
 
 
+def test_a_guide_of_ones_own_class_comes_back():
+    class Own(guides.AutoNormal):
+        pass
+
+    assert set(rebuild(kf.extract(traced(Own), name="a", plate="components"))) >= {"topic"}
+
+
 def test_what_belongs_to_observations_stays_home():
     structure = kf.extract(traced(guides.AutoNormal), name="a", plate="components").structure
     assert structure.info["left_out"] == ["weights", "z"]

@@ -164,3 +164,14 @@ def test_a_posterior_without_a_model_says_so():
     silo = kf.Posterior(family, family.natural(shape=[1.0], rate=[1.0]), name="a")
     with pytest.raises(KLFusionError, match="does not say which model it came from"):
         kf.fuse([silo]).model()
+
+
+def test_named_columns_must_agree_and_come_back():
+    names = np.array(["age", "pressure", "dose"], dtype=object)
+    a, b = fitted(), fitted(seed=1)
+    a.feature_names_in_ = names
+    b.feature_names_in_ = names[::-1]
+    with pytest.raises(IncompatibleSilosError, match=r"silo 'b': expected the features \['age'"):
+        kf.fuse({"a": a, "b": b})
+    b.feature_names_in_ = names
+    assert kf.fuse({"a": a, "b": b}).model().feature_names_in_.tolist() == names.tolist()

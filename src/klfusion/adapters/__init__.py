@@ -1,5 +1,5 @@
 """Adapters: fitted models in, posteriors out, and back. One file a library."""
 
-from klfusion.adapters.dispatch import extract, rebuild
+from klfusion.adapters.dispatch import extract, rebuild, register
 
-__all__ = ["extract", "rebuild"]
+__all__ = ["extract", "rebuild", "register"]

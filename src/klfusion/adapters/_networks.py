@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,12 @@ def numbers(values: Any) -> FloatArray:
     return np.array(values, dtype=np.float64)
 
 
+def library_facts(package: str) -> dict[str, Any]:
+    """Provenance with the version of a library, which is loaded where its model is at hand."""
+    version = getattr(sys.modules.get(package), "__version__", None)
+    return provenance() if version is None else provenance(**{package: str(version)})
+
+
 def activation_of(module: Any, given: str | None, name: str) -> str:
     """The activation: as given, or the one kind of activation module inside; else ReLU.
 
@@ -54,7 +61,6 @@ def network_posterior(
     source: tuple[str, str],
     activation: str = "relu",
     class_counts: ArrayLike | None = None,
-    **facts: Any,
 ) -> Posterior:
     """The hidden units of a network as components.
 
@@ -69,8 +75,6 @@ def network_posterior(
     activation : str
     class_counts : array of shape (n_out,), optional
         Training observations of each class.
-    **facts
-        For the provenance.
     """
     if activation not in ACTIVATIONS:
         raise KLFusionError(
@@ -101,7 +105,7 @@ def network_posterior(
     }
     structure = Structure(KIND, arrays, info)
     return Posterior(
-        family, natural, name=name, structure=structure, provenance=provenance(**facts)
+        family, natural, name=name, structure=structure, provenance=library_facts(source[0])
     )
 
 

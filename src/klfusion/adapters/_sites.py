@@ -10,10 +10,10 @@ import numpy as np
 from scipy.special import expit
 
 from klfusion._typing import FloatArray
+from klfusion.adapters._networks import library_facts
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
 from klfusion.posterior import Posterior
-from klfusion.provenance import provenance
 from klfusion.structure import Structure
 from klfusion.structure.sites import KIND
 
@@ -49,7 +49,7 @@ def support_of(constraint: Any) -> dict[str, Any]:
     for key in ("lower_bound", "upper_bound"):
         if hasattr(constraint, key):
             bound = np.asarray(getattr(constraint, key), dtype=np.float64)
-            if bound.ndim:
+            if bound.ndim or not np.isfinite(bound):
                 return {"kind": "other"}
             bounds[key] = float(bound)
     return {"kind": kind, **bounds}
@@ -84,7 +84,6 @@ def sites_posterior(
     plate: str,
     source: tuple[str, str],
     shared: Sequence[str] | None = None,
-    **facts: Any,
 ) -> Posterior:
     """Sites in the plate as components, sites outside as structure; see ``pyro_guide.extract``."""
     inside = [site for site in sites if plate in site.plates]
@@ -123,7 +122,7 @@ def sites_posterior(
     natural = family.natural(np.concatenate(means, axis=1), np.concatenate(scales, axis=1) ** 2)
     structure = Structure(KIND, arrays, info)
     return Posterior(
-        family, natural, name=name, structure=structure, provenance=provenance(**facts)
+        family, natural, name=name, structure=structure, provenance=library_facts(source[0])
     )
 
 

@@ -62,7 +62,8 @@ def extract(
 def rebuild(posterior: Posterior) -> Any:
     """An ``nn.Sequential`` of ``LinearReparameterization`` layers, which return the outputs alone.
 
-    Without bayesian-torch, a `MeanFieldNetwork`, which predicts with numpy.
+    In float64, so that it takes ``x.double()``. Without bayesian-torch, a
+    `MeanFieldNetwork`, which predicts with numpy.
     """
     result = network(posterior)
     if find_spec("bayesian_torch") is None:

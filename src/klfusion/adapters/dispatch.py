@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from klfusion.errors import KLFusionError, MissingDependencyError
@@ -15,11 +14,13 @@ from klfusion.posterior import Posterior
 class _Adapter:
     """A module with `extract(model, name, **options)` and `rebuild(posterior)`."""
 
-    module: str
+    module: str | Any  # a file beside this one, or whatever a user registered
     extra: str | None  # of klfusion that installs the library; None where the core has it
 
-    def load(self) -> ModuleType:
+    def load(self) -> Any:
         """Import the adapter, and with it the library."""
+        if not isinstance(self.module, str):
+            return self.module
         try:
             return import_module(f"klfusion.adapters.{self.module}")
         except ImportError as error:
@@ -47,6 +48,36 @@ _ADAPTERS = {
 }
 
 
+def register(package: str, cls: str, adapter: Any) -> None:
+    """Teach `extract`, `fuse` and `Fusion.model` a kind of model of your own.
+
+    Parameters
+    ----------
+    package : str
+        Top-level package of the model's class, ``"__main__"`` for one defined in a script.
+    cls : str
+        Name of the class; classes that inherit from it are served too.
+    adapter : module or object
+        With ``extract(model, name, **options) -> Posterior`` and ``rebuild(posterior)``. For models
+        to be rebuilt, the posterior's structure names ``package`` and ``class`` in its ``info``.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> class RatesAdapter:
+    ...     @staticmethod
+    ...     def extract(model, name):
+    ...         gamma = kf.families.Gamma()
+    ...         return kf.Posterior(gamma, gamma.natural(*model), name=name)
+    >>> kf.adapters.register("builtins", "tuple", RatesAdapter)
+    >>> kf.extract(([3.0, 40.0], [1.0, 1.0]), name="a")
+    Posterior('a', 2 components, Gamma(dim=1))
+    """
+    if not callable(getattr(adapter, "extract", None)):
+        raise KLFusionError(f"expected an adapter with a function extract, got {adapter!r}")
+    _ADAPTERS[package, cls] = _Adapter(adapter, None)
+
+
 def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     """The posterior of a fitted model: what a silo sends.
 
@@ -55,12 +86,15 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     model : fitted model
         A scikit-learn ``BayesianGaussianMixture`` or ``LatentDirichletAllocation``; a gensim
         ``LdaModel`` or ``LdaMulticore``; an hmmlearn ``VariationalGaussianHMM`` or
-        ``VariationalCategoricalHMM``.
+        ``VariationalCategoricalHMM``; a Bayesian network with one hidden layer, as a mapping of
+        means and variances, a module of bayesian-torch, an ``ivon.IVON`` optimiser or a
+        ``DiagLaplace``; an ``AutoNormal`` or ``AutoDiagonalNormal`` guide of Pyro or NumPyro.
     name : str
         The silo's name.
     **options
         What some adapters need besides the model, such as ``vocabulary``, the words of a
-        ``LatentDirichletAllocation``.
+        ``LatentDirichletAllocation``, ``class_counts`` of a network, ``model`` for IVON,
+        ``plate`` and (NumPyro) ``params`` for guides.
 
     Returns
     -------
@@ -81,8 +115,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
             return extracted
     raise KLFusionError(
         f"silo {name!r}: cannot read a posterior from {type(model).__name__}; supported: "
-        f"{', '.join(sorted(f'{package} {cls}' for package, cls in _ADAPTERS))}, "
-        "klfusion.Posterior, or the path of a saved one"
+        f"{', '.join(sorted(_readable(*key) for key in _ADAPTERS))}, klfusion.Posterior, or the "
+        "path of a saved one"
     )
 
 
@@ -96,3 +130,8 @@ def rebuild(posterior: Posterior) -> Any:
             "its parameters are in posterior.params()"
         )
     return adapter.load().rebuild(posterior)
+
+
+def _readable(package: str, cls: str) -> str:
+    """A supported model as people call it."""
+    return "a mapping of means and variances" if package == "builtins" else f"{package} {cls}"

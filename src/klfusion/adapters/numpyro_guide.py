@@ -44,7 +44,8 @@ def extract(
         event_dim = mean.ndim - len(site["fn"].batch_shape)
         plates = {f.name: f.dim - event_dim for f in site["cond_indep_stack"]}
         sites.append(Site(key, mean, scales[key], plates, support_of(site["fn"].support)))
-    return sites_posterior(sites, name, plate, ("numpyro", type(model).__name__), shared)
+    kind = "AutoDiagonalNormal" if hasattr(model, "_unpack_latent") else "AutoNormal"
+    return sites_posterior(sites, name, plate, ("numpyro", kind), shared)
 
 
 def rebuild(posterior: Posterior) -> dict[str, dict[str, FloatArray | None]]:

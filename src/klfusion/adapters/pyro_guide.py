@@ -42,7 +42,8 @@ def extract(
         event_dim = mean.ndim - len(site["fn"].batch_shape)
         plates = {f.name: f.dim - event_dim for f in site["cond_indep_stack"] if f.vectorized}
         sites.append(Site(key, mean, scale, plates, support_of(site["fn"].support)))
-    return sites_posterior(sites, name, plate, ("pyro", type(model).__name__), shared)
+    kind = "AutoNormal" if hasattr(model, "locs") else "AutoDiagonalNormal"
+    return sites_posterior(sites, name, plate, ("pyro", kind), shared)
 
 
 def rebuild(posterior: Posterior) -> dict[str, dict[str, FloatArray | None]]:

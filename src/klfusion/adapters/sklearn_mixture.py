@@ -61,10 +61,17 @@ def extract(model: Any, name: str) -> Posterior:
                 "covariance_type": model.covariance_type,
                 "weight_concentration_prior_type": weight_type,
                 "reg_covar": float(model.reg_covar),
+                "features": features_of(model),
             },
         ),
         provenance=provenance(sklearn=sklearn.__version__),
     )
+
+
+def features_of(model: Any) -> list[str] | None:
+    """Names of the columns, where the model was fitted on a data frame."""
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -103,6 +110,8 @@ def rebuild(posterior: Posterior) -> Any:
         model.precisions_cholesky_ = 1.0 / np.sqrt(model.covariances_)
         model.precisions_ = model.precisions_cholesky_**2
     model.n_features_in_ = model.means_.shape[1]
+    if structure.info.get("features") is not None:
+        model.feature_names_in_ = np.array(structure.info["features"], dtype=object)
     model.converged_, model.n_iter_, model.lower_bound_, model.lower_bounds_ = True, 0, np.nan, []
     return model
 
