@@ -4,11 +4,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo test test-core lint format bench docs clean
 
 help:
 	@echo "make demo    fuse a real example and write an HTML report (about a minute with the set-up)"
 	@echo "make test    run the whole test suite"
+	@echo "make test-core   the same without any extra"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   benchmarks against peers, as ratios measured in one run"
 	@echo "make docs    check that every example in the documentation runs"
@@ -42,6 +43,16 @@ demo: $(VENV)/.core
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS)
 
+# The core alone: no extra installed, tests that need one are skipped by name.
+$(VENV)-core/.core: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-core
+	$(VENV)-core/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-core/bin/python -m pip install --quiet -e . pytest pytest-xdist hypothesis
+	@touch $@
+
+test-core: $(VENV)-core/.core
+	$(VENV)-core/bin/python -m pytest -n $(WORKERS)
+
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -59,4 +70,4 @@ docs: $(VENV)/.test
 	$(BIN)/python -m pytest tests/test_docs.py
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) $(VENV)-core out build dist
