@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from klfusion._typing import BoolArray, FloatArray, IntArray
-from klfusion.adapters import extract
+from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import Fusion, Status
 from klfusion.methods import METHODS, Auto, Method, Penalty, Solution
 from klfusion.pooling import random_effects_location
 from klfusion.posterior import Posterior
-from klfusion.problem import FusionProblem, canonical_order
+from klfusion.preparation import prepare
+from klfusion.problem import FusionProblem
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
-from klfusion.storage import load
+from klfusion.silos import read_silos, silo_weights
 from klfusion.structure import fuse_structures
-from klfusion.vocabulary import align_vocabularies
-
-_NEGLIGIBLE_SHARE = 0.02  # of a silo's observations
 
 Pooling = Literal["average", "random-effects"]
 MethodName = Literal["auto", "exact", "relaxed", "homogeneous"]
@@ -90,18 +86,17 @@ def fuse(
     >>> fusion.labels
     (array([0, 1]), array([1, 0, 2]))
     """
-    posteriors = _posteriors(models)
+    posteriors = read_silos(models)
     if pooling not in get_args(Pooling):
         raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
     chosen = _method(
         method,
         n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
     )  # fmt: skip
-    silo_weights = _silo_weights(weights, posteriors)
-    turns = canonical_order(posteriors, silo_weights)
-    stacked, offsets = _stack(posteriors, silo_weights)
-    kept = _with_data(posteriors, chosen)
-    problem, rows = _in_order(stacked, turns, kept)
+    given_weights = silo_weights(weights, posteriors)
+    clean = isinstance(chosen, Auto) and len(posteriors) > 1
+    prepared = prepare(posteriors, given_weights, clean=clean)
+    problem = prepared.problem
     _check_size(chosen, problem, posteriors)
     rng = _generator(random_state)
     if len(posteriors) == 1:
@@ -109,22 +104,21 @@ def fuse(
     else:
         with progress_bar(progress) as report:
             solution = chosen.run(chosen.matching(problem), rng, report)
-    plan, labels, order = _ordered(solution, rows)
-    all_labels = np.full(stacked.n, -1, dtype=np.intp)
-    all_labels[rows] = labels
+    plan, labels, order = _ordered(solution, prepared.first)
+    all_labels = prepared.spread(labels)
     natural = problem.average(plan, int(labels.max()) + 1)
     if solution.location is not None:
         natural = problem.family.relocated(natural, solution.location[order])
     elif pooling == "random-effects":
         location = random_effects_location(problem, labels, len(natural))
         natural = problem.family.relocated(natural, location)
-    divergences = _match_divergences(stacked, natural, all_labels)
-    per_silo = tuple(np.split(all_labels, offsets[1:-1]))
+    divergences = _match_divergences(prepared.stacked, natural, all_labels)
+    per_silo = prepared.by_silo(all_labels)
     return Fusion(
         posterior=_global_posterior(posteriors, natural, per_silo),
         silo_names=tuple(p.name for p in posteriors),
         labels=per_silo,
-        divergences=tuple(np.split(divergences, offsets[1:-1])),
+        divergences=prepared.by_silo(divergences),
         penalty=solution.penalty,
         objective=solution.objective,
         lower_bound=solution.lower_bound,
@@ -132,67 +126,8 @@ def fuse(
         status=solution.status,
         method=repr(chosen),
         path=solution.path,
-        provenance=provenance(silo_weights=silo_weights.tolist()),
+        provenance=provenance(silo_weights=given_weights.tolist()),
     )
-
-
-def _posteriors(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
-    """Read or extract every silo, and check that they belong together."""
-    named: Iterable[tuple[str | None, Any]]
-    if hasattr(models, "items"):  # a mapping, or a pandas Series
-        named = list(models.items())
-        for name, _ in named:
-            if not isinstance(name, str) or not name:
-                raise KLFusionError(f"expected silo names to be non-empty strings, got {name!r}")
-    elif isinstance(models, Iterable) and not isinstance(models, str | bytes | os.PathLike):
-        named = [(None, model) for model in models]
-    else:
-        raise KLFusionError(
-            f"expected a list or mapping of silos, got a single {type(models).__name__}: "
-            "put it into a list"
-        )
-    posteriors = [_posterior(model, name, i) for i, (name, model) in enumerate(named)]
-    if not posteriors:
-        raise IncompatibleSilosError("expected at least one silo, got none")
-    posteriors = align_vocabularies(posteriors)
-    first = posteriors[0]
-    for other in posteriors[1:]:
-        if other.family != first.family:
-            raise IncompatibleSilosError(
-                f"silo {other.name!r}: expected {first.family} as in silo {first.name!r}, "
-                f"got {other.family}"
-            )
-    _check_features(posteriors)
-    seen: set[str] = set()
-    for posterior in posteriors:
-        if posterior.name in seen:
-            raise IncompatibleSilosError(
-                f"two silos are named {posterior.name!r}: expected unique names"
-            )
-        seen.add(posterior.name)
-    return posteriors
-
-
-def _check_features(posteriors: Sequence[Posterior]) -> None:
-    """Refuse silos whose named columns differ, or come in another order."""
-    named = [(p.name, p.structure.info.get("features")) for p in posteriors if p.structure]
-    known = [(name, features) for name, features in named if features is not None]
-    for name, features in known[1:]:
-        if features != known[0][1]:
-            raise IncompatibleSilosError(
-                f"silo {name!r}: expected the features {known[0][1]} in this order, "
-                f"as in silo {known[0][0]!r}, got {features}"
-            )
-
-
-def _posterior(model: Any, name: str | None, number: int) -> Posterior:
-    if isinstance(model, str | os.PathLike):
-        model = load(model)
-    if isinstance(model, Fusion):  # a fusion can be a silo of a larger one
-        model = model.posterior
-    if isinstance(model, Posterior):
-        return model if name is None else replace(model, name=name)
-    return extract(model, name=name or f"silo-{number + 1}")
 
 
 def _method(method: str | Method, **settings: Any) -> Method:
@@ -215,76 +150,6 @@ def _generator(random_state: Any) -> np.random.Generator:
             "expected random_state to be an integer >= 0, a Generator or None, "
             f"got {random_state!r}"
         ) from error
-
-
-def _silo_weights(
-    weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Posterior]
-) -> FloatArray:
-    if weights is None:
-        return np.ones(len(posteriors))
-    if hasattr(weights, "items"):  # a mapping, or a pandas Series
-        by_name, names = dict(weights.items()), {p.name for p in posteriors}
-        if set(by_name) != names:
-            raise KLFusionError(
-                f"weights: expected a weight for each of {sorted(names)}, got {list(by_name)}"
-            )
-        weights = [by_name[p.name] for p in posteriors]
-    try:
-        values = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise KLFusionError(f"weights: expected numbers, got {weights!r}") from error
-    if values.shape != (len(posteriors),):
-        raise KLFusionError(
-            f"weights: expected one for each of {len(posteriors)} silos, got shape {values.shape}"
-        )
-    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-    if len(bad):
-        raise KLFusionError(
-            f"silo {posteriors[bad[0]].name!r}: expected a finite weight > 0, got {values[bad[0]]}"
-        )
-    return values
-
-
-def _stack(
-    posteriors: Sequence[Posterior], silo_weights: FloatArray
-) -> tuple[FusionProblem, IntArray]:
-    """All components as given, and where each silo's begin."""
-    sizes = [p.n_components for p in posteriors]
-    silo = np.repeat(np.arange(len(sizes)), sizes)
-    natural = np.concatenate([p.natural for p in posteriors])
-    problem = FusionProblem(posteriors[0].family, natural, silo, silo_weights[silo])
-    return problem, np.concatenate([[0], np.cumsum(sizes)])
-
-
-def _with_data(posteriors: Sequence[Posterior], method: Method) -> BoolArray:
-    """Components with enough observations behind them to be matched, in the order given.
-
-    Over-fitted local models hold components that are hardly more than their prior; those of all
-    silos look alike and would be fused into a component of nothing. A component is left out if it
-    has too few observations to tell its shape *and* next to none of its silo's; of each silo at
-    least the largest stays.
-    """
-    kept = []
-    for p in posteriors:
-        if p.counts is None or not isinstance(method, Auto) or len(posteriors) == 1:
-            kept.append(np.ones(p.n_components, dtype=bool))
-        else:
-            least = min(p.family.least_count, _NEGLIGIBLE_SHARE * float(p.counts.sum()))
-            kept.append((p.counts >= least) | (p.counts == p.counts.max()))
-    return np.concatenate(kept)
-
-
-def _in_order(
-    stacked: FusionProblem, order: Sequence[IntArray], kept: BoolArray
-) -> tuple[FusionProblem, IntArray]:
-    """The components to match, in canonical order, and their rows in the order given."""
-    rows = np.concatenate(order)
-    rows = rows[kept[rows]]
-    turn = np.empty(len(order), dtype=np.intp)
-    turn[[stacked.silo[r[0]] for r in order]] = np.arange(len(order))
-    silo = np.unique(turn[stacked.silo[rows]], return_inverse=True)[1].astype(np.intp)
-    natural, weights = stacked.natural[rows], stacked.weights[rows]
-    return FusionProblem(stacked.family, natural, silo, weights), rows
 
 
 def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Posterior]) -> None:
@@ -312,15 +177,15 @@ def _as_it_is(problem: FusionProblem, method: Method) -> Solution:
     return Solution(labels, labels, value, value, [value], penalty, Status.SINGLE_SILO)
 
 
-def _ordered(solution: Solution, rows: IntArray) -> tuple[Any, IntArray, IntArray]:
+def _ordered(solution: Solution, first_rows: IntArray) -> tuple[Any, IntArray, IntArray]:
     """Plan and labels, the global components that hold most first, then as they first appear.
 
     Also which of the solution's clusters each global component is.
     """
     used, labels = np.unique(solution.labels, return_inverse=True)
     counts = np.bincount(labels)
-    first = np.full(len(used), len(rows) + rows.max())
-    np.minimum.at(first, labels, rows)
+    first = np.full(len(used), first_rows.max() + 1)
+    np.minimum.at(first, labels, first_rows)
     order = np.lexsort([first, -counts])
     rank = np.empty(len(order), dtype=np.intp)
     rank[order] = np.arange(len(order))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +13,6 @@ from scipy.sparse import csr_array
 from klfusion import memory
 from klfusion._typing import FloatArray, IntArray
 from klfusion.families import Family
-from klfusion.posterior import Posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,26 +109,3 @@ class FusionProblem:
     def comparable(self) -> FusionProblem:
         """The same components made comparable across silos of different size."""
         return replace(self, natural=self.family.comparable(self.natural))
-
-
-def canonical_order(posteriors: Sequence[Posterior], weights: FloatArray) -> list[IntArray]:
-    """An order of all components that depends on what the silos hold, not on how they came.
-
-    Algorithms that visit silos in turn, or draw at random, then give the same answer whatever the
-    order of silos, or of components in a silo.
-
-    Returns
-    -------
-    list of int arrays
-        For each silo in its new turn, row numbers in the stacked array of all components.
-    """
-    offsets = np.cumsum([0, *(p.n_components for p in posteriors)])
-    keys = []
-    for posterior, weight, offset in zip(posteriors, weights, offsets, strict=False):
-        digests = [
-            hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in posterior.natural
-        ]
-        rows = np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.intp)
-        keys.append((sorted(digests), float(weight), rows + offset))
-    keys.sort(key=lambda item: item[:2])
-    return [rows for *_, rows in keys]

@@ -32,6 +32,8 @@ _LEVEL = 0.1
 # seen, and how many clusters that is worth.
 _PRIOR_SPREAD = 0.4
 _PRIOR_COUNT = 3.0
+# Share of local components that are failed fits (two true ones in one, say), like nothing else.
+_FAILED_FITS = 0.003
 # Without two components in any silo a jump of the path by this factor is taken for its end.
 _CLEAR_JUMP = 2.0
 _MAX_PAIRS = 2_000  # looked at to learn how often different components fail to meet
@@ -83,9 +85,20 @@ def _evident_steps(problem: FusionProblem, path: PenaltyPath, distances: Distanc
     near = _chance_of_lying_near(distances)
     pure = _last_below(near, _LEVEL)
     segregation = _segregation(problem, path.labels(pure))
-    never = _chance_of_never_meeting(*_merging_silos(problem, path))
+    outside, inside, members = _merging_silos(problem, path)
+    never = _chance_of_never_meeting(outside, inside, members)
     never = segregation + (1.0 - segregation) * never
-    return max(pure, _last_below(near * never, _LEVEL))
+    alone = np.where(members == 1, _odds_of_one_silo(problem, path), 1.0)
+    return max(pure, _last_below(near * never * alone, _LEVEL))
+
+
+def _odds_of_one_silo(problem: FusionProblem, path: PenaltyPath) -> FloatArray:
+    """Before each merge, the odds that what one silo alone has is a component, not a failed fit.
+
+    If a component is as likely to be in any number of silos, one in ``J + 1`` is in just one.
+    """
+    components = path.n_components[:-1] / (len(problem.silos) + 1.0)
+    return np.asarray(np.minimum(components / (_FAILED_FITS * problem.n), 1.0))
 
 
 def _chance_of_lying_near(distances: Distances) -> FloatArray:

@@ -29,7 +29,7 @@ def test_a_small_run_writes_everything(tmp_path, monkeypatch):
     for figure in ("separation", "noise", "illustration"):
         assert (tmp_path / f"{figure}.svg").stat().st_size > 1000
     ours = next(r for r in rows if r["method"] == "klfusion")
-    assert ours["hausdorff"] < 2.0
+    assert 0.0 < ours["hausdorff"] < 10.0
 
 
 def test_the_grid_covers_both_figures():

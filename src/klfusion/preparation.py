@@ -1,0 +1,96 @@
+"""From silos to a problem: which components are matched, and in which order they are worked on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.cleaning import merge_splits, with_data
+from klfusion.posterior import Posterior
+from klfusion.problem import FusionProblem
+
+_Values = TypeVar("_Values", FloatArray, IntArray)
+_Unit = tuple[IntArray, FloatArray]  # rows of local components, and their natural parameters (p,)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What is matched, and how it goes back to the components as they were given.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        What is matched, in an order that depends on the silos' contents alone.
+    members : list of int arrays
+        The rows of ``stacked`` behind each component of ``problem``.
+    stacked : FusionProblem
+        All components of all silos as given.
+    offsets : int array of shape (J + 1,)
+        Where each silo begins in ``stacked``.
+    """
+
+    problem: FusionProblem
+    members: list[IntArray]
+    stacked: FusionProblem
+    offsets: IntArray
+
+    @property
+    def first(self) -> IntArray:
+        """The first row behind each component of the problem, (n,)."""
+        return np.array([rows.min() for rows in self.members])
+
+    def spread(self, labels: IntArray) -> IntArray:
+        """Labels of the problem's components as labels of all; -1 for those left out."""
+        out = np.full(self.stacked.n, -1, dtype=np.intp)
+        for rows, label in zip(self.members, labels, strict=True):
+            out[rows] = label
+        return out
+
+    def by_silo(self, values: _Values) -> tuple[_Values, ...]:
+        """Split an array over all components into one a silo."""
+        return tuple(values[a:b] for a, b in pairwise(self.offsets))
+
+
+def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean: bool) -> Prepared:
+    """Stack the silos; with ``clean``, without empty and split components."""
+    sizes = [p.n_components for p in posteriors]
+    silo = np.repeat(np.arange(len(sizes)), sizes)
+    natural = np.concatenate([p.natural for p in posteriors])
+    stacked = FusionProblem(posteriors[0].family, natural, silo, silo_weights[silo])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    units = [
+        merge_splits(p, with_data(p))
+        if clean
+        else [(np.array([row]), p.natural[row]) for row in range(p.n_components)]
+        for p in posteriors
+    ]
+    turns = _canonical(units, silo_weights)
+    problem = FusionProblem(
+        stacked.family,
+        np.stack([eta for j in turns for _, eta in units[j]]),
+        np.repeat(np.arange(len(turns)), [len(units[j]) for j in turns]),
+        np.repeat(silo_weights[turns], [len(units[j]) for j in turns]),
+    )
+    members = [rows + offsets[j] for j in turns for rows, _ in units[j]]
+    return Prepared(problem, members, stacked, offsets)
+
+
+def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:
+    """Sort each silo's components by content, in place, and say in which order silos come.
+
+    Algorithms that visit silos in turn, or draw at random, then give the same answer whatever the
+    order of silos, or of components in a silo.
+    """
+    keys = []
+    for own, weight in zip(units, silo_weights, strict=True):
+        digests = [hashlib.blake2b(eta.tobytes(), digest_size=8).digest() for _, eta in own]
+        order = sorted(range(len(own)), key=digests.__getitem__)
+        own[:] = [own[i] for i in order]
+        keys.append((sorted(digests), float(weight)))
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)

@@ -1,0 +1,107 @@
+"""Reading what `fuse` was given: models, posteriors or files, all checked to belong together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from klfusion._typing import FloatArray
+from klfusion.adapters import extract
+from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.fusion import Fusion
+from klfusion.posterior import Posterior
+from klfusion.storage import load
+from klfusion.vocabulary import align_vocabularies
+
+
+def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
+    """Read or extract every silo, and check that they belong together."""
+    named: Iterable[tuple[str | None, Any]]
+    if hasattr(models, "items"):  # a mapping, or a pandas Series
+        named = list(models.items())
+        for name, _ in named:
+            if not isinstance(name, str) or not name:
+                raise KLFusionError(f"expected silo names to be non-empty strings, got {name!r}")
+    elif isinstance(models, Iterable) and not isinstance(models, str | bytes | os.PathLike):
+        named = [(None, model) for model in models]
+    else:
+        raise KLFusionError(
+            f"expected a list or mapping of silos, got a single {type(models).__name__}: "
+            "put it into a list"
+        )
+    posteriors = [_posterior(model, name, i) for i, (name, model) in enumerate(named)]
+    if not posteriors:
+        raise IncompatibleSilosError("expected at least one silo, got none")
+    posteriors = align_vocabularies(posteriors)
+    first = posteriors[0]
+    for other in posteriors[1:]:
+        if other.family != first.family:
+            raise IncompatibleSilosError(
+                f"silo {other.name!r}: expected {first.family} as in silo {first.name!r}, "
+                f"got {other.family}"
+            )
+    _check_features(posteriors)
+    seen: set[str] = set()
+    for posterior in posteriors:
+        if posterior.name in seen:
+            raise IncompatibleSilosError(
+                f"two silos are named {posterior.name!r}: expected unique names"
+            )
+        seen.add(posterior.name)
+    return posteriors
+
+
+def _check_features(posteriors: Sequence[Posterior]) -> None:
+    """Refuse silos whose named columns differ, or come in another order."""
+    named = [(p.name, p.structure.info.get("features")) for p in posteriors if p.structure]
+    known = [(name, features) for name, features in named if features is not None]
+    for name, features in known[1:]:
+        if features != known[0][1]:
+            raise IncompatibleSilosError(
+                f"silo {name!r}: expected the features {known[0][1]} in this order, "
+                f"as in silo {known[0][0]!r}, got {features}"
+            )
+
+
+def _posterior(model: Any, name: str | None, number: int) -> Posterior:
+    if isinstance(model, str | os.PathLike):
+        model = load(model)
+    if isinstance(model, Fusion):  # a fusion can be a silo of a larger one
+        model = model.posterior
+    if isinstance(model, Posterior):
+        return model if name is None else replace(model, name=name)
+    return extract(model, name=name or f"silo-{number + 1}")
+
+
+def silo_weights(
+    weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Posterior]
+) -> FloatArray:
+    """One weight a silo, (J,), in the order of the silos."""
+    if weights is None:
+        return np.ones(len(posteriors))
+    if hasattr(weights, "items"):  # a mapping, or a pandas Series
+        by_name, names = dict(weights.items()), {p.name for p in posteriors}
+        if set(by_name) != names:
+            raise KLFusionError(
+                f"weights: expected a weight for each of {sorted(names)}, got {list(by_name)}"
+            )
+        weights = [by_name[p.name] for p in posteriors]
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KLFusionError(f"weights: expected numbers, got {weights!r}") from error
+    if values.shape != (len(posteriors),):
+        raise KLFusionError(
+            f"weights: expected one for each of {len(posteriors)} silos, got shape {values.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if len(bad):
+        raise KLFusionError(
+            f"silo {posteriors[bad[0]].name!r}: expected a finite weight > 0, got {values[bad[0]]}"
+        )
+    return values

@@ -1,0 +1,98 @@
+"""What is left out, and what is put together, before matching."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.mixture import BayesianGaussianMixture
+
+import klfusion as kf
+from klfusion.cleaning import merge_splits, with_data
+from klfusion.structure import Structure
+
+NW = kf.families.NormalWishart(2)
+PRIOR = NW.natural([[0.0, 0.0]], [0.01], [np.eye(2)], [3.0])[0]
+
+
+def from_data(*clusters, name="a", **kwargs):
+    """The exact posterior of each cluster of observations."""
+    rows = []
+    for x in clusters:
+        n, mean = len(x), x.mean(axis=0)
+        kappa = 0.01 + n
+        mu = n * mean / kappa
+        moment = np.eye(2) + x.T @ x
+        scale_inv = moment - kappa * np.outer(mu, mu)
+        rows.append(NW.natural([mu], [kappa], [scale_inv], [3.0 + n])[0])
+    counts = np.array([len(x) for x in clusters], dtype=float)
+    return kf.Posterior(NW, np.stack(rows), name=name, prior=PRIOR, counts=counts, **kwargs)
+
+
+def grouped(posterior):
+    rows = np.arange(posterior.n_components)
+    return sorted(sorted(group.tolist()) for group, _ in merge_splits(posterior, rows))
+
+
+def test_a_split_cluster_is_put_together_exactly():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(100, 2)), rng.normal([8.0, 0.0], size=(80, 2))
+    split = from_data(x[:40], x[40:], y)
+    assert grouped(split) == [[0, 1], [2]]
+    merged = next(eta for rows, eta in merge_splits(split, np.arange(3)) if len(rows) == 2)
+    np.testing.assert_allclose(merged, from_data(x, y).natural[0], rtol=1e-10)
+
+
+def test_different_clusters_stay_apart():
+    rng = np.random.default_rng(1)
+    # Nearer than about three deviations, one component is the shorter description.
+    for distance, groups in ((4.0, [[0], [1]]), (1.0, [[0, 1]])):
+        other = rng.normal([distance, 0.0], size=(100, 2))
+        assert grouped(from_data(rng.normal(size=(100, 2)), other)) == groups
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"prior": None}, {"counts": None}, {"structure": Structure("topics")}],
+    ids=["no prior", "no counts", "not a mixture"],
+)
+def test_without_the_means_to_tell_nothing_is_put_together(change):
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    assert grouped(replace(from_data(x[:50], x[50:]), **change)) == [[0], [1]]
+
+
+def test_empty_components_are_left_out_but_never_all():
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    silo = replace(from_data(x[:98], x[98:99], x[99:]), counts=np.array([98.0, 1.0, 0.2]))
+    assert with_data(silo).tolist() == [0]
+    assert with_data(replace(silo, counts=np.zeros(3))).tolist() == [0, 1, 2]
+    assert with_data(replace(silo, counts=None)).tolist() == [0, 1, 2]
+
+
+def test_members_of_a_group_get_one_label():
+    rng = np.random.default_rng(2)
+    centres = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+    data = [[rng.normal(size=(100, 2)) + c for c in centres] for _ in range(4)]
+    silos = [from_data(*x, name=f"site-{j}") for j, x in enumerate(data)]
+    first = data[0][0]
+    silos[0] = from_data(first[:50], first[50:], *data[0][1:], name="site-0")
+    fusion = kf.fuse(silos)
+    assert fusion.n_components == 3
+    assert fusion.labels[0][0] == fusion.labels[0][1]
+    assert fusion.contributions.max() == 2
+
+
+def test_over_fitted_mixtures_of_many_silos_give_the_right_size():
+    rng = np.random.default_rng(3)
+    centres = np.array([[0.0, 0.0, 0.0], [7.0, 0.0, 0.0], [0.0, 7.0, 0.0], [0.0, 0.0, 7.0]])
+    models = {}
+    for j in range(8):
+        chosen = rng.permutation(4)[:3]
+        x = centres[rng.choice(chosen, size=400)] + rng.normal(size=(400, 3))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = BayesianGaussianMixture(n_components=7, max_iter=300, random_state=j)
+            models[f"site-{j}"] = model.fit(x)
+    assert kf.fuse(models).n_components == 4
