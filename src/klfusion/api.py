@@ -12,13 +12,14 @@ from numpy.typing import ArrayLike
 from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import Fusion, Status
-from klfusion.methods import METHODS, Auto, Method, Penalty, Solution
+from klfusion.methods import METHODS, Auto, Method, Penalty
 from klfusion.pooling import random_effects_location
 from klfusion.posterior import Posterior
 from klfusion.preparation import prepare
 from klfusion.problem import FusionProblem
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
+from klfusion.search import Solution
 from klfusion.silos import read_silos, silo_weights
 from klfusion.structure import fuse_structures
 

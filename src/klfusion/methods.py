@@ -8,42 +8,23 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
-from klfusion.algorithm import (
-    AssignExact,
-    AssignRelaxed,
-    Plan,
-    Report,
-    alternate,
-    assign_hungarian,
-    objective,
-)
+from klfusion.algorithm import AssignRelaxed, Report, alternate
 from klfusion.assignment.hungarian import solve_hungarian
-from klfusion.assignment.relaxed import certified_bound, solve_relaxed
+from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import PenaltyPath, Status
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
-from klfusion.refine import refine
-from klfusion.seeding import kl_plus_plus
+from klfusion.search import (
+    Solution,
+    known_size,
+    known_size_starts,
+    penalised_starts,
+    seed_centres,
+)
 from klfusion.selection import choose
 
 Penalty = float | Literal["auto"]
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """What a method found: a plan and its certificate, components in the problem's order."""
-
-    plan: Plan
-    labels: IntArray
-    objective: float
-    lower_bound: float
-    trace: list[float]
-    penalty: float
-    status: Status
-    path: PenaltyPath | None = None
-    location: FloatArray | None = None  # of each cluster, where the method has its own
 
 
 @dataclass(frozen=True)
@@ -127,7 +108,7 @@ class Homogeneous(Method):
             raise KLFusionError("method 'homogeneous' has no penalty: its size is the silos' own")
         order = rng.permutation(len(problem.silos))[: self.n_init]
         starts = [problem.natural[problem.silos[j]] for j in order]
-        runs = [_known_size(self, problem, s, report, refined=self.leave_one_out) for s in starts]
+        runs = [known_size(self, problem, s, report, refined=self.leave_one_out) for s in starts]
         return min(runs, key=lambda s: s.objective)
 
 
@@ -141,14 +122,14 @@ class Exact(Method):
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Start from KL k-means++ seeds, several times."""
         if self.n_components is not None:
-            return _known_size_starts(self, problem, self.n_components, rng, report, refined=True)
+            return known_size_starts(self, problem, self.n_components, rng, report, refined=True)
         path = None
         if self.penalty == "auto":
             path, distances = penalty_path(problem, report)
             penalty = choose(problem, path, distances).penalty
         else:
             penalty = float(self.penalty)
-        return _penalised_starts(self, problem, penalty, path, [], self.n_init, rng, report)
+        return penalised_starts(self, problem, penalty, path, [], self.n_init, rng, report)
 
 
 @final
@@ -180,9 +161,7 @@ class Auto(Method):
             penalty = float(self.penalty)
             steps = path.steps_at(penalty)
         start = path.labels(steps)
-        return _penalised_starts(
-            self, problem, penalty, path, [start], self.n_init - 1, rng, report
-        )
+        return penalised_starts(self, problem, penalty, path, [start], self.n_init - 1, rng, report)
 
     def _of_known_size(
         self,
@@ -195,9 +174,9 @@ class Auto(Method):
         steps = problem.n - size
         if steps > len(path.merges):  # the path ended in clusters that exclude each other
             n_init = max(self.n_init, Exact.n_init)
-            return _known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
+            return known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
         centres = problem.average(path.labels(steps), size)
-        return _known_size(self, problem, centres, report, path=path)
+        return known_size(self, problem, centres, report, path=path)
 
 
 @final
@@ -220,14 +199,14 @@ class Relaxed(Method):
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Alternate the relaxation and weighted averages; keep the best of ``n_init`` starts."""
         if self.n_components is not None:
-            return _known_size_starts(self, problem, self.n_components, rng, report, refined=False)
+            return known_size_starts(self, problem, self.n_components, rng, report, refined=False)
         runs = [self._one(problem, rng, report) for _ in range(self.n_init)]
         return min(runs, key=lambda s: s.objective)
 
     def _one(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         n_candidates = self.n_candidates or 2 * problem.largest_silo
         least = problem.largest_silo
-        centres = _seed_centres(problem, max(n_candidates, least), rng, least)
+        centres = seed_centres(problem, max(n_candidates, least), rng, least)
         if self.penalty == "auto":
             penalty = self.scale * float(problem.costs(centres).std()) or 1.0
         else:
@@ -253,122 +232,6 @@ class Relaxed(Method):
 
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Relaxed, Homogeneous)}
-
-
-# What the methods share ---------------------------------------------------------------------
-
-
-def _penalised_starts(
-    method: Method,
-    problem: FusionProblem,
-    penalty: float,
-    path: PenaltyPath | None,
-    starts: list[IntArray],
-    n_seeded: int,
-    rng: np.random.Generator,
-    report: Report,
-) -> Solution:
-    """Refine every start at a penalty, with seeded ones added, and certify the best."""
-    best: tuple[IntArray, list[float], bool] | None = None
-    for number in range(len(starts) + n_seeded):
-        if number < len(starts):
-            labels, head = starts[number], []
-        else:
-            least = problem.largest_silo
-            centres = _seed_centres(problem, 2 * least, rng, least)
-            found = alternate(
-                problem, centres, AssignExact(penalty), penalty,
-                max_iter=method.max_iter, tol=method.tol, report=report,
-            )  # fmt: skip
-            labels, head = found.plan.astype(np.intp), found.trace[:-1]
-        labels, trace, converged = refine(
-            problem, labels, penalty, max_iter=method.max_iter, tol=method.tol, report=report
-        )
-        if best is None or trace[-1] < best[1][-1]:
-            best = labels, head + trace, converged
-    assert best is not None  # every caller offers a start
-    labels, trace, converged = best
-    costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
-    bound = certified_bound(costs, problem.silo, penalty, labels)
-    return Solution(
-        plan=labels,
-        labels=labels,
-        objective=trace[-1],
-        lower_bound=min(bound, trace[-1]),
-        trace=trace,
-        penalty=penalty,
-        status=Status.CONVERGED if converged else Status.MAX_ITER,
-        path=path,
-    )
-
-
-def _known_size_starts(
-    method: Method,
-    problem: FusionProblem,
-    size: int,
-    rng: np.random.Generator,
-    report: Report,
-    *,
-    refined: bool = True,
-    n_init: int | None = None,
-    path: PenaltyPath | None = None,
-) -> Solution:
-    """Known size from KL k-means++ seeds; the best of several starts."""
-    runs = [
-        _known_size(
-            method, problem, _seed_centres(problem, size, rng), report, refined=refined, path=path
-        )
-        for _ in range(n_init or method.n_init)
-    ]
-    return min(runs, key=lambda s: s.objective)
-
-
-def _known_size(
-    method: Method,
-    problem: FusionProblem,
-    centres: FloatArray,
-    report: Report,
-    *,
-    refined: bool = True,
-    path: PenaltyPath | None = None,
-) -> Solution:
-    """Hungarian assignments and averages (paper, sections 3 and 4.1), then local search."""
-    found = alternate(
-        problem, centres, assign_hungarian, 0.0,
-        max_iter=method.max_iter, tol=method.tol, report=report,
-    )  # fmt: skip
-    labels, trace, converged = found.plan.astype(np.intp), found.trace, found.converged
-    if refined:
-        labels, more, converged = refine(
-            problem, labels, 0.0,
-            fixed_size=True, max_iter=method.max_iter, tol=method.tol, report=report,
-        )  # fmt: skip
-        trace = trace[:-1] + more
-    costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
-    best = solve_hungarian(costs, problem.silos)
-    value = objective(problem, labels, int(labels.max()) + 1, 0.0)
-    return Solution(
-        plan=labels,
-        labels=labels,
-        objective=value,
-        lower_bound=min(float(costs[np.arange(problem.n), best].sum()), value),
-        trace=[*trace[:-1], value],
-        penalty=0.0,
-        status=Status.CONVERGED if converged else Status.MAX_ITER,
-        path=path,
-    )
-
-
-def _seed_centres(
-    problem: FusionProblem, n_seeds: int, rng: np.random.Generator, least: int | None = None
-) -> FloatArray:
-    """KL k-means++ seeds; where fewer are distinct, copies fill up to ``least`` of them."""
-    rows = kl_plus_plus(problem, n_seeds, rng)
-    missing = (n_seeds if least is None else least) - len(rows)
-    if missing > 0:
-        rest = np.setdiff1d(np.arange(problem.n), rows)
-        rows = np.concatenate([rows, rest[:missing]])
-    return problem.natural[rows]
 
 
 def _is_integer(value: object) -> bool:

@@ -17,8 +17,9 @@ from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.errors import IncompatibleSilosError
 from klfusion.fusion import Status
-from klfusion.methods import Method, Solution
+from klfusion.methods import Method
 from klfusion.problem import FusionProblem
+from klfusion.search import Solution
 
 
 @final

@@ -10,8 +10,9 @@ import numpy as np
 
 from klfusion.algorithm import Report
 from klfusion.fusion import Status
-from klfusion.methods import Method, Solution
+from klfusion.methods import Method
 from klfusion.problem import FusionProblem
+from klfusion.search import Solution
 
 
 @final

@@ -16,8 +16,9 @@ from scipy.optimize import linear_sum_assignment
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.fusion import Status
-from klfusion.methods import Method, Solution
+from klfusion.methods import Method
 from klfusion.problem import FusionProblem
+from klfusion.search import Solution
 
 _FLOOR = 1e-10  # of both variances
 _MOST_POPULAR = 10  # counts above this weigh no more, or popular atoms would take everything

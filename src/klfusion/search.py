@@ -1,0 +1,168 @@
+"""Searches that the methods share: from starts to a certified solution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.algorithm import (
+    AssignExact,
+    Plan,
+    Report,
+    alternate,
+    assign_hungarian,
+    objective,
+)
+from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.assignment.relaxed import certified_bound
+from klfusion.fusion import PenaltyPath, Status
+from klfusion.problem import FusionProblem
+from klfusion.refine import refine
+from klfusion.seeding import kl_plus_plus
+
+
+class Limits(Protocol):
+    """How long to search: any method will do."""
+
+    @property
+    def n_init(self) -> int:
+        """Number of starts."""
+
+    @property
+    def max_iter(self) -> int:
+        """Most sweeps of one start."""
+
+    @property
+    def tol(self) -> float:
+        """Relative fall of the objective below which a start has converged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a method found: a plan and its certificate, components in the problem's order."""
+
+    plan: Plan
+    labels: IntArray
+    objective: float
+    lower_bound: float
+    trace: list[float]
+    penalty: float
+    status: Status
+    path: PenaltyPath | None = None
+    location: FloatArray | None = None  # of each cluster, where the method has its own
+
+
+def penalised_starts(
+    limits: Limits,
+    problem: FusionProblem,
+    penalty: float,
+    path: PenaltyPath | None,
+    starts: list[IntArray],
+    n_seeded: int,
+    rng: np.random.Generator,
+    report: Report,
+) -> Solution:
+    """Refine every start at a penalty, with seeded ones added, and certify the best."""
+    best: tuple[IntArray, list[float], bool] | None = None
+    for number in range(len(starts) + n_seeded):
+        if number < len(starts):
+            labels, head = starts[number], []
+        else:
+            least = problem.largest_silo
+            centres = seed_centres(problem, 2 * least, rng, least)
+            found = alternate(
+                problem, centres, AssignExact(penalty), penalty,
+                max_iter=limits.max_iter, tol=limits.tol, report=report,
+            )  # fmt: skip
+            labels, head = found.plan.astype(np.intp), found.trace[:-1]
+        labels, trace, converged = refine(
+            problem, labels, penalty, max_iter=limits.max_iter, tol=limits.tol, report=report
+        )
+        if best is None or trace[-1] < best[1][-1]:
+            best = labels, head + trace, converged
+    assert best is not None  # every caller offers a start
+    labels, trace, converged = best
+    costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
+    bound = certified_bound(costs, problem.silo, penalty, labels)
+    return Solution(
+        plan=labels,
+        labels=labels,
+        objective=trace[-1],
+        lower_bound=min(bound, trace[-1]),
+        trace=trace,
+        penalty=penalty,
+        status=Status.CONVERGED if converged else Status.MAX_ITER,
+        path=path,
+    )
+
+
+def known_size_starts(
+    limits: Limits,
+    problem: FusionProblem,
+    size: int,
+    rng: np.random.Generator,
+    report: Report,
+    *,
+    refined: bool = True,
+    n_init: int | None = None,
+    path: PenaltyPath | None = None,
+) -> Solution:
+    """Known size from KL k-means++ seeds; the best of several starts."""
+    runs = [
+        known_size(
+            limits, problem, seed_centres(problem, size, rng), report, refined=refined, path=path
+        )
+        for _ in range(n_init or limits.n_init)
+    ]
+    return min(runs, key=lambda s: s.objective)
+
+
+def known_size(
+    limits: Limits,
+    problem: FusionProblem,
+    centres: FloatArray,
+    report: Report,
+    *,
+    refined: bool = True,
+    path: PenaltyPath | None = None,
+) -> Solution:
+    """Hungarian assignments and averages (paper, sections 3 and 4.1), then local search."""
+    found = alternate(
+        problem, centres, assign_hungarian, 0.0,
+        max_iter=limits.max_iter, tol=limits.tol, report=report,
+    )  # fmt: skip
+    labels, trace, converged = found.plan.astype(np.intp), found.trace, found.converged
+    if refined:
+        labels, more, converged = refine(
+            problem, labels, 0.0,
+            fixed_size=True, max_iter=limits.max_iter, tol=limits.tol, report=report,
+        )  # fmt: skip
+        trace = trace[:-1] + more
+    costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
+    best = solve_hungarian(costs, problem.silos)
+    value = objective(problem, labels, int(labels.max()) + 1, 0.0)
+    return Solution(
+        plan=labels,
+        labels=labels,
+        objective=value,
+        lower_bound=min(float(costs[np.arange(problem.n), best].sum()), value),
+        trace=[*trace[:-1], value],
+        penalty=0.0,
+        status=Status.CONVERGED if converged else Status.MAX_ITER,
+        path=path,
+    )
+
+
+def seed_centres(
+    problem: FusionProblem, n_seeds: int, rng: np.random.Generator, least: int | None = None
+) -> FloatArray:
+    """KL k-means++ seeds; where fewer are distinct, copies fill up to ``least`` of them."""
+    rows = kl_plus_plus(problem, n_seeds, rng)
+    missing = (n_seeds if least is None else least) - len(rows)
+    if missing > 0:
+        rest = np.setdiff1d(np.arange(problem.n), rows)
+        rows = np.concatenate([rows, rest[:missing]])
+    return problem.natural[rows]
