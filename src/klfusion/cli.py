@@ -101,6 +101,10 @@ def demo(out: Path, quick: bool) -> None:
 )  # fmt: skip
 @click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
+@click.option(
+    "--pooling", type=click.Choice(["average", "random-effects"]), default="average",
+    show_default=True, help="random-effects: where components vary from silo to silo.",
+)  # fmt: skip
 @click.option("--n-init", type=_SIZE, help="Number of starts.")
 @click.option("--max-iter", type=_SIZE, help="Most sweeps of one start.")
 @click.option(

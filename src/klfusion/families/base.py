@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, final
@@ -31,7 +30,6 @@ _NODES = _NODES + 0.5
 _CURVATURE = _NODE_WEIGHTS.copy()
 _CURVATURE[::2] -= np.linalg.solve(_NODES[::2] ** [[1], [2], [3]], [1 / 2, 1 / 3, 1 / 4])
 _EPSILON = float(np.finfo(np.float64).eps)
-_MAX_LOSS = 1e-3  # share of the scatter that rounding may take
 # Rows of a KL matrix are made in blocks of about this many entries, which stay in cache; near
 # pairs are computed again in batches of about this many natural parameters.
 _BLOCK_ENTRIES = 1 << 16
@@ -333,55 +331,3 @@ def family_from_config(config: Mapping[str, Any]) -> Family:
 def registered_families() -> dict[str, type[Family]]:
     """Every family by name, a user's own included."""
     return dict(_REGISTRY)
-
-
-def positive_dimension(family: Family, dim: object) -> None:
-    """Refuse a dimension that is not a positive integer; keep it as an int, for JSON."""
-    if not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 1:
-        raise KLFusionError(
-            f"{type(family).__name__}: expected dim to be a positive integer, got {dim!r}"
-        )
-    object.__setattr__(family, "dim", int(dim))
-
-
-def numbers(value: Any, name: str) -> FloatArray:
-    """A parameter as a float64 array, whatever it was given as."""
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise KLFusionError(f"{name}: expected an array of numbers ({error})") from error
-
-
-def rows(value: Any, dim: int, name: str, *, shared: bool = False) -> FloatArray:
-    """A parameter given as ``(n, dim)``; ``(n,)`` if ``dim`` is 1 or it may be ``shared``."""
-    array = numbers(value, name)
-    if array.ndim == 1 and (dim == 1 or shared):
-        array = np.repeat(array[:, None], dim, axis=1)
-    if array.ndim != 2 or array.shape[1] != dim:
-        raise KLFusionError(f"{name}: expected shape (n, {dim}), got {np.shape(value)}")
-    return array
-
-
-def stack(*columns: FloatArray) -> FloatArray:
-    """Put parameter blocks side by side, refusing batches of different length."""
-    lengths = {len(c) for c in columns}
-    if len(lengths) != 1:
-        raise KLFusionError(
-            f"parameters describe different numbers of components: {[len(c) for c in columns]}"
-        )
-    return np.concatenate([c.reshape(len(c), math.prod(c.shape[1:])) for c in columns], axis=1)
-
-
-def check_offset(offset: FloatArray, scatter: FloatArray) -> None:
-    """Refuse means so far from the origin that their square swallows the scatter around them.
-
-    Both (n, d). Natural parameters hold the sum of the two; what is below its rounding is lost.
-    """
-    lost = (scatter > 0) & (_EPSILON * offset > _MAX_LOSS * scatter)
-    if lost.any():
-        component, dimension = np.argwhere(lost)[0]
-        raise InvalidPosteriorError(
-            f"component {component}: the mean in dimension {dimension} lies so far from the "
-            "origin, compared with the spread, that double precision cannot hold both: "
-            "subtract a common offset from the data at every silo"
-        )

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import betaln, digamma
 
 from klfusion._typing import FloatArray
-from klfusion.families.base import Family, positive_dimension, rows, stack
+from klfusion.families.base import Family
+from klfusion.families.parameters import positive_dimension, rows, stack
 
 _TINY = np.finfo(np.float64).tiny
 _BELOW_ONE = np.nextafter(1.0, 0.0)

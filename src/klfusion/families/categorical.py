@@ -11,7 +11,8 @@ from scipy.special import logsumexp, softmax
 
 from klfusion._typing import FloatArray
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families.base import Family, positive_dimension, rows
+from klfusion.families.base import Family
+from klfusion.families.parameters import positive_dimension, rows
 
 
 @final

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._typing import FloatArray
-from klfusion.families.base import Family, positive_dimension, rows
+from klfusion.families.base import Family
+from klfusion.families.parameters import positive_dimension, rows
 
 _TINY = np.finfo(np.float64).tiny
 _MATCHING_SMOOTHING = 0.5

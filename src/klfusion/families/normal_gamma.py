@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._typing import FloatArray
-from klfusion.families.base import Family, check_offset, positive_dimension, rows, stack
+from klfusion.families.base import Family
+from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 
 _LOG_2PI = np.log(2.0 * np.pi)
 _TINY = np.finfo(np.float64).tiny

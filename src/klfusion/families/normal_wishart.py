@@ -11,7 +11,8 @@ import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.families import symmetric as sym
-from klfusion.families.base import Family, check_offset, positive_dimension, rows, stack
+from klfusion.families.base import Family
+from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)

@@ -10,7 +10,8 @@ import numpy as np
 
 from klfusion._typing import FloatArray
 from klfusion.errors import KLFusionError
-from klfusion.families.base import Family, family_from_config, rows, stack
+from klfusion.families.base import Family, family_from_config
+from klfusion.families.parameters import rows, stack
 
 
 @final

@@ -14,6 +14,7 @@ from scipy.special import digamma, gammaln
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import KLFusionError
+from klfusion.families.parameters import numbers
 
 
 def packed_size(dim: int) -> int:
@@ -53,10 +54,7 @@ def unpack(packed: FloatArray, dim: int) -> FloatArray:
 
 def matrices(value: Any, dim: int, name: str) -> FloatArray:
     """A parameter given as ``(n, d, d)``, checked to be symmetric."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise KLFusionError(f"{name}: expected an array of numbers ({error})") from error
+    array = numbers(value, name)
     if array.ndim != 3 or array.shape[1:] != (dim, dim):
         raise KLFusionError(f"{name}: expected shape (n, {dim}, {dim}), got {array.shape}")
     with np.errstate(invalid="ignore"):  # inf - inf; the check at the boundary names the silo

@@ -10,7 +10,8 @@ import numpy as np
 
 from klfusion._typing import FloatArray
 from klfusion.families import symmetric as sym
-from klfusion.families.base import Family, positive_dimension, rows, stack
+from klfusion.families.base import Family
+from klfusion.families.parameters import positive_dimension, rows, stack
 
 _LOG_2 = np.log(2.0)
 
