@@ -10,7 +10,7 @@ import pytest
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
-from klfusion.cleaning import merge_splits, with_data
+from klfusion.cleaning import merge_splits, near_pairs, with_data
 from klfusion.structure import Structure
 
 NW = kf.families.NormalWishart(2)
@@ -32,8 +32,12 @@ def from_data(*clusters, name="a", **kwargs):
 
 
 def grouped(posterior):
+    return sorted(sorted(group.tolist()) for group, _ in merged(posterior))
+
+
+def merged(posterior):
     rows = np.arange(posterior.n_components)
-    return sorted(sorted(group.tolist()) for group, _ in merge_splits(posterior, rows))
+    return merge_splits(posterior, rows, ~np.eye(len(rows), dtype=bool))
 
 
 def test_a_split_cluster_is_put_together_exactly():
@@ -41,8 +45,8 @@ def test_a_split_cluster_is_put_together_exactly():
     x, y = rng.normal(size=(100, 2)), rng.normal([8.0, 0.0], size=(80, 2))
     split = from_data(x[:40], x[40:], y)
     assert grouped(split) == [[0, 1], [2]]
-    merged = next(eta for rows, eta in merge_splits(split, np.arange(3)) if len(rows) == 2)
-    np.testing.assert_allclose(merged, from_data(x, y).natural[0], rtol=1e-10)
+    together = next(eta for rows, eta in merged(split) if len(rows) == 2)
+    np.testing.assert_allclose(together, from_data(x, y).natural[0], rtol=1e-10)
 
 
 def test_different_clusters_stay_apart():
@@ -61,6 +65,19 @@ def test_different_clusters_stay_apart():
 def test_without_the_means_to_tell_nothing_is_put_together(change):
     x = np.random.default_rng(0).normal(size=(100, 2))
     assert grouped(replace(from_data(x[:50], x[50:]), **change)) == [[0], [1]]
+
+
+def test_only_components_nearer_than_usual_may_belong_together():
+    rng = np.random.default_rng(4)
+    x = [rng.normal(c, size=(60, 2)) for c in ([0.0, 0.0], [0.2, 0.0], [9.0, 0.0], [0.0, 9.0])]
+    near = near_pairs(NW, [from_data(*x).natural, from_data(*x[1:]).natural])
+    assert np.argwhere(near[0]).tolist() == [[0, 1], [1, 0]]
+    assert not near[1].any()
+    alone = from_data(x[0])
+    rows = np.arange(2)
+    apart = merge_splits(from_data(*x[:2]), rows, np.zeros((2, 2), dtype=bool))
+    assert len(apart) == 2
+    assert near_pairs(NW, [alone.natural, alone.natural])[0].tolist() == [[False]]
 
 
 def test_empty_components_are_left_out_but_never_all():

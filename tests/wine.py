@@ -8,6 +8,8 @@ from scipy.stats import norm
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine
 
+import klfusion as kf
+
 GROWERS = {"0+1": (0, 1), "1+2": (1, 2), "0+2": (0, 2)}
 
 
@@ -39,3 +41,22 @@ def log_likelihood(medians, x):
     mass, centre, scale = (np.asarray(medians[key]) for key in ("mass", "centre", "scale"))
     parts = norm.logpdf(x[:, None], centre, scale).sum(axis=2)
     return float(logsumexp(parts + np.log(mass / mass.sum()), axis=1).mean())
+
+
+def compare(fit):
+    """Fusion of the silos' fits, and held-out log-likelihoods of each model.
+
+    ``fit(x, size, name)`` gives a posterior and the medians of its sites. Prints the figures of
+    the documentation: run with ``-s`` to see them.
+    """
+    silos, test = wine()
+    fits = {name: fit(x, 2, name) for name, x in silos.items()}
+    fusion = kf.fuse([posterior for posterior, _ in fits.values()])
+    score = {name: log_likelihood(medians, test) for name, (_, medians) in fits.items()}
+    _, pooled = fit(np.concatenate(list(silos.values())), 3, "pooled")
+    score["pooled"] = log_likelihood(pooled, test)
+    fused = {name: site["median"] for name, site in fusion.model().items()}
+    score["fused"] = log_likelihood(fused, test)
+    rounded = {name: round(value, 3) for name, value in score.items()}
+    print(f"\n{fusion.n_components} components: {rounded}")  # noqa: T201
+    return fusion, score

@@ -8,13 +8,18 @@ can be computed from the posteriors alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._typing import BoolArray, FloatArray, IntArray
+from klfusion.families import Family
 from klfusion.posterior import Posterior
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # larger silos are left as they are
 _NEGLIGIBLE_SHARE = 0.02  # of a silo's observations
+_NEAR = 0.7  # of the usual distance between components of one silo
 
 
 def with_data(posterior: Posterior) -> IntArray:
@@ -32,18 +37,55 @@ def with_data(posterior: Posterior) -> IntArray:
     return np.flatnonzero((counts >= least) | (counts == counts.max()))
 
 
-def merge_splits(posterior: Posterior, rows: IntArray) -> list[tuple[IntArray, FloatArray]]:
+def near_pairs(family: Family, silos: Sequence[FloatArray]) -> list[BoolArray]:
+    """Which components of a silo are nearer to each other than those of one silo usually are.
+
+    Parameters
+    ----------
+    family : Family
+    silos : sequence of arrays of shape (L, p)
+
+    Returns
+    -------
+    list of bool arrays of shape (L, L)
+    """
+    stacked = family.comparable(family.centred(np.concatenate(silos)))
+    edges = np.cumsum([0, *(len(silo) for silo in silos)])
+    gaps = [_pairwise_gaps(family, stacked[a:b]) for a, b in pairwise(edges)]
+    all_gaps = np.concatenate([gap[np.triu_indices(len(gap), k=1)] for gap in gaps])
+    typical = np.median(all_gaps) if len(all_gaps) else 0.0
+    return [gap < _NEAR * typical for gap in gaps]
+
+
+def _pairwise_gaps(family: Family, natural: FloatArray) -> FloatArray:
+    """Jensen gap of each pair, (L, L); infinite where there are too many to compute."""
+    n = len(natural)
+    if n * n * natural.shape[1] > _MAX_TRIAL_ENTRIES:
+        return np.full((n, n), np.inf)
+    a, b = np.triu_indices(n, k=1)
+    log_partition = family.log_partition(natural)
+    middle = family.log_partition(0.5 * (natural[a] + natural[b])) if len(a) else np.empty(0)
+    gaps = np.full((n, n), np.inf)
+    gaps[a, b] = gaps[b, a] = log_partition[a] + log_partition[b] - 2.0 * middle
+    return gaps
+
+
+def merge_splits(
+    posterior: Posterior, rows: IntArray, near: BoolArray
+) -> list[tuple[IntArray, FloatArray]]:
     """Group a silo's components, and give each group's natural parameters.
 
-    Components ``a`` and ``b`` of a mixture belong together if one component explains their
+    Near components ``a`` and ``b`` of a mixture belong together if one component explains their
     observations better, ``A(a) + A(b) - A(a + b - prior) - A(prior)`` (what two gain in fit) being
     less than ``N log N - N_a log N_a - N_b log N_b`` (what telling them apart costs).
 
     Parameters
     ----------
     posterior : Posterior
-    rows : int array
+    rows : int array of shape (L,)
         The components to look at.
+    near : bool array of shape (L, L)
+        Which of them may belong together.
 
     Returns
     -------
@@ -51,15 +93,14 @@ def merge_splits(posterior: Posterior, rows: IntArray) -> list[tuple[IntArray, F
         Single components where the prior or the counts are unknown, or it is not a mixture.
     """
     groups = [np.array([row]) for row in rows]
-    natural = posterior.natural[rows]
+    natural, near = posterior.natural[rows], near.copy()
     prior, structure = posterior.prior, posterior.structure
     mixture = structure is None or structure.kind == "mixture"
-    small = len(rows) ** 2 * natural.shape[1] <= _MAX_TRIAL_ENTRIES
-    if prior is None or posterior.counts is None or not mixture or not small:
+    if prior is None or posterior.counts is None or not mixture:
         return list(zip(groups, natural, strict=True))
     counts = posterior.counts[rows]
-    while len(groups) > 1:
-        a, b = np.triu_indices(len(groups), k=1)
+    while near.any():
+        a, b = np.nonzero(np.triu(near, k=1))
         gain = _gain_of_one(posterior, natural, counts, a, b)
         best = int(gain.argmax())
         if not gain[best] > 0:
@@ -67,8 +108,12 @@ def merge_splits(posterior: Posterior, rows: IntArray) -> list[tuple[IntArray, F
         i, j = int(a[best]), int(b[best])
         groups[i] = np.concatenate([groups[i], groups.pop(j)])
         natural[i] += natural[j] - prior
-        natural = np.delete(natural, j, axis=0)
-        counts = np.delete(np.where(np.arange(len(counts)) == i, counts[i] + counts[j], counts), j)
+        counts[i] += counts[j]
+        near[i] |= near[j]
+        near[:, i] |= near[:, j]
+        near[i, i] = False
+        near = np.delete(np.delete(near, j, axis=0), j, axis=1)
+        natural, counts = np.delete(natural, j, axis=0), np.delete(counts, j)
     return list(zip(groups, natural, strict=True))
 
 

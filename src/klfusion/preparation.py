@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
-from klfusion.cleaning import merge_splits, with_data
+from klfusion.cleaning import merge_splits, near_pairs, with_data
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 
@@ -64,12 +64,7 @@ def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean:
     natural = np.concatenate([p.natural for p in posteriors])
     stacked = FusionProblem(posteriors[0].family, natural, silo, silo_weights[silo])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    units = [
-        merge_splits(p, with_data(p))
-        if clean
-        else [(np.array([row]), p.natural[row]) for row in range(p.n_components)]
-        for p in posteriors
-    ]
+    units = _clean_units(posteriors) if clean else [_single_units(p) for p in posteriors]
     turns = _canonical(units, silo_weights)
     problem = FusionProblem(
         stacked.family,
@@ -79,6 +74,18 @@ def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean:
     )
     members = [rows + offsets[j] for j in turns for rows, _ in units[j]]
     return Prepared(problem, members, stacked, offsets)
+
+
+def _single_units(posterior: Posterior) -> list[_Unit]:
+    return [(np.array([row]), eta) for row, eta in enumerate(posterior.natural)]
+
+
+def _clean_units(posteriors: Sequence[Posterior]) -> list[list[_Unit]]:
+    """Without empty components, and with splits put together."""
+    rows = [with_data(p) for p in posteriors]
+    kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
+    near = near_pairs(posteriors[0].family, kept)
+    return [merge_splits(*one) for one in zip(posteriors, rows, near, strict=True)]
 
 
 def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:

@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 import pytest
-from corpora import simulated
+from corpora import offices, simulated, vectorizer
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -74,6 +74,17 @@ def completion(model, documents):
         for share, d in zip(shares, mixed, strict=True)
     ]
     return float(np.concatenate(logs).mean())
+
+
+def local_documentation():
+    """Topics of each office of `corpora.OFFICES`, over its own words; and all test documents."""
+    split, models, test = vectorizer().build_analyzer(), {}, []
+    for name, (train, held_out) in offices().items():
+        known = vectorizer(min_df=2).fit(train).vocabulary_
+        documents = [[w for w in split(text) if w in known] for text in train]
+        models[name] = trained(documents, num_topics=8, eta=0.1, passes=15)
+        test += [split(text) for text in held_out]
+    return models, test
 
 
 class TestRoundTrip:
@@ -217,3 +228,19 @@ class TestFusion:
         assert fusion.n_components == 4
         assert isinstance(fusion.model(), LdaModel)
         assert isinstance(kf.fuse(silos[::-1]).model(), LatentDirichletAllocation)
+
+
+@pytest.mark.slow
+def test_real_text_over_different_vocabularies():
+    """The figures of the documentation: run with ``-s`` to see them."""
+    models, documents = local_documentation()
+    posteriors = [kf.extract(model, name=name) for name, model in models.items()]
+    fusion = kf.fuse(posteriors)
+    known = set(words(fusion.posterior))
+    test = [[w for w in d if w in known] for d in documents]
+    local = {p.name: completion(rebuild(p), test) for p in align_vocabularies(posteriors)}
+    fused = completion(fusion.model(), test)
+    fewer = {n: completion(kf.fuse(posteriors, n_components=n).model(), test) for n in (16, 8)}
+    print(f"\n{fusion.n_components} topics: fused {fused:.3f}, local {local}, {fewer}")  # noqa: T201
+    assert len({p.family.dim for p in posteriors}) == 3
+    assert min(fused, *fewer.values()) > max(local.values()) + 0.2

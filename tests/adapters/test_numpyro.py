@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from wine import compare, start
 
 import klfusion as kf
 from klfusion.adapters import rebuild
@@ -27,6 +28,18 @@ def mixture(x, size):
         centre = numpyro.sample("centre", dist.Normal(np.zeros(2), 5.0).to_event(1))
     with numpyro.plate("data", len(x)):
         parts = dist.Independent(dist.Normal(centre, noise), 1)
+        weights = dist.Categorical(mass / mass.sum())
+        numpyro.sample("x", dist.MixtureSameFamily(weights, parts), obs=x)
+
+
+def wine_mixture(x, size):
+    """Components with a scale for each of five features."""
+    with numpyro.plate("components", size):
+        mass = numpyro.sample("mass", dist.Gamma(2.0, 2.0))
+        centre = numpyro.sample("centre", dist.Normal(np.zeros(5), 5.0).to_event(1))
+        scale = numpyro.sample("scale", dist.LogNormal(np.full(5, -1.5), 1.0).to_event(1))
+    with numpyro.plate("data", len(x)):
+        parts = dist.Independent(dist.Normal(centre, scale), 1)
         weights = dist.Categorical(mass / mass.sum())
         numpyro.sample("x", dist.MixtureSameFamily(weights, parts), obs=x)
 
@@ -60,8 +73,8 @@ def traced(guide):
     return fit, {key: s["value"] for key, s in sites.items() if s["type"] == "param"}
 
 
-def run(guide, args, steps):
-    svi = SVI(mixture, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
+def run(guide, args, steps, model=mixture, rate=0.05):
+    svi = SVI(model, guide, numpyro.optim.Adam(rate), Trace_ELBO())
     return svi.run(jax.random.PRNGKey(0), steps, *args, progress_bar=False).params
 
 
@@ -116,6 +129,22 @@ def test_silos_fuse_to_all_clusters():
     order = [int(np.linalg.norm(CENTRES - row, axis=1).argmin()) for row in found]
     assert sorted(order) == [0, 1, 2, 3]
     np.testing.assert_allclose(found, CENTRES[order], atol=0.5)
+
+
+def fitted_to_wine(x, size, name):
+    guide = guides.AutoDiagonalNormal(
+        wine_mixture, init_loc_fn=init_to_value(values=start(x, size))
+    )
+    params = run(guide, (x, size), 500, wine_mixture, 0.02)
+    posterior = kf.extract(guide, name=name, plate="components", params=params)
+    return posterior, guide.median(params)
+
+
+@pytest.mark.slow
+def test_together_silos_know_all_wines():
+    fusion, score = compare(fitted_to_wine)
+    assert fusion.n_components == 3
+    assert score["fused"] > max(score[name] for name in fusion.silo_names) + 1.0
 
 
 def test_wrong_input():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from wine import compare, start
 
 import klfusion as kf
 from klfusion.adapters import rebuild
@@ -46,6 +47,18 @@ def everything(x, size):
     with pyro.plate("data", len(x), dim=-1):
         z = pyro.sample("z", dist.Normal(0.0, 1.0))
         pyro.sample("x", dist.Normal(z, 1.0), obs=x)
+
+
+def wine_mixture(x, size):
+    """Components with a scale for each of five features."""
+    with pyro.plate("components", size):
+        mass = pyro.sample("mass", dist.Gamma(2.0, 2.0))
+        centre = pyro.sample("centre", dist.Normal(torch.zeros(5), 5.0).to_event(1))
+        scale = pyro.sample("scale", dist.LogNormal(torch.full((5,), -1.5), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        parts = dist.Independent(dist.Normal(centre, scale), 1)
+        weights = dist.Categorical(mass / mass.sum())
+        pyro.sample("x", dist.MixtureSameFamily(weights, parts), obs=x)
 
 
 def sample(kinds, seed, n=200):
@@ -138,6 +151,25 @@ def test_silos_fuse_to_all_clusters():
     np.testing.assert_allclose(found, CENTRES[order], atol=0.5)
     np.testing.assert_allclose(sites["noise"]["median"], 1.0, atol=0.2)
     assert sites["mass"]["median"].shape == (4,)
+
+
+def fitted_to_wine(x, size, name):
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+    begin = {k: torch.tensor(v, dtype=torch.float32) for k, v in start(x, size).items()}
+    init = guides.initialization.init_to_value(values=begin)
+    guide = guides.AutoNormal(wine_mixture, init_loc_fn=init)
+    svi = SVI(wine_mixture, guide, pyro.optim.Adam({"lr": 0.02}), Trace_ELBO())
+    for _ in range(500):
+        svi.step(torch.tensor(x, dtype=torch.float32), size)
+    return kf.extract(guide, name=name, plate="components"), guide.median()
+
+
+@pytest.mark.slow
+def test_together_silos_know_all_wines():
+    fusion, score = compare(fitted_to_wine)
+    assert fusion.n_components == 3
+    assert score["fused"] > max(score[name] for name in fusion.silo_names) + 1.0
 
 
 def test_medians_start_a_model_of_the_fused_size():
