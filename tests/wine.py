@@ -43,7 +43,7 @@ def log_likelihood(medians, x):
     return float(logsumexp(parts + np.log(mass / mass.sum()), axis=1).mean())
 
 
-def compare(fit):
+def compare(fit, pooled=True):
     """Fusion of the silos' fits, and held-out log-likelihoods of each model.
 
     ``fit(x, size, name)`` gives a posterior and the medians of its sites. Prints the figures of
@@ -53,8 +53,9 @@ def compare(fit):
     fits = {name: fit(x, 2, name) for name, x in silos.items()}
     fusion = kf.fuse([posterior for posterior, _ in fits.values()])
     score = {name: log_likelihood(medians, test) for name, (_, medians) in fits.items()}
-    _, pooled = fit(np.concatenate(list(silos.values())), 3, "pooled")
-    score["pooled"] = log_likelihood(pooled, test)
+    if pooled:
+        _, medians = fit(np.concatenate(list(silos.values())), 3, "pooled")
+        score["pooled"] = log_likelihood(medians, test)
     fused = {name: site["median"] for name, site in fusion.model().items()}
     score["fused"] = log_likelihood(fused, test)
     rounded = {name: round(value, 3) for name, value in score.items()}

@@ -19,6 +19,7 @@ from klfusion.posterior import Posterior
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # larger silos are left as they are
 _NEGLIGIBLE_SHARE = 0.02  # of a silo's observations
+_LEAST = 0.5  # observations added to each, so that none has none
 _NEAR = 0.7  # of the usual distance between components of one silo
 
 
@@ -75,9 +76,8 @@ def merge_splits(
 ) -> list[tuple[IntArray, FloatArray]]:
     """Group a silo's components, and give each group's natural parameters.
 
-    Near components ``a`` and ``b`` of a mixture belong together if one component explains their
-    observations better, ``A(a) + A(b) - A(a + b - prior) - A(prior)`` (what two gain in fit) being
-    less than ``N log N - N_a log N_a - N_b log N_b`` (what telling them apart costs).
+    Near and overlapping components of a mixture belong together if one component is the shorter
+    description of their observations: two gain less in fit than telling them apart costs.
 
     Parameters
     ----------
@@ -120,7 +120,11 @@ def merge_splits(
 def _gain_of_one(
     posterior: Posterior, natural: FloatArray, counts: FloatArray, a: IntArray, b: IntArray
 ) -> FloatArray:
-    """Log-evidence gained by describing each pair by one component."""
+    """Log-evidence gained by describing each pair by one component; negative if they are apart.
+
+    What two components gain in fit is ``A(a) + A(b) - A(a + b - prior) - A(prior)``; telling them
+    apart costs ``N log N - N_a log N_a - N_b log N_b``.
+    """
     family, prior = posterior.family, posterior.prior
     assert prior is not None  # the caller has seen to it
     log_partition = family.log_partition(natural)
@@ -129,4 +133,29 @@ def _gain_of_one(
     n_log_n = counts * np.log(np.maximum(counts, 1.0))
     total = counts[a] + counts[b]
     tell_apart = total * np.log(np.maximum(total, 1.0)) - n_log_n[a] - n_log_n[b]
-    return np.asarray(tell_apart - fit)
+    return np.where(_overlap(family, natural, counts, a, b), tell_apart - fit, -1.0)
+
+
+def _overlap(
+    family: Family, natural: FloatArray, counts: FloatArray, a: IntArray, b: IntArray
+) -> BoolArray:
+    """Whether two components could describe overlapping observations.
+
+    Where data are few for their dimension, the evidence favours one component however far apart
+    two are. So the divergence of the two from their average, in nats an observation and less the
+    ``p / 2`` nats in all that chance explains, must be below twice the entropy of telling them
+    apart; it exceeds that at a distance of about eight deviations.
+    """
+    size = family.effective_size(natural)
+    if size is None:
+        return np.zeros(len(a), dtype=bool)
+    common = float(np.exp(np.log(size).mean()))
+    alike = family.tempered(natural, common / size)
+    total = counts[a] + counts[b] + 2.0 * _LEAST
+    share = (counts[a] + _LEAST) / total
+    log_partition = family.log_partition(alike)
+    middle = share[:, None] * alike[a] + (1.0 - share)[:, None] * alike[b]
+    gap = share * log_partition[a] + (1.0 - share) * log_partition[b]
+    gap -= family.log_partition(middle)
+    entropy = -share * np.log(share) - (1.0 - share) * np.log(1.0 - share)
+    return np.asarray(gap / common < 2.0 * entropy + 0.5 * natural.shape[1] / total)

@@ -118,6 +118,7 @@ class TestRoundTrip:
         again = rebuild(kf.extract(model, name="site"))
         np.testing.assert_allclose(inference(again, test), inference(model, test), atol=1e-8)
 
+    @pytest.mark.filterwarnings("ignore:os.fork\\(\\) was called:RuntimeWarning")  # of JAX
     def test_multicore(self, corpus):
         (train, *_), test = corpus
         model = trained(train, cls=LdaMulticore, workers=1, passes=1)

@@ -159,8 +159,8 @@ def fitted_to_wine(x, size, name):
     begin = {k: torch.tensor(v, dtype=torch.float32) for k, v in start(x, size).items()}
     init = guides.initialization.init_to_value(values=begin)
     guide = guides.AutoNormal(wine_mixture, init_loc_fn=init)
-    svi = SVI(wine_mixture, guide, pyro.optim.Adam({"lr": 0.02}), Trace_ELBO())
-    for _ in range(500):
+    svi = SVI(wine_mixture, guide, pyro.optim.Adam({"lr": 0.03}), Trace_ELBO())
+    for _ in range(300):
         svi.step(torch.tensor(x, dtype=torch.float32), size)
     return kf.extract(guide, name=name, plate="components"), guide.median()
 
