@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
@@ -112,4 +113,51 @@ def test_over_fitted_mixtures_of_many_silos_give_the_right_size():
             warnings.simplefilter("ignore")
             model = BayesianGaussianMixture(n_components=7, max_iter=300, random_state=j)
             models[f"site-{j}"] = model.fit(x)
+    assert kf.fuse(models).n_components == 4
+
+
+def fitted(x, n_components, seed=0, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = BayesianGaussianMixture(
+            n_components=n_components, random_state=seed, max_iter=300, **settings
+        )
+        return model.fit(x)
+
+
+def test_copies_of_a_mixture_in_many_dimensions_stay_what_they_are():
+    x = load_wine().data
+    model = fitted((x - x.mean(axis=0)) / x.std(axis=0), 3)
+    assert kf.fuse([model, model]).n_components == 3
+
+
+@pytest.mark.parametrize("covariance", ["full", "diag", "spherical", "tied"])
+def test_distant_clusters_stay_apart_where_data_are_few(covariance):
+    rng = np.random.default_rng(0)
+    dim, sees = 20, ([0, 1], [1, 2, 3], [0, 3])
+    centres = rng.normal(size=(4, dim)) * 12 / np.sqrt(2 * dim)  # about twelve deviations apart
+    models = [
+        fitted(
+            centres[rng.choice(kinds, 400)] + rng.normal(size=(400, dim)),
+            len(kinds),
+            covariance_type=covariance,
+        )
+        for kinds in sees
+    ]
+    assert kf.fuse(models).n_components == 4
+
+
+@pytest.mark.parametrize("covariance", ["full", "diag", "spherical", "tied"])
+@pytest.mark.parametrize("n_components", [5, 15])
+def test_too_many_local_components_of_every_covariance_type(covariance, n_components):
+    rng = np.random.default_rng(1)
+    kinds = np.array([[-6.0, 0.0], [0.0, 6.0], [6.0, 0.0], [0.0, -6.0]])
+    models = [
+        fitted(
+            kinds[rng.choice(sees, 300)] + rng.normal(size=(300, 2)),
+            n_components,
+            covariance_type=covariance,
+        )
+        for sees in ([0, 1], [1, 2], [0, 2, 3])
+    ]
     assert kf.fuse(models).n_components == 4

@@ -165,7 +165,8 @@ def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Pos
         )
     if size > problem.n:
         raise IncompatibleSilosError(
-            f"expected n_components <= {problem.n}, the number of local components to match, "
+            f"expected n_components <= {problem.n}, the number of local components to match "
+            f"(those without data are left out and splits put together by method 'auto' only), "
             f"got {size}"
         )
 

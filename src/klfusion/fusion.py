@@ -160,7 +160,12 @@ class Fusion:
     def __repr__(self) -> str:
         left_out = self.n_left_out
         return (
-            f"Fusion({self.n_silos} silos -> {self.n_components} components, "
+            f"Fusion({_counted(self.n_silos, 'silo')} -> "
+            f"{_counted(self.n_components, 'component')}, "
             f"{f'{left_out} local left out, ' if left_out else ''}"
             f"objective {self.objective:.6g}, gap {self.gap:.2%}, {self.status.name.lower()})"
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -74,6 +74,8 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
     """
     vocabularies = [_vocabulary(p) for p in posteriors]
     known = [v for v in vocabularies if v is not None]
+    if len({type(p.family) for p in posteriors}) > 1:
+        return list(posteriors)  # not all of them topics: whoever compares families will say so
     if not known:
         _check_columns(posteriors)
         return list(posteriors)

@@ -101,6 +101,7 @@ class TestWine:
         score["fused"] = fusion.model().score(x[~train])
         rounded = {name: round(value, 3) for name, value in score.items()}
         print(covariance, fusion.n_components, rounded)  # noqa: T201
+        assert fusion.n_components == 3
         assert score["fused"] > max(score[name] for name in models)
 
     def test_nothing_grows_with_the_data(self, covariance):
@@ -175,3 +176,19 @@ def test_named_columns_must_agree_and_come_back():
         kf.fuse({"a": a, "b": b})
     b.feature_names_in_ = names
     assert kf.fuse({"a": a, "b": b}).model().feature_names_in_.tolist() == names.tolist()
+
+
+@pytest.mark.parametrize("covariance", ["full", "diag", "tied"])
+def test_constant_columns_are_named(covariance):
+    x = data()
+    x[:, 1] = 0.05
+    model = BayesianGaussianMixture(n_components=1, covariance_type=covariance).fit(x)
+    with pytest.raises(KLFusionError, match=r"silo 'a': the prior .* \(columns \[1\] hardly vary"):
+        kf.extract(model, name="a")
+
+
+def test_fewer_rows_than_columns_say_so():
+    x = np.random.default_rng(0).normal(size=(4, 9))
+    model = BayesianGaussianMixture(n_components=1).fit(x)
+    with pytest.raises(KLFusionError, match=r"fewer rows than columns.*pass the same covariance"):
+        kf.extract(model, name="a")

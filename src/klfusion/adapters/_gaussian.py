@@ -65,6 +65,7 @@ def natural_of(family: Family, mean: Any, kappa: Any, dof: Any, scatter: Any) ->
     if isinstance(family, NormalWishart):
         dof = np.broadcast_to(dof, n)
         scatter = np.broadcast_to(scatter, (n, family.dim, family.dim))
+        scatter = 0.5 * (scatter + scatter.swapaxes(1, 2))  # the libraries round either side apart
         return family.natural(mean, kappa, scatter, dof)
     share = _share(family)
     return family.natural(mean, kappa, share * np.asarray(dof), share * np.asarray(scatter))

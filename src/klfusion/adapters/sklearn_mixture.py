@@ -17,6 +17,7 @@ from klfusion.provenance import provenance
 from klfusion.structure import Structure
 
 _DIRICHLET_PROCESS = "dirichlet_process"
+_LEAST_SPREAD = 1e-13  # of the largest: below it, rounding is all there is
 
 
 def extract(model: Any, name: str) -> Posterior:
@@ -28,6 +29,7 @@ def extract(model: Any, name: str) -> Posterior:
             f"silo {name!r}: expected a fitted BayesianGaussianMixture; call fit first"
         ) from error
     family = family_of(model.covariance_type, model.means_.shape[1], name)
+    _check_prior(model, name)
     dof = model.degrees_of_freedom_
     natural = natural_of(
         family, model.means_, model.mean_precision_, dof, scatter_of(model.covariances_, dof)
@@ -65,6 +67,21 @@ def extract(model: Any, name: str) -> Posterior:
             },
         ),
         provenance=provenance(sklearn=sklearn.__version__),
+    )
+
+
+def _check_prior(model: Any, name: str) -> None:
+    """Refuse a prior that has no spread in some direction, as scikit-learn's default may not."""
+    prior = np.atleast_1d(model.covariance_prior_)
+    spread = np.linalg.eigvalsh(prior) if prior.ndim == 2 else prior
+    if spread.min() > _LEAST_SPREAD * spread.max():
+        return
+    variances = np.diag(prior) if prior.ndim == 2 else prior
+    constant = np.flatnonzero(variances <= _LEAST_SPREAD * variances.max()).tolist()
+    why = f"columns {constant} hardly vary" if constant else "it has fewer rows than columns"
+    raise KLFusionError(
+        f"silo {name!r}: the prior covariance, by default computed from the data, is singular "
+        f"({why}): drop such columns at every silo, or pass the same covariance_prior everywhere"
     )
 
 
