@@ -210,7 +210,8 @@ def show_demo(console: Console, result: Result) -> None:
     gained = (fused.log_likelihood - best[0]) / (pooled.log_likelihood - best[0])
     for sentence in (
         f"Each site has three digits, is told so, and sends three components and no image. "
-        f"{local} local components became {size} global ones.",
+        f"{local} local components became {size} global ones"
+        f"{'.' if size == 10 else ': told nothing of digits, it let some share one.'}",
         f"On all ten digits the fused model closes {gained:.0%} of the gap in log-likelihood "
         f"between the best site and training on all images in one place.",
         f"Its components agree with the true digits with an adjusted Rand index of "
