@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments import simulated
-from experiments.simulation import Simulation, hausdorff, simulate
+pytest.importorskip("matplotlib")
+from experiments import simulated  # noqa: E402
+from experiments.simulation import Simulation, hausdorff, simulate  # noqa: E402
 
 
 def test_a_small_run_writes_everything(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
     small = Simulation(separation=2.0, n_components=3, dim=3, n_silos=8, n_points=120)
     points = [small, replace(small, separation=0.5, noise=0.2)]
     monkeypatch.setattr(simulated, "grid", lambda quick: points)
