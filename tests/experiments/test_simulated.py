@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from experiments import simulated  # noqa: E402
-from experiments.simulation import Simulation, hausdorff, simulate  # noqa: E402
+from experiments import simulated
+from experiments.simulation import Simulation, hausdorff, simulate
 
 
 def test_a_small_run_writes_everything(tmp_path, monkeypatch):
