@@ -74,10 +74,9 @@ def solve_exact(
             return ExactPlan(labels, binary_objective(costs, labels, penalty))
 
 
-def _best_block(block: FloatArray, counts: IntArray, penalty: float) -> IntArray:
-    """The best columns of one silo's rows, ``counts`` being those of the other silos."""
-    marginal = penalty * (np.sqrt(counts + 1.0) - np.sqrt(counts))
-    return linear_sum_assignment(block + marginal)[1]
+def _marginals(penalty: float, most: int) -> FloatArray:
+    """What one more component adds to the penalty of a column that holds 0, 1, ..., ``most``."""
+    return np.asarray(penalty * np.diff(np.sqrt(np.arange(most + 2.0))))
 
 
 def _descend(
@@ -90,11 +89,12 @@ def _descend(
 ) -> None:
     """Give each silo its best block in turn, in place, until a whole sweep changes nothing."""
     quiet = 0
+    marginals = _marginals(penalty, len(silos))
     for _ in range(max_sweeps):
         for rows in silos:
             old = labels[rows]
             counts[old] -= 1
-            new = _best_block(costs[rows], counts, penalty)
+            new = linear_sum_assignment(costs[rows] + marginals[counts])[1]
             counts[new] += 1
             if (new != old).any():
                 labels[rows] = new
@@ -122,12 +122,13 @@ def _delete_columns(
     row = np.arange(len(labels))
     taken = np.zeros((len(silos), costs.shape[1]), dtype=bool)
     taken[silo, labels] = True
+    barrier = np.where(taken[silo], np.inf, 0.0)  # columns another component of the silo is in
+    marginals = _marginals(penalty, len(silos))
     any_deleted = False
     while True:
         closed = counts == 0
-        marginal = np.where(closed, np.inf, penalty * (np.sqrt(counts + 1.0) - np.sqrt(counts)))
-        detour = costs + marginal
-        detour[taken[silo]] = np.inf
+        detour = costs + np.where(closed, np.inf, marginals[counts])
+        detour += barrier
         loss = detour.min(axis=1) - costs[row, labels]
         gain = penalty * np.sqrt(counts) - np.bincount(labels, weights=loss, minlength=len(counts))
         column = int(np.where(closed, -np.inf, gain).argmax())
@@ -135,8 +136,8 @@ def _delete_columns(
             return any_deleted
         members = np.flatnonzero(labels == column)
         labels[members] = detour[members].argmin(axis=1)
-        taken[:, column] = False
-        taken[silo[members], labels[members]] = True
+        for member in members:
+            barrier[silos[silo[member]], labels[member]] = np.inf
         counts[column] = 0
         np.add.at(counts, labels[members], 1)
         any_deleted = True
