@@ -18,7 +18,7 @@ def test_a_small_run_writes_everything(tmp_path, monkeypatch):
     small = Simulation(separation=2.0, n_components=3, dim=3, n_silos=8, n_points=120)
     points = [small, replace(small, separation=0.5, noise=0.2)]
     monkeypatch.setattr(simulated, "grid", lambda quick: points)
-    rows = simulated.main(tmp_path, seeds=2, quick=True, n_jobs=1)
+    rows = simulated.run(tmp_path, seeds=2, quick=True, n_jobs=1)
     with (tmp_path / "runs.csv").open() as file:
         runs = list(csv.DictReader(file))
     methods = {*simulated.METHODS, simulated.ORACLE, simulated.REFERENCE}
