@@ -21,7 +21,7 @@ LAYERS = [
     {"cleaning"},
     {"fusion", "problem", "preparation", "vocabulary", "assignment", "_safetensors", "_files"},
     {"storage", "_document"},
-    {"algorithm", "clusters", "seeding", "path", "refine", "selection"},
+    {"algorithm", "clusters", "seeding", "path", "refine", "revision", "selection"},
     {"search", "methods", "pooling"},
     {"adapters", "report"},
     {"silos"},

@@ -73,7 +73,7 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
         f"{_plural(summary['n_silos'], 'silo')}, "
         f"{_plural(summary['n_local_components'], 'local component')} -> "
         f"{_plural(summary['n_components'], 'global component')}"
-        + (f" ({left_out} left out: next to no data behind them)" if left_out else ""),
+        + (f" ({left_out} left out: next to no data, or two blended into one)" if left_out else ""),
     )
     _say(console, f"status     {summary['status']['text']}")
     _say(console, f"objective  {_number(summary['objective'])} nats")

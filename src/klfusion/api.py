@@ -23,6 +23,7 @@ from klfusion.search import Solution
 from klfusion.silos import read_silos, silo_weights
 from klfusion.structure import fuse_structures
 
+_BLEND_ROUNDS = 3  # leaving out blends, and matching anew
 Pooling = Literal["average", "random-effects"]
 MethodName = Literal["auto", "exact", "relaxed", "homogeneous"]
 
@@ -97,14 +98,19 @@ def fuse(
     given_weights = silo_weights(weights, posteriors)
     clean = isinstance(chosen, Auto) and len(posteriors) > 1
     prepared = prepare(posteriors, given_weights, clean=clean)
-    problem = prepared.problem
-    _check_size(chosen, problem, posteriors)
+    _check_size(chosen, prepared.problem, posteriors)
     rng = _generator(random_state)
     if len(posteriors) == 1:
-        solution = _as_it_is(problem, chosen)
+        solution = _as_it_is(prepared.problem, chosen)
     else:
         with progress_bar(progress) as report:
-            solution = chosen.run(chosen.matching(problem), rng, report)
+            solution = chosen.run(chosen.matching(prepared.problem), rng, report)
+            for _ in range(_BLEND_ROUNDS):
+                if solution.blends is None:
+                    break
+                prepared = prepared.without(solution.blends)
+                solution = chosen.run(chosen.matching(prepared.problem), rng, report)
+    problem = prepared.problem
     plan, labels, order = _ordered(solution, prepared.first)
     all_labels = prepared.spread(labels)
     natural = problem.average(plan, int(labels.max()) + 1)

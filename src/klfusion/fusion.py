@@ -119,7 +119,7 @@ class Fusion:
 
     @property
     def n_left_out(self) -> int:
-        """Number of local components with next to no data, which were matched to none."""
+        """Number of local components matched to none: next to no data, or two blended into one."""
         return int(sum((labels < 0).sum() for labels in self.labels))
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
 
 import numpy as np
@@ -15,8 +15,11 @@ from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import PenaltyPath, Status
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
+from klfusion.refine import refine
+from klfusion.revision import find_blends, gather_stragglers, part_doubles
 from klfusion.search import (
     Solution,
+    certified,
     known_size,
     known_size_starts,
     penalised_starts,
@@ -138,8 +141,8 @@ class Auto(Method):
     """The best we know, and the default.
 
     Posteriors of silos of different size are made comparable; the whole penalty path is walked
-    once; the penalty is chosen from it; local search refines the plan. ``n_init > 1`` adds starts
-    from KL k-means++ seeds.
+    once; the penalty is chosen from it; local search refines the plan; what failed local fits left
+    is put right. ``n_init > 1`` adds starts from KL k-means++ seeds.
     """
 
     name: ClassVar[str] = "auto"
@@ -161,7 +164,25 @@ class Auto(Method):
             penalty = float(self.penalty)
             steps = path.steps_at(penalty)
         start = path.labels(steps)
-        return penalised_starts(self, problem, penalty, path, [start], self.n_init - 1, rng, report)
+        found = penalised_starts(
+            self, problem, penalty, path, [start], self.n_init - 1, rng, report
+        )
+        return self._second_look(problem, found, report) if self.penalty == "auto" else found
+
+    def _second_look(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
+        """Part doubles; point out blends or, where there are none, gather stragglers."""
+        parted = part_doubles(problem, found.labels)
+        blends = find_blends(problem, parted)
+        if blends.any():
+            return replace(found, blends=blends)
+        gathered = gather_stragglers(problem, parted)
+        if (gathered == found.labels).all():
+            return found
+        labels, trace, converged = refine(
+            problem, gathered, found.penalty,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        return certified(problem, labels, trace, converged, found.penalty, found.path)
 
     def _of_known_size(
         self,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.cleaning import merge_splits, near_pairs, with_data
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
@@ -51,6 +51,17 @@ class Prepared:
         for rows, label in zip(self.members, labels, strict=True):
             out[rows] = label
         return out
+
+    def without(self, some: BoolArray) -> Prepared:
+        """Some of the problem's components left out; each silo must keep one."""
+        kept = np.flatnonzero(~some)
+        problem = replace(
+            self.problem,
+            natural=self.problem.natural[kept],
+            silo=self.problem.silo[kept],
+            weights=self.problem.weights[kept],
+        )
+        return replace(self, problem=problem, members=[self.members[i] for i in kept])
 
     def by_silo(self, values: _Values) -> tuple[_Values, ...]:
         """Split an array over all components into one a silo."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.algorithm import (
     AssignExact,
     Plan,
@@ -53,6 +53,7 @@ class Solution:
     status: Status
     path: PenaltyPath | None = None
     location: FloatArray | None = None  # of each cluster, where the method has its own
+    blends: BoolArray | None = None  # components that had better be left out, (n,)
 
 
 def penalised_starts(
@@ -84,7 +85,18 @@ def penalised_starts(
         if best is None or trace[-1] < best[1][-1]:
             best = labels, head + trace, converged
     assert best is not None  # every caller offers a start
-    labels, trace, converged = best
+    return certified(problem, *best, penalty, path)
+
+
+def certified(
+    problem: FusionProblem,
+    labels: IntArray,
+    trace: list[float],
+    converged: bool,
+    penalty: float,
+    path: PenaltyPath | None,
+) -> Solution:
+    """What a search ended with, and the relaxation's bound at its centres."""
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
     bound = certified_bound(costs, problem.silo, penalty, labels)
     return Solution(
