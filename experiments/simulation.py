@@ -128,6 +128,14 @@ def fit_mixture(
         return model.fit(x)
 
 
+def fit_silo(
+    settings: Simulation, x: FloatArray, n_components: int, seed: int, n_init: int
+) -> BayesianGaussianMixture:
+    """A local fit, over-specified where the settings say so."""
+    extra = settings.extra_components
+    return fit_mixture(x, n_components + extra, seed, n_init, process=extra > 0)
+
+
 def hausdorff(estimated: FloatArray, true: FloatArray) -> float:
     """Hausdorff distance between two sets of means, (G', D) and (G, D)."""
     distance = np.linalg.norm(estimated[:, None] - true[None], axis=2)
