@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +15,7 @@ from klfusion.storage import dumps
 
 pytest.importorskip("flwr")
 
-from flower_processes import Federation
+from flower_processes import Federation, wait_until
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
@@ -74,3 +76,39 @@ def test_faults(tmp_path):
     assert "no answer within 40 s" in killed
     for note in (large, killed):
         assert f"left out {note}" in log
+
+
+def commands_of_readme(heading):
+    """The shell block under a heading of the example's README."""
+    text = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    return text.partition(f"## {heading}\n")[2].partition("```bash\n")[2].partition("```")[0]
+
+
+@pytest.mark.skipif(
+    not (shutil.which("openssl") and shutil.which("ssh-keygen")),
+    reason="needs openssl and ssh-keygen",
+)
+def test_tls_and_authentication(tmp_path):
+    commands = commands_of_readme("Certificates and keys")
+    subprocess.run(
+        ["bash", "-euc", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60
+    )
+    secrets = tmp_path / "secrets"
+    tls = {name: str(secrets / file) for name, file in TLS_FILES.items()}
+    store = tmp_path / "store"
+    with Federation(tmp_path, tls=tls, auth=True) as federation:
+        for number, name in ((1, "a"), (2, "b")):
+            key = secrets / f"cellar-{number}"
+            said = federation.flwr("supernode", "register", f"{key}.pub", "test", "--name", name)
+            assert "registered successfully" in said
+            federation.node(name, key=str(key))
+        intruder = federation.node("intruder", key=str(secrets / "cellar-3"))  # not registered
+        log = federation.run(FAULTY, store=store, n_silos=2, timeout=80.0)
+        assert (store / "global.safetensors").exists(), log
+        wait_until(lambda: intruder.poll() is not None, "the intruder to be turned away")
+        assert "Failed to activate SuperNode" in federation.log("intruder")
+    assert kf.load(store / "global.safetensors").silo_names == ("a", "b")
+    assert len(list(store.glob("silo-*"))) == 2
+
+
+TLS_FILES = {"ca": "ca.pem", "cert": "superlink.pem", "key": "superlink.key"}
