@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from itertools import count
 from pathlib import Path
@@ -17,8 +18,9 @@ from flwr.supercore.task_identity import TaskIdentity
 class Node:
     """A node with an app, which joins or answers so many seconds after it could."""
 
-    def __init__(self, app, name="", joins=0.0, answers=0.0):
+    def __init__(self, app, name="", joins=0.0, answers=0.0, **config):
         self.app, self.name, self.joins, self.answers = app, name, joins, answers
+        self.config = config
         self.asked = []
 
 
@@ -67,7 +69,8 @@ class LocalGrid(Grid):
     def _answer(self, message):
         node_id = message.metadata.dst_node_id
         node = self.nodes[node_id]
-        context = Context(1, node_id, {"name": node.name or f"silo-{node_id}"}, RecordDict(), {})
+        config = {"name": node.name or f"silo-{node_id}"} | node.config
+        context = Context(1, node_id, config, RecordDict(), {})
         try:
             return through_the_wire(node.app(message, context))
         except Exception as error:  # as Flower's SuperNode does
@@ -85,3 +88,11 @@ def through_the_wire(message):
 
 def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def client_of(app: Path):
+    """The module of an app's clients."""
+    spec = importlib.util.spec_from_file_location(f"client_of_{app.name}", app / "client_app.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -4,6 +4,7 @@ import numpy as np
 from flwr.app import Context
 from sklearn.datasets import load_wine
 from sklearn.mixture import BayesianGaussianMixture
+from sklearn.utils import Bunch
 
 import klfusion as kf
 from klfusion.integrations.flower import fit_and_send
@@ -12,11 +13,15 @@ GROWERS = [(0, 1), (1, 2), (0, 2)]  # of each cellar: no cellar knows all three
 COLUMNS = ["alcohol", "flavanoids", "color_intensity", "od280/od315_of_diluted_wines", "proline"]
 
 
+def columns(bunch: Bunch) -> np.ndarray:
+    """Logarithms of five measurements of each wine, (n, 5)."""
+    return np.log(bunch.data[:, [bunch.feature_names.index(name) for name in COLUMNS]])
+
+
 def wines(cellar: int) -> np.ndarray:
-    """Training wines of a cellar: every second of a grower's; the rest are for testing."""
+    """Training wines of a cellar, no wine in two; every second wine of all is for testing."""
     bunch = load_wine()
-    columns = [bunch.feature_names.index(name) for name in COLUMNS]
-    x, grower = np.log(bunch.data[::2, columns]), bunch.target[::2]
+    x, grower = columns(bunch)[::2], bunch.target[::2]
     mine = []
     for g in GROWERS[cellar]:
         owners = [i for i, growers in enumerate(GROWERS) if g in growers]

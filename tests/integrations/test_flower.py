@@ -6,10 +6,12 @@ import logging
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from silos import normal_wishart_silos, rate_silos
+from sklearn.datasets import load_wine
 
 import klfusion as kf
 from klfusion.errors import KLFusionError
@@ -17,7 +19,7 @@ from klfusion.storage import dumps
 
 pytest.importorskip("flwr")
 
-from flower_grid import LocalGrid, Node, files
+from flower_grid import LocalGrid, Node, client_of, files
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -25,6 +27,7 @@ from klfusion.integrations._flower_messages import pack
 from klfusion.integrations.flower import OneShotFusion, fit_and_send
 
 SILOS, _ = rate_silos(n_silos=4)
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
 
 def node(silo, **kwargs):
@@ -438,3 +441,19 @@ def test_without_flower_the_error_names_the_line_to_install():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'klfusion[flower]'" in done.stdout
+
+
+def test_second_round_of_the_example(store):
+    """Prints the figures of the documentation: run with ``-s`` to see them."""
+    client_app = client_of(EXAMPLE)
+    test = client_app.columns(load_wine())[1::2]
+    scores = []
+    for refine in (False, True):
+        grid = LocalGrid([Node(client_app.app, name=f"cellar-{i + 1}", cellar=i) for i in range(3)])
+        strategy = OneShotFusion(store, n_silos=3, refine=refine)
+        strategy.start(grid)
+        assert strategy.left_out == []
+        assert strategy.fusion.n_components == 3
+        scores.append(strategy.fusion.model().score(test))
+    print(f"\nheld-out log-likelihood of one round and of two: {scores}")  # noqa: T201
+    assert scores[1] == pytest.approx(scores[0], abs=0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,18 +14,13 @@ from klfusion.storage import dumps
 
 pytest.importorskip("flwr")
 
+from flower_grid import client_of
 from flower_processes import Federation, wait_until
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
+TLS_FILES = {"ca": "ca.pem", "cert": "superlink.pem", "key": "superlink.key"}
 FAULTY = Path(__file__).parent / "faulty_app"
-
-
-def client_of(app):
-    spec = importlib.util.spec_from_file_location(f"client_of_{app.name}", app / "client_app.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_example_and_restart(tmp_path):
@@ -109,6 +103,3 @@ def test_tls_and_authentication(tmp_path):
         assert "Failed to activate SuperNode" in federation.log("intruder")
     assert kf.load(store / "global.safetensors").silo_names == ("a", "b")
     assert len(list(store.glob("silo-*"))) == 2
-
-
-TLS_FILES = {"ca": "ca.pem", "cert": "superlink.pem", "key": "superlink.key"}
