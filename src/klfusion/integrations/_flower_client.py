@@ -20,7 +20,7 @@ from klfusion.integrations._flower_messages import (
     failure,
     pack,
     unpack,
-)  # fmt: skip
+)
 from klfusion.posterior import Posterior
 
 _log = logging.getLogger("flwr.klfusion")
@@ -124,7 +124,7 @@ def _discreet(
             words = str(error) if isinstance(error, KLFusionError) else "its log says more"
             try:
                 who = f"silo {_silo_name(name, context)!r}: "
-            except KLFusionError:
+            except Exception:  # the name may be what failed
                 who = ""
             return failure(message, f"{who}{type(error).__name__} ({words})")
 

@@ -39,7 +39,7 @@ from klfusion.integrations._flower_messages import (
     one_line,
     pack,
     unpack,
-)  # fmt: skip
+)
 from klfusion.integrations._flower_silos import quarrel, sift
 from klfusion.posterior import Posterior
 from klfusion.storage import load, save
