@@ -90,7 +90,7 @@ class Federation:
         done = subprocess.run(
             [BIN / "flwr", *arguments],
             env=self.environment, cwd=self.folder, capture_output=True, text=True,
-            timeout=2 * PATIENCE, check=False,
+            timeout=4 * PATIENCE, check=False,
         )  # fmt: skip
         return done.stdout + done.stderr
 
