@@ -30,7 +30,7 @@ LAYERS = [
     {"__init__"},
     {"demo"},
     {"_console"},
-    {"cli"},
+    {"cli", "integrations"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
 # `fusion.model()` and `fusion.report()` are conveniences on a result; they import when called.

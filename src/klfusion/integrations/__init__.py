@@ -1,0 +1,1 @@
+"""Frameworks that move posteriors from where they are fitted to where they are fused."""
