@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -139,10 +139,6 @@ class Fit:
     def bound(self) -> float:
         """The lower bound of the evidence."""
         return self.trace[-1]
-
-    def after(self, trace: list[float]) -> Fit:
-        """The same with a history before its own."""
-        return replace(self, trace=[*trace, *self.trace])
 
 
 def iterate(

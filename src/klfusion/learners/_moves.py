@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
-from klfusion.learners._inference import Fit, Frames, Model, Statistics, iterate
+from klfusion.learners._inference import Fit, Frames, Model, iterate
 from klfusion.learners._transitions import log_normaliser
 
 _TRIALS = 6  # merges looked at before a round of moves is given up
 _TRIAL_ITERATIONS = 8  # in which a move has to show that it raises the bound
+_SETTLING = 10  # iterations after a move, before the next is looked for
 
 
 def simplify(model: Model, frames: Frames, fit: Fit, *, max_iter: int, tol: float) -> Fit:
     """Make moves until none raises the bound. The bounds of rejected moves are not recorded."""
     rejected: set[bytes] = set()
-    improved = True
-    while improved and fit.statistics.n_states > 1:
-        improved = False
-        for labels in _proposals(model, fit):
-            proposal = fit.statistics.merged(labels).largest_first()
-            key = np.round(np.sort(proposal.frames), 3).tobytes()
-            if key in rejected:
-                continue
-            trial = iterate(
-                model, frames, proposal, max_iter=_TRIAL_ITERATIONS, tol=tol, enough=fit.bound
-            )
-            if trial.bound > fit.bound:
-                rest = iterate(
-                    model, frames, trial.statistics, max_iter=max_iter, tol=tol,
-                    sticks=trial.estimate.transitions.sticks,
-                )  # fmt: skip
-                fit = rest.after([*fit.trace, trial.bound])
-                improved = True
-                break
-            rejected.add(key)
-    return fit
+    settled = fit.converged
+    while fit.statistics.n_states > 1:
+        moved = _one_move(model, frames, fit, rejected, tol)
+        if moved is not None:
+            fit, settled = moved, False
+        elif settled:
+            return fit
+        else:  # settle for good, and look once more
+            fit, settled = _go_on(model, frames, fit, max_iter, tol), True
+    return _go_on(model, frames, fit, max_iter, tol)
+
+
+def _one_move(
+    model: Model, frames: Frames, fit: Fit, rejected: set[bytes], tol: float
+) -> Fit | None:
+    """The first proposal that raises the bound, settled a little; None if there is none."""
+    for labels in _proposals(model, fit):
+        proposal = fit.statistics.merged(labels).largest_first()
+        key = np.round(np.sort(proposal.frames), 3).tobytes()
+        if key in rejected:
+            continue
+        trial = iterate(
+            model, frames, proposal, max_iter=_TRIAL_ITERATIONS, tol=tol, enough=fit.bound
+        )
+        if trial.bound > fit.bound:
+            trial = replace(trial, trace=[*fit.trace, trial.bound])
+            return _go_on(model, frames, trial, _SETTLING, tol)
+        rejected.add(key)
+    return None
+
+
+def _go_on(model: Model, frames: Frames, fit: Fit, max_iter: int, tol: float) -> Fit:
+    """More iterations from where a fit is."""
+    sticks = fit.estimate.transitions.sticks
+    rest = iterate(model, frames, fit.statistics, max_iter=max_iter, tol=tol, sticks=sticks)
+    return replace(rest, trace=[*fit.trace, *rest.trace])
 
 
 def _proposals(model: Model, fit: Fit) -> Iterator[IntArray]:

@@ -77,29 +77,26 @@ class Sticks:
         left = 1.0
         for k in range(n):
             tilt[k] = left * (slopes[k] - value[k + 1])
-            x, weight = _grid(shape[0, k], shape[1, k], float(tilt[k]))
+            x, weight, _ = _grid(float(shape[0, k]), float(shape[1, k]), float(tilt[k]))
             share[k] = float(weight @ expit(x))
             left *= 1.0 - share[k]
         return Sticks(shape, tilt, share)
 
     def moments(self, gamma: float) -> tuple[FloatArray, float]:
         """``E[log beta]`` (K + 1,), and ``KL(q(u) || p(u))`` of all sticks together."""
-        log_u, log_rest = np.empty_like(self.share), np.empty_like(self.share)
-        divergence = 0.0
-        for k, (a, b) in enumerate(self.shape.T):
-            x, weight, log_total = _grid_and_total(a, b, float(self.tilt[k]))
-            log_u[k], log_rest[k] = weight @ log_expit(x), weight @ log_expit(-x)
-            divergence += (a - 1.0) * log_u[k] + (b - gamma) * log_rest[k]
-            divergence += self.tilt[k] * self.share[k] - log_total + betaln(1.0, gamma)
+        a, b = self.shape
+        grids = [_grid(*one) for one in zip(a.tolist(), b.tolist(), self.tilt.tolist(), strict=True)]
+        x, weight = (np.stack(part) for part in zip(*[grid[:2] for grid in grids], strict=True))
+        log_u = (weight * log_expit(x)).sum(axis=1)
+        log_rest = (weight * log_expit(-x)).sum(axis=1)
+        divergence = (a - 1.0) @ log_u + (b - gamma) @ log_rest
+        divergence += self.tilt @ self.share - sum(grid[2] for grid in grids)
+        divergence += len(a) * betaln(1.0, gamma)
         reached = np.concatenate([[0.0], np.cumsum(log_rest)])
         return reached + np.append(log_u, 0.0), float(divergence)
 
 
-def _grid(a: float, b: float, tilt: float) -> tuple[FloatArray, FloatArray]:
-    return _grid_and_total(a, b, tilt)[:2]
-
-
-def _grid_and_total(a: float, b: float, tilt: float) -> tuple[FloatArray, FloatArray, float]:
+def _grid(a: float, b: float, tilt: float) -> tuple[FloatArray, FloatArray, float]:
     """Points of logit(u), their weights, and the log of the density's integral."""
     # The mode in logit(u) solves a (1 - u) - b u + tilt u (1 - u) = 0.
     half = 0.5 * (a + b - tilt)

@@ -22,8 +22,6 @@ from scipy.special import digamma, gammaln
 from klfusion._typing import FloatArray
 from klfusion.learners._sticks import Sticks
 
-_SWEEPS = 2  # between weights and rows, each iteration: they depend on each other
-
 
 @dataclass(frozen=True)
 class Transitions:
@@ -62,15 +60,13 @@ class TransitionPrior:
         return prior
 
     def posterior(self, counts: FloatArray, sticks: Sticks) -> Transitions:
-        """The best ``q`` given expected counts (K + 1, K), from these sticks on."""
+        """A better ``q`` given expected counts (K + 1, K): rows, sticks, and rows again."""
         counts = np.pad(counts, [(0, 0), (0, 1)])
         found = Transitions(self.rows(sticks) + counts, sticks)
-        for _ in range(_SWEEPS):
-            slopes = self.eta * found.expected_log.sum(axis=0)
-            slopes[:-1] += self._chord
-            sticks = found.sticks.updated(self.gamma, self._logs(len(slopes) - 1), slopes)
-            found = Transitions(self.rows(sticks) + counts, sticks)
-        return found
+        slopes = self.eta * found.expected_log.sum(axis=0)
+        slopes[:-1] += self._chord
+        sticks = sticks.updated(self.gamma, self._logs(len(slopes) - 1), slopes)
+        return Transitions(self.rows(sticks) + counts, sticks)
 
     def bound(self, q: Transitions) -> float:
         """What rows and weights add to the lower bound: minus their divergence from the prior."""

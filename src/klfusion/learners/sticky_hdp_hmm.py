@@ -95,7 +95,7 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
         mu0: Any = None,
         mean_strength: float = 0.1,
         frame_weight: float | str = "auto",
-        n_init: int = 8,
+        n_init: int = 5,
         max_iter: int = 200,
         tol: float = 1e-5,
         random_state: Any = None,
