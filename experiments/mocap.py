@@ -198,15 +198,15 @@ def main(args: argparse.Namespace, console: Console) -> None:
     results = run(recordings, args.out, args.seeds, args.quick, args.jobs)
     console.print(shown(results["methods"]))
     console.print(shown(results["held_out"]))
-    table = Table("exercise", *[str(k) for k in range(len(next(iter(results["confusion"].values()))))])
+    table = Table(
+        "exercise", *[str(k) for k in range(len(next(iter(results["confusion"].values()))))]
+    )
     for name, row in results["confusion"].items():
         table.add_row(name, *[str(n) if n else "" for n in row])
     console.print(table)
 
 
-def run(
-    recordings: Recordings, out: Path, seeds: int, quick: bool, n_jobs: int
-) -> dict[str, Any]:
+def run(recordings: Recordings, out: Path, seeds: int, quick: bool, n_jobs: int) -> dict[str, Any]:
     """Run everything; write ``runs.csv``, ``held_out.csv``, ``results.json`` and the figure."""
     from experiments import timelines  # noqa: PLC0415 (matplotlib, only where it is drawn)
 

@@ -48,7 +48,9 @@ def draw(
         panel.set_xlim(0, max(lengths) / FRAMES_A_SECOND)
         panel.spines[["top", "right", "left"]].set_visible(False)
     panel.set_xlabel("seconds")
-    keys = [Patch(color=colour, label=name) for colour, name in zip(colours, exercises, strict=True)]
+    keys = [
+        Patch(color=colour, label=name) for colour, name in zip(colours, exercises, strict=True)
+    ]
     figure.legend(handles=keys, loc="outside right upper", fontsize=9, frameon=False)
     for suffix in (".png", ".svg"):
         figure.savefig((out / "timelines").with_suffix(suffix), dpi=130)

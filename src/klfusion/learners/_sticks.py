@@ -85,7 +85,9 @@ class Sticks:
     def moments(self, gamma: float) -> tuple[FloatArray, float]:
         """``E[log beta]`` (K + 1,), and ``KL(q(u) || p(u))`` of all sticks together."""
         a, b = self.shape
-        grids = [_grid(*one) for one in zip(a.tolist(), b.tolist(), self.tilt.tolist(), strict=True)]
+        grids = [
+            _grid(*one) for one in zip(a.tolist(), b.tolist(), self.tilt.tolist(), strict=True)
+        ]
         x, weight = (np.stack(part) for part in zip(*[grid[:2] for grid in grids], strict=True))
         log_u = (weight * log_expit(x)).sum(axis=1)
         log_rest = (weight * log_expit(-x)).sum(axis=1)
