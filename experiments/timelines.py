@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
@@ -35,7 +36,7 @@ def draw(
         rows = slice(edges[number], edges[number + 1])
         for values, base in ((truth[rows], 1.0), (found[rows], 0.0)):
             starts = np.concatenate([[0], np.flatnonzero(np.diff(values)) + 1, [len(values)]])
-            for a, b in zip(starts[:-1], starts[1:], strict=True):
+            for a, b in pairwise(starts):
                 label = int(values[a])
                 model = base == 0.0
                 panel.barh(

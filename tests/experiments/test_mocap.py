@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,11 @@ def small_recordings():
     labels = [np.repeat(order, 30) for order in orders]
     frames = [means[own] + rng.normal(size=(90, 3)) for own in labels]
     return mocap.Recordings(frames, labels, ["jump", "jog", "squat", "box"])
+
+
+@pytest.fixture(autouse=True)
+def few_states(monkeypatch):
+    monkeypatch.setattr(mocap, "StickyHDPHMM", partial(mocap.StickyHDPHMM, n_components=6))
 
 
 def test_a_small_run_writes_everything(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_viterbi_finds_the_best_of_all_paths():
         scored = {
             p: start[p[0]]
             + own[np.arange(length), p].sum()
-            + sum(steps[a, b] for a, b in zip(p[:-1], p[1:], strict=True))
+            + sum(steps[a, b] for a, b in pairwise(p))
             for p in product(range(3), repeat=length)
         }
         winner = max(scored, key=scored.get)

@@ -93,7 +93,7 @@ class TestLearning:
             for rho in (0.0, 0.8)
         ]
         assert weights[0] > 0.95
-        # The estimate is cautious: it comes from a fit with states to spare, which follow the frames.
+        # Cautious: estimated from a fit with states to spare, which follow the frames.
         assert (1 - 0.64) / (1 + 0.64) < weights[1] < 0.7
 
     def test_priors_as_given(self, chain):

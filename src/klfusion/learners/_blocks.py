@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class Blocks:
     def steps(self) -> list[slice]:
         """The positions of each step."""
         edges = self.offsets.tolist()
-        return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [slice(a, b) for a, b in pairwise(edges)]
 
     @cached_property
     def last(self) -> IntArray:

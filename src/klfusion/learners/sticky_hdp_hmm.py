@@ -44,7 +44,8 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
     frame_weight : float or "auto"
         What a frame counts for in telling states from each other. Frames that follow each other
         closely repeat themselves, and taken for independent they call for ever more states.
-        "auto" estimates it from their correlation within states: 1 for independent frames.
+        "auto" estimates it from their correlation within the states of a first fit: 1 for
+        independent frames. That fit has all ``n_components`` states, so it errs towards 1.
     n_init : int
         Restarts; one in four begins with stretches of time, the others with k-means.
     max_iter : int
@@ -226,7 +227,7 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
         self.weights_ = estimate.transitions.sticks.weights
         self.frame_weight_ = weight
         n_frames = float(fit.statistics.frames.sum())
-        # In the data's units, and with the constant of the frames' Gaussian densities.
+        # Densities in the data's units.
         units = weight * n_frames * float(np.log(scale).sum())
         self.lower_bounds_ = [bound - units for bound in fit.trace]
         self.lower_bound_ = self.lower_bounds_[-1]
