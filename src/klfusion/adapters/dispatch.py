@@ -89,7 +89,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         ``LdaModel`` or ``LdaMulticore``; an hmmlearn ``VariationalGaussianHMM`` or
         ``VariationalCategoricalHMM``; a ``klfusion.learners.StickyHDPHMM``; a Bayesian network
         with one hidden layer, as a mapping of means and variances, a module of bayesian-torch, an
-        ``ivon.IVON`` optimiser or a ``DiagLaplace``; an ``AutoNormal`` or ``AutoDiagonalNormal`` guide of Pyro or NumPyro.
+        ``ivon.IVON`` optimiser or a ``DiagLaplace``; an ``AutoNormal`` or ``AutoDiagonalNormal``
+        guide of Pyro or NumPyro.
     name : str
         The silo's name.
     **options
