@@ -23,6 +23,7 @@ LAYERS = [
     {"storage", "_document"},
     {"algorithm", "clusters", "seeding", "path", "refine", "revision", "selection"},
     {"search", "methods", "pooling"},
+    {"learners"},
     {"adapters", "report"},
     {"silos"},
     {"api"},

@@ -1,6 +1,6 @@
 """Fuse Bayesian models that were trained apart, in one communication round."""
 
-from klfusion import adapters, baselines, families, methods, vocabulary
+from klfusion import adapters, baselines, families, learners, methods, vocabulary
 from klfusion.adapters import extract
 from klfusion.api import fuse
 from klfusion.errors import KLFusionError
@@ -21,6 +21,7 @@ __all__ = [
     "extract",
     "families",
     "fuse",
+    "learners",
     "load",
     "methods",
     "save",

@@ -36,6 +36,7 @@ _ADAPTERS = {
     ("sklearn", "LatentDirichletAllocation"): _Adapter("sklearn_lda", None),
     ("hmmlearn", "VariationalGaussianHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
     ("hmmlearn", "VariationalCategoricalHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
+    ("klfusion", "StickyHDPHMM"): _Adapter("sticky_hdp_hmm", None),
     ("gensim", "LdaModel"): _Adapter("gensim_lda", "gensim"),
     ("builtins", "dict"): _Adapter("torch_mapping", None),
     ("torch", "Module"): _Adapter("bayesian_torch", "torch"),
@@ -86,9 +87,10 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     model : fitted model
         A scikit-learn ``BayesianGaussianMixture`` or ``LatentDirichletAllocation``; a gensim
         ``LdaModel`` or ``LdaMulticore``; an hmmlearn ``VariationalGaussianHMM`` or
-        ``VariationalCategoricalHMM``; a Bayesian network with one hidden layer, as a mapping of
-        means and variances, a module of bayesian-torch, an ``ivon.IVON`` optimiser or a
-        ``DiagLaplace``; an ``AutoNormal`` or ``AutoDiagonalNormal`` guide of Pyro or NumPyro.
+        ``VariationalCategoricalHMM``; a ``klfusion.learners.StickyHDPHMM``; a Bayesian network
+        with one hidden layer, as a mapping of means and variances, a module of bayesian-torch, an
+        ``ivon.IVON`` optimiser or a ``DiagLaplace``; an ``AutoNormal`` or ``AutoDiagonalNormal``
+        guide of Pyro or NumPyro.
     name : str
         The silo's name.
     **options

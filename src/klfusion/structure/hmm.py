@@ -25,7 +25,10 @@ def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: i
         arrays[key] = scatter([s.arrays[key] for s in silos], labels, n_components)
         priors = [s.arrays[f"{key}_prior"] for s in silos]
         arrays[f"{key}_prior"] = _average(priors, labels, n_components)
-    return Structure(KIND, arrays, agreed_info(silos, "covariance_type"))
+    info = dict(agreed_info(silos, "covariance_type"))
+    if all("frame_weight" in s.info for s in silos):  # estimated by each silo
+        info["frame_weight"] = float(np.mean([s.info["frame_weight"] for s in silos]))
+    return Structure(KIND, arrays, info)
 
 
 def _average(

@@ -1,0 +1,132 @@
+"""What a fitted chain of Gaussian states says of sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import gammaln
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.errors import KLFusionError
+from klfusion.families import NormalWishart
+from klfusion.learners._blocks import Blocks
+from klfusion.learners._input import sequences
+from klfusion.learners._messages import Workspace, viterbi
+
+
+class Decoder:
+    """Predictions from the posteriors of states and steps.
+
+    Frames of a state follow its posterior predictive distribution, Student's t; steps their
+    expected probabilities. States are told from frames that count for ``frame_weight_`` each, as
+    in the fit; `score` is the log-density of the frames, and counts them in full.
+    """
+
+    family_: NormalWishart
+    natural_: FloatArray
+    start_counts_: FloatArray
+    start_prior_: FloatArray
+    transition_counts_: FloatArray
+    transition_prior_: FloatArray
+    frame_weight_: float
+    n_features_in_: int
+
+    @property
+    def n_states_(self) -> int:
+        """Number of states."""
+        return len(self.natural_)
+
+    @property
+    def startprob_(self) -> FloatArray:
+        """Expected probability that a sequence begins in each state, (K,)."""
+        total = self.start_counts_ + self.start_prior_
+        return np.asarray(total / total.sum())
+
+    @property
+    def transmat_(self) -> FloatArray:
+        """Expected probability of a step from row to column, (K, K)."""
+        total = self.transition_counts_ + self.transition_prior_
+        return np.asarray(total / total.sum(axis=1, keepdims=True))
+
+    @property
+    def means_(self) -> FloatArray:
+        """Expected means, (K, d)."""
+        return self.family_.params(self.natural_)["mean"]
+
+    @property
+    def covars_(self) -> FloatArray:
+        """Inverses of the expected precisions, (K, d, d)."""
+        p = self.family_.params(self.natural_)
+        return np.asarray(p["scale_inv"] / p["dof"][:, None, None])
+
+    def decode(
+        self, X: Any, lengths: Any = None, algorithm: str = "viterbi"
+    ) -> tuple[float, IntArray]:
+        """Log-probability, and the state of each frame.
+
+        Parameters
+        ----------
+        X : array of shape (n_frames, n_features)
+        lengths : sequence of int, optional
+        algorithm : {"viterbi", "map"}
+            The most probable path, or the most probable state of each frame (with the sum of the
+            log-probabilities of the states chosen).
+        """
+        if algorithm == "map":
+            posterior = self.predict_proba(X, lengths)
+            return float(np.log(posterior.max(axis=1)).sum()), posterior.argmax(axis=1)
+        if algorithm != "viterbi":
+            raise KLFusionError(f"algorithm: expected 'viterbi' or 'map', got {algorithm!r}")
+        x, sizes = self._checked(X, lengths)
+        blocks = Blocks.of(sizes, longest=int(sizes.max()))
+        log_density = self.frame_weight_ * self._log_density(x[blocks.order])
+        value, path = viterbi(blocks, log_density, *self._log_steps())
+        return value, path[blocks.back]
+
+    def predict(self, X: Any, lengths: Any = None) -> IntArray:
+        """The states of the most probable path, (T,)."""
+        return self.decode(X, lengths)[1]
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> FloatArray:
+        """Probability of each state at each frame, (T, K)."""
+        x, sizes = self._checked(X, lengths)
+        blocks = Blocks.of(sizes)
+        log_density = self.frame_weight_ * self._log_density(x[blocks.order])
+        smoothed = Workspace(blocks, self.n_states_).smooth(log_density, *self._log_steps())
+        return smoothed.posterior[blocks.back]
+
+    def score(self, X: Any, lengths: Any = None) -> float:
+        """Log-density of the sequences."""
+        x, sizes = self._checked(X, lengths)
+        blocks = Blocks.of(sizes)
+        log_density = self._log_density(x[blocks.order])
+        workspace = Workspace(blocks, self.n_states_)
+        return workspace.smooth(log_density, *self._log_steps()).log_evidence
+
+    def _checked(self, X: Any, lengths: Any) -> tuple[FloatArray, IntArray]:
+        try:
+            check_is_fitted(self, "natural_")
+        except NotFittedError as error:
+            raise KLFusionError("expected a fitted StickyHDPHMM; call fit first") from error
+        return sequences(X, lengths, self.n_features_in_)
+
+    def _log_steps(self) -> tuple[FloatArray, FloatArray]:
+        with np.errstate(divide="ignore"):  # a step nobody expects
+            return np.log(self.startprob_), np.log(self.transmat_)
+
+    def _log_density(self, x: FloatArray) -> FloatArray:
+        """Posterior predictive log-density of each frame in each state, (T, K)."""
+        p, d = self.family_.params(self.natural_), self.family_.dim
+        dof = p["dof"] - d + 1.0
+        shape = p["scale_inv"] * ((p["kappa"] + 1.0) / (p["kappa"] * dof))[:, None, None]
+        out = np.empty((len(x), len(dof)))
+        for k, factor in enumerate(np.linalg.cholesky(shape)):
+            z = solve_triangular(factor, (x - p["mean"][k]).T, lower=True)
+            out[:, k] = np.log1p(np.square(z).sum(axis=0) / dof[k])
+            out[:, k] *= -0.5 * (dof[k] + d)
+            out[:, k] -= np.log(np.diag(factor)).sum() + 0.5 * d * np.log(dof[k] * np.pi)
+        return out + gammaln(0.5 * (dof + d)) - gammaln(0.5 * dof)

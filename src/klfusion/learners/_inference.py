@@ -1,0 +1,165 @@
+"""Variational inference for the sticky HDP-HMM: expected statistics, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.families import NormalWishart
+from klfusion.families.symmetric import outer, pack
+from klfusion.learners._blocks import Blocks
+from klfusion.learners._messages import LOG_FLOOR, Workspace
+from klfusion.learners._sticks import Sticks
+from klfusion.learners._transitions import TransitionPrior, Transitions
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Expected statistics of the states: all that the global parameters depend on.
+
+    Parameters
+    ----------
+    moments : array of shape (K, p)
+        Sums of `features` over the frames of each state.
+    counts : array of shape (K + 1, K)
+        Expected steps from row to column; the last row holds starts of sequences.
+    """
+
+    moments: FloatArray
+    counts: FloatArray
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return len(self.moments)
+
+    @property
+    def frames(self) -> FloatArray:
+        """Expected frames in each state, (K,)."""
+        return np.asarray(self.counts.sum(axis=0))
+
+    def merged(self, labels: IntArray) -> Statistics:
+        """Add up states with the same label; those with label -1 are dropped."""
+        into = np.eye(int(labels.max()) + 1)[:, labels] * (labels >= 0)
+        rows = np.block([[into, np.zeros((len(into), 1))], [np.zeros(len(labels)), 1.0]])
+        return Statistics(into @ self.moments, rows @ self.counts @ into.T)
+
+    def largest_first(self) -> Statistics:
+        """States by size, as sticks expect them."""
+        rank = np.empty(self.n_states, dtype=np.intp)
+        rank[np.argsort(-self.frames, kind="stable")] = np.arange(self.n_states)
+        return self.merged(rank)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Variational posteriors of all global parameters."""
+
+    natural: FloatArray  # (K, p), of the emissions
+    transitions: Transitions
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """Sequences, ready for inference: in the order of their blocks, with their statistics."""
+
+    blocks: Blocks
+    features: FloatArray  # (T, p)
+    _workspaces: dict[int, Workspace] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, x: FloatArray, lengths: IntArray) -> Frames:
+        """From frames (T, d), sequence after sequence."""
+        blocks = Blocks.of(lengths)
+        return cls(blocks, features(x[blocks.order]))
+
+    def workspace(self, n_states: int) -> Workspace:
+        """Memory for one number of states; only the last one is kept."""
+        if n_states not in self._workspaces:
+            self._workspaces.clear()
+            self._workspaces[n_states] = Workspace(self.blocks, n_states)
+        return self._workspaces[n_states]
+
+
+def features(x: FloatArray) -> FloatArray:
+    """What each frame adds to the natural parameters of its state, (T, p)."""
+    one = np.ones((len(x), 1))
+    return np.concatenate([x, one, pack(outer(x)), one], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """The priors, and the two halves of an iteration."""
+
+    family: NormalWishart
+    prior: FloatArray  # (p,), natural parameters of the emissions
+    transitions: TransitionPrior
+
+    def maximise(self, statistics: Statistics, sticks: Sticks | None = None) -> Estimate:
+        """The best posteriors given the statistics; sticks start from these, or evenly."""
+        if sticks is None:
+            sticks = Sticks.even(statistics.n_states, self.transitions.gamma)
+        return Estimate(
+            self.prior + statistics.moments, self.transitions.posterior(statistics.counts, sticks)
+        )
+
+    def expect(self, frames: Frames, estimate: Estimate) -> tuple[Statistics, float]:
+        """Statistics under the best posterior of the states, and the lower bound there."""
+        mean = self.family.mean(estimate.natural)
+        log_emission = frames.features @ mean.T
+        log_emission -= 0.5 * self.family.dim * _LOG_2PI
+        expected_log, n = estimate.transitions.expected_log, len(mean)
+        steps = expected_log[:n, :n]
+        smoothed = frames.workspace(n).smooth(log_emission, expected_log[n, :n], steps)
+        counts = np.concatenate([smoothed.transition, smoothed.start[None]])
+        # Where a step's probability was raised to the floor, the bound is that of the true one.
+        floored = np.minimum(expected_log[:, :n] - LOG_FLOOR, 0.0)
+        log_partition = self.family.log_partition(np.vstack([estimate.natural, self.prior]))
+        divergence = np.einsum("kp,kp->k", mean, estimate.natural - self.prior)
+        divergence -= log_partition[:-1] - log_partition[-1]
+        bound = smoothed.log_evidence + float((counts * floored).sum()) - float(divergence.sum())
+        bound += self.transitions.bound(estimate.transitions)
+        return Statistics(smoothed.posterior.T @ frames.features, counts), bound
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A point of the iteration: posteriors, the statistics under them, and every bound so far."""
+
+    estimate: Estimate
+    statistics: Statistics
+    trace: list[float]
+    converged: bool
+
+    @property
+    def bound(self) -> float:
+        """The lower bound of the evidence."""
+        return self.trace[-1]
+
+
+def iterate(
+    model: Model,
+    frames: Frames,
+    statistics: Statistics,
+    *,
+    max_iter: int,
+    tol: float,
+    sticks: Sticks | None = None,
+    enough: float = np.inf,
+) -> Fit:
+    """Alternate until the bound gains less than ``tol`` nats, or reaches ``enough``."""
+    trace: list[float] = []
+    for _ in range(max_iter):
+        estimate = model.maximise(statistics, sticks)
+        sticks = estimate.transitions.sticks
+        statistics, bound = model.expect(frames, estimate)
+        trace.append(bound)
+        if bound > enough:
+            return Fit(estimate, statistics, trace, converged=False)
+        if len(trace) > 1 and trace[-1] - trace[-2] < tol:
+            return Fit(estimate, statistics, trace, converged=True)
+    return Fit(estimate, statistics, trace, converged=False)

@@ -1,0 +1,200 @@
+"""Forward-backward and Viterbi for hidden Markov chains, over many blocks of frames at once.
+
+Blocks of one sequence depend on each other through the messages at their ends. These are forgotten
+quickly, so all blocks run side by side from a guess; then each begins anew with what the block
+before it found, for as long as that changes anything. The result is exact: steps are repeated
+until messages agree to ten digits, entry by entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.learners._blocks import Blocks
+
+# Steps less likely than this count as this likely. It keeps every sum of products above zero
+# without logarithms: exp(-600) is representable, and so is its product with a message.
+LOG_FLOOR = -600.0
+_AGREE = 1e-10
+_NOTHING = 1e-290
+_CHECK_EVERY = 8  # steps between looks whether a repeated message has come to agree
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """What forward-backward gives.
+
+    Parameters
+    ----------
+    log_evidence : float
+        Log of the sum over all paths.
+    posterior : array of shape (T, K)
+        Probability of each state at each frame, in the order of the blocks.
+    start : array of shape (K,)
+        Expected number of sequences that begin in each state.
+    transition : array of shape (K, K)
+        Expected number of steps from row to column.
+    """
+
+    log_evidence: float
+    posterior: FloatArray
+    start: FloatArray
+    transition: FloatArray
+
+
+class Workspace:
+    """Memory for the passes over one set of sequences with ``n_states`` states, used again."""
+
+    def __init__(self, blocks: Blocks, n_states: int) -> None:
+        self.blocks, shape = blocks, (len(blocks.order), n_states)
+        self.emission = np.empty(shape)
+        self.predicted, self.filtered, self.ahead = (np.empty(shape) for _ in range(3))
+        self.scale = np.empty((shape[0], 1))
+        # Slices are made once: making them costs as much as computing with them.
+        self._forward = [
+            (self.predicted[s], self.emission[s], self.filtered[s], self.scale[s])
+            for s in blocks.steps
+        ]
+        self._backward = [(self.emission[s], self.ahead[s]) for s in blocks.steps]
+        sizes = np.diff(blocks.offsets).tolist()
+        self._carried = [
+            self.filtered[s.start : s.start + n]
+            for s, n in zip(blocks.steps[:-1], sizes[1:], strict=True)
+        ]
+        self._sizes = [*sizes, 0]
+
+    def smooth(
+        self, log_emission: FloatArray, log_start: FloatArray, log_transition: FloatArray
+    ) -> Smoothed:
+        """Forward-backward.
+
+        Parameters
+        ----------
+        log_emission : array of shape (T, K)
+            In the order of the blocks.
+        log_start : array of shape (K,)
+        log_transition : array of shape (K, K)
+            Neither these nor ``log_start`` need to be those of probabilities that add up to one.
+        """
+        best = log_emission.max(axis=1, keepdims=True)
+        np.exp(log_emission - best, out=self.emission)
+        start = np.exp(np.maximum(log_start, LOG_FLOOR))
+        transition = np.exp(np.maximum(log_transition, LOG_FLOOR))
+        self._filter(start, transition)
+        self._look_back(transition)
+        posterior = self.predicted * self.ahead
+        total = posterior.sum(axis=1, keepdims=True)
+        posterior /= total
+        first = self.blocks.is_first
+        to = (self.ahead / total)[~first]
+        steps = transition * (self.filtered[self.blocks.previous].T @ to)
+        log_evidence = float(np.log(self.scale).sum() + best.sum())
+        return Smoothed(log_evidence, posterior, posterior[first].sum(axis=0), steps)
+
+    def _filter(self, start: FloatArray, transition: FloatArray) -> None:
+        """Fill ``predicted``, ``filtered`` and ``scale``."""
+        before, last = self.blocks.before, self.blocks.last
+        inner = np.flatnonzero(before >= 0)
+        entering = np.empty((len(before), len(start)))
+        entering[before < 0] = start
+        entering[inner] = transition.mean(axis=0)  # a guess
+        self._filter_from(entering, transition, repeat=False)
+        while len(inner):
+            entering[inner] = self.filtered[last[before[inner]]] @ transition
+            if _agree(entering, self._forward[0][0]):
+                break
+            self._filter_from(entering, transition, repeat=True)
+
+    def _filter_from(self, entering: FloatArray, transition: FloatArray, *, repeat: bool) -> None:
+        """One pass; a repeated one ends where it no longer changes anything."""
+        for step, (predicted, emission, filtered, scale) in enumerate(self._forward):
+            check = repeat and step % _CHECK_EVERY == 0
+            old = filtered.copy() if check else filtered
+            if step == 0:
+                predicted[:] = entering
+            else:
+                np.matmul(self._carried[step - 1], transition, out=predicted)
+            np.multiply(predicted, emission, out=filtered)
+            np.add.reduce(filtered, axis=1, keepdims=True, out=scale)
+            np.divide(filtered, scale, out=filtered)
+            if check and _agree(filtered, old):
+                return
+
+    def _look_back(self, transition: FloatArray) -> None:
+        """Fill ``ahead``: emissions times what comes after, up to a factor a frame."""
+        before = self.blocks.before
+        inner = np.flatnonzero(before >= 0)
+        leaving = np.ones((len(before), len(transition)))
+        backwards = np.ascontiguousarray(transition.T)
+        leaving[before[inner]] = backwards.mean(axis=0)  # a guess
+        self._look_back_from(leaving, backwards, repeat=False)
+        while len(inner):
+            new = leaving.copy()
+            new[before[inner]] = self._backward[0][1][inner] @ backwards
+            new[before[inner]] /= new[before[inner]].sum(axis=1, keepdims=True)
+            if _agree(new, leaving):
+                break
+            leaving = new
+            self._look_back_from(leaving, backwards, repeat=True)
+
+    def _look_back_from(self, leaving: FloatArray, backwards: FloatArray, *, repeat: bool) -> None:
+        shortest = self._sizes.count(self._sizes[0])  # below this step every block goes on
+        for step in range(len(self._backward) - 1, -1, -1):
+            emission, ahead = self._backward[step]
+            check = repeat and step % _CHECK_EVERY == 0 and step < shortest - 1
+            old = ahead.copy() if check else ahead
+            going_on, active = self._sizes[step + 1], self._sizes[step]
+            if going_on < active:
+                ahead[going_on:] = leaving[going_on:active]
+            if going_on:
+                np.matmul(self._backward[step + 1][1], backwards, out=ahead[:going_on])
+            np.multiply(ahead, emission, out=ahead)
+            np.divide(ahead, np.add.reduce(ahead, axis=1, keepdims=True), out=ahead)
+            if check and _agree(ahead, old):
+                return
+
+
+def _agree(new: FloatArray, old: FloatArray) -> bool:
+    """Entry by entry, for what is unlikely now may be all that is possible later."""
+    return bool((np.abs(new - old) <= _AGREE * old + _NOTHING).all())
+
+
+def viterbi(
+    blocks: Blocks, log_emission: FloatArray, log_start: FloatArray, log_transition: FloatArray
+) -> tuple[float, IntArray]:
+    """The most probable path and its log-probability.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        One a sequence.
+    log_emission : array of shape (T, K)
+        In the order of the blocks; so is the path.
+    log_start : array of shape (K,)
+    log_transition : array of shape (K, K)
+    """
+    steps = blocks.steps
+    came_from = np.empty(log_emission.shape, dtype=np.intp)
+    best = log_start + log_emission[steps[0]]
+    ends = [best]
+    into = np.ascontiguousarray(log_transition.T)
+    for step in steps[1:]:
+        score = best[: step.stop - step.start, None, :] + into
+        np.argmax(score, axis=2, out=came_from[step])
+        best = np.max(score, axis=2) + log_emission[step]
+        ends.append(best)
+    path = np.empty(len(log_emission), dtype=np.intp)
+    total, state = 0.0, np.empty(0, dtype=np.intp)
+    for number in range(len(steps) - 1, -1, -1):
+        step, going_on = steps[number], len(state)
+        if going_on:
+            after = steps[number + 1]
+            state = came_from[after][np.arange(going_on), state]
+        ending = ends[number][going_on:]
+        total += float(ending.max(axis=1).sum())
+        state = np.concatenate([state, ending.argmax(axis=1)])
+        path[step] = state
+    return total, path
