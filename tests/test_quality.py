@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
+from benchmarks.silos import mixture_silos
 from experiments.simulation import Simulation, fit_mixture, hausdorff, simulate
 
 
@@ -24,3 +25,13 @@ def test_right_size_and_place(separation):
     assert hausdorff(fusion.posterior.params()["mean"], silos.means) < 1.5
     predicted = fusion.model().predict(np.concatenate(silos.data))
     assert adjusted_rand_score(np.concatenate(silos.points), predicted) > 0.6
+
+
+@pytest.mark.parametrize(("n_silos", "n_true"), [(20, 60), (50, 100)])
+def test_many_components_that_seldom_meet(n_silos, n_true):
+    rng = np.random.default_rng([2025, n_silos])
+    silos, truth = mixture_silos(n_silos, rng, n_true=n_true)
+    fusion = kf.fuse(silos)
+    size = len(np.unique(truth))
+    assert abs(fusion.n_components - size) <= 0.05 * size
+    assert adjusted_rand_score(truth, np.concatenate(fusion.labels)) > 0.95

@@ -1,0 +1,38 @@
+"""Simulated silos for the benchmarks: posteriors such as local fits give, without the fits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+import klfusion as kf
+
+
+def mixture_silos(
+    n_silos: int,
+    rng: np.random.Generator,
+    *,
+    n_true: int = 200,
+    size: int = 20,
+    dim: int = 10,
+    separation: float = 2.0,
+    noise: float = 0.5,
+) -> tuple[list[kf.Posterior], NDArray[np.intp]]:
+    """Normal-Wishart posteriors of ``size`` of ``n_true`` components a silo, and which they are."""
+    means = rng.normal(scale=np.sqrt(5.0 * separation), size=(n_true, dim))
+    factors = rng.normal(size=(n_true, dim, dim))
+    covariances = factors @ factors.transpose(0, 2, 1) / dim + 0.3 * np.eye(dim)
+    family = kf.families.NormalWishart(dim)
+    silos, truth = [], []
+    for j in range(n_silos):
+        chosen = rng.permutation(n_true)[:size]
+        counts = np.exp(rng.uniform(np.log(30.0), np.log(300.0), size=size))
+        own = means[chosen] + noise * rng.normal(size=(size, dim))
+        # What estimating the covariance from so many observations does to it.
+        root = np.linalg.cholesky(covariances[chosen])
+        z = rng.normal(size=(size, dim, 30))
+        local = root @ (0.8 * np.eye(dim) + 0.2 * z @ z.transpose(0, 2, 1) / 30) @ root.mT
+        natural = family.natural(own, counts, counts[:, None, None] * local, counts + dim)
+        silos.append(kf.Posterior(family, natural, name=f"silo-{j}", counts=counts))
+        truth.append(chosen)
+    return silos, np.concatenate(truth)
