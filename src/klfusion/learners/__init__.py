@@ -1,0 +1,28 @@
+"""Local models that no maintained library offers; each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_MODULES = {"HorseshoeBNN": "horseshoe_bnn", "MeanFieldBNN": "mean_field_bnn"}
+__all__ = ["HorseshoeBNN", "MeanFieldBNN"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from klfusion.errors import MissingDependencyError  # noqa: PLC0415 (keeps this file light)
+
+    try:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependencyError(
+            f"{name} needs torch, which is not installed: pip install 'klfusion[torch]'"
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return __all__
