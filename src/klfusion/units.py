@@ -8,7 +8,7 @@ them would be merged if they were allowed to be.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import ClassVar, final
 
@@ -19,6 +19,7 @@ from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.clusters import Clusters, merge_saving
+from klfusion.families import DiagonalNormal
 from klfusion.fusion import PenaltyPath, Status
 from klfusion.methods import Method
 from klfusion.posterior import Posterior
@@ -43,10 +44,24 @@ def preferred(posteriors: Sequence[Posterior]) -> str | Method:
 class Units(Method):
     """Hidden units of networks: what ``method="auto"`` stands for there.
 
-    Units whose outgoing weights carry no signal are left out. A penalty path, on which each cluster
-    tries its nearest neighbours only; the penalty is the quantile ``within`` of the penalties at
-    which pairs of units of one silo, which are known to differ, would merge; then local search at
-    that size.
+    Units whose outgoing weights carry no signal are left out, and all weights are brought to one
+    variance (for matching only: fused weights are averages of the silos' own). A penalty path, on
+    which each cluster tries its nearest neighbours only; the penalty is the quantile ``within`` of
+    the penalties at which pairs of units of one silo, which are known to differ, would merge; then
+    local search at that size.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> from klfusion.units import Units
+    >>> rng = np.random.default_rng(0)
+    >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
+    >>> a, b = (
+    ...     {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
+    ...     for _ in range(2)
+    ... )
+    >>> kf.fuse({"a": a, "b": b}, method=Units(within=0.001)).n_components
+    16
     """
 
     name: ClassVar[str] = "units"
@@ -54,6 +69,18 @@ class Units(Method):
     n_init: int = 1
     max_iter: int = 30
     tol: float = 1e-6
+
+    def matching(self, problem: FusionProblem) -> FusionProblem:
+        """Every weight brought to one variance, so that units are compared by what they compute.
+
+        Deviations of weights differ by orders of magnitude with the silo's size, its prior and its
+        tempering, and would decide what is near.
+        """
+        if not isinstance(problem.family, DiagonalNormal):
+            return problem.centred()
+        mean, variance = problem.family.params(problem.centred().natural).values()
+        common = np.full_like(variance, np.exp(np.log(variance).mean()))
+        return replace(problem, natural=problem.family.natural(mean, common))
 
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, cut it, refine."""

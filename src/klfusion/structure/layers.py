@@ -28,6 +28,9 @@ _COMMON = ("n_in", "activation", "head", "classes")
 # Variance of a weight that nobody has: zero would be known for certain, which no Normal can say.
 _ABSENT = 1e-12
 _SIGNAL = 2.0  # deviations from zero at which a weight is taken to do something
+# Where all weights are uncertain many may do something together: those above this share of the
+# largest one and of their own deviation.
+_LARGE = 0.2
 
 # Labels of each silo's components of the given layer, and how many fused ones there are.
 Match = Callable[[Family, Sequence[FloatArray], int], tuple[Sequence[IntArray], int]]
@@ -52,8 +55,13 @@ def n_layers(structure: Structure) -> int:
 
 
 def live_units(mean: FloatArray, variance: FloatArray) -> BoolArray:
-    """Which units carry a signal on, told from the weights (n_out, units) that they feed into."""
-    return np.asarray((np.abs(mean) > _SIGNAL * np.sqrt(variance)).any(axis=0))
+    """Which units carry a signal on, told from the weights (n_out, units) that they feed into.
+
+    A unit is off if none of these weights is certain to differ from zero, and none is large.
+    """
+    size, deviation = np.abs(mean), np.sqrt(variance)
+    large = (size > _LARGE * size.max(initial=0.0)) & (size > _LARGE * deviation)
+    return np.asarray((large | (size > _SIGNAL * deviation)).any(axis=0))
 
 
 def kept_units(structure: Structure, layer: int) -> IntArray:
