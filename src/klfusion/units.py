@@ -1,8 +1,8 @@
 """`Units`: how hidden units of networks are matched, hundreds of components of hundreds of weights.
 
 Networks trained apart share few units; matching them is compression, and the question is what it
-may cost. Units of one silo are known to differ, so the penalty is set where one in ten pairs of
-them would be merged if they were allowed to be.
+may cost. Units of one silo are known to differ, so the penalty is at most where one in ten pairs of
+them would be merged if they were allowed to be, and merges may lose 15 % of what sets units apart.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from klfusion.structure.layers import KIND
 
 _NEIGHBOURS = 20  # of a cluster, with which merging is tried
 _MAX_PAIRS = 4_000  # of one silo's units, looked at to learn how near different ones lie
+_TINY = float(np.finfo(np.float64).tiny)
 _BATCH = 2_000_000  # numbers in one batch of trial merges
 
 
@@ -46,9 +47,10 @@ class Units(Method):
 
     Units whose outgoing weights carry no signal are left out, and all weights are brought to one
     variance (for matching only: fused weights are averages of the silos' own). A penalty path, on
-    which each cluster tries its nearest neighbours only; the penalty is the quantile ``within`` of
-    the penalties at which pairs of units of one silo, which are known to differ, would merge; then
-    local search at that size.
+    which each cluster tries its nearest neighbours only. The penalty is the lower of two: the
+    quantile ``within`` of the penalties at which pairs of units of one silo, which are known to
+    differ, would merge; and the one at which merges have lost the share ``loss`` of the divergence
+    of all units from their average. Then local search at that size.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class Units(Method):
 
     name: ClassVar[str] = "units"
     within: float = 0.1
+    loss: float = 0.15
     n_init: int = 1
     max_iter: int = 30
     tol: float = 1e-6
@@ -91,8 +94,7 @@ class Units(Method):
             return known_size(self, problem, centres, report, path=path)
         if size is not None:  # the path ended in clusters that exclude each other
             return known_size_starts(self, problem, size, rng, report, n_init=5, path=path)
-        auto = self.penalty == "auto"
-        penalty = _null_penalty(problem, self.within) if auto else float(self.penalty)
+        penalty = self._chosen(problem, path) if self.penalty == "auto" else float(self.penalty)
         steps = path.steps_at(penalty)
         labels, trace, converged = refine(
             problem, path.labels(steps), penalty,
@@ -109,6 +111,19 @@ class Units(Method):
             status=Status.CONVERGED if converged else Status.MAX_ITER,
             path=path,
         )
+
+    def _chosen(self, problem: FusionProblem, path: PenaltyPath) -> float:
+        if len(path.ratios) == 0:
+            return 1.0
+        null = _null_penalty(problem, self.within)
+        return max(min(null, _loss_penalty(problem, path, self.loss)), _TINY)
+
+
+def _loss_penalty(problem: FusionProblem, path: PenaltyPath, loss: float) -> float:
+    """The penalty up to which merges lose this share of the divergence of all units from one."""
+    whole = problem.divergence(np.zeros(problem.n, dtype=np.intp), 1)
+    steps = int(np.searchsorted(path.divergences, loss * whole, side="right")) - 1
+    return float(path.penalties[steps - 1]) if steps > 0 else 0.5 * float(path.penalties[0])
 
 
 def neighbour_path(problem: FusionProblem, report: Report) -> PenaltyPath:
@@ -205,14 +220,14 @@ def _null_penalty(problem: FusionProblem, quantile: float) -> float:
     """The penalty at which this share of the pairs of units within silos would merge."""
     a, b = (np.concatenate(side) for side in zip(*map(_pairs, problem.silos), strict=True))
     if len(a) == 0:  # one unit a silo: nothing is known to differ
-        return 1.0
+        return np.inf
     if len(a) > _MAX_PAIRS:
         some = np.linspace(0, len(a) - 1, _MAX_PAIRS).astype(np.intp)
         a, b = a[some], b[some]
     state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
     one = np.ones(1, dtype=np.intp)
     ratios = state.merge_increases(a, b) / merge_saving(one, one)
-    return max(float(np.quantile(ratios, quantile)), float(np.finfo(np.float64).tiny))
+    return float(np.quantile(ratios, quantile))
 
 
 def _pairs(rows: slice) -> tuple[IntArray, IntArray]:
