@@ -24,7 +24,7 @@ def arguments(tmp_path, *words):
 
 
 def test_a_small_run_writes_everything(tmp_path):
-    args = arguments(tmp_path, "--hidden", "40", "--epochs", "25", "--pooled")
+    args = arguments(tmp_path, "--hidden", "40", "--epochs", "60", "--pooled")
     bnn.main(args, Console(quiet=True))
     found = json.loads((tmp_path / "results.json").read_text())
     rows = {row["method"]: row for row in found["summary"]}
