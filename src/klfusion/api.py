@@ -11,17 +11,19 @@ from numpy.typing import ArrayLike
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.families import Family
 from klfusion.fusion import Fusion, Status
 from klfusion.methods import METHODS, Auto, Method, Penalty
 from klfusion.pooling import random_effects_location
 from klfusion.posterior import Posterior
-from klfusion.preparation import prepare
+from klfusion.preparation import Prepared, prepare
 from klfusion.problem import FusionProblem
-from klfusion.progress import progress_bar
+from klfusion.progress import ReportProgress, progress_bar
 from klfusion.provenance import provenance
 from klfusion.search import Solution
 from klfusion.silos import read_silos, silo_weights
-from klfusion.structure import fuse_structures
+from klfusion.structure import fuse_structures, layers
+from klfusion.units import Units, preferred
 
 _BLEND_ROUNDS = 3  # leaving out blends, and matching anew
 Pooling = Literal["average", "random-effects"]
@@ -32,7 +34,7 @@ def fuse(
     models: Sequence[Any] | Mapping[str, Any],
     *,
     method: MethodName | Method = "auto",
-    n_components: int | None = None,
+    n_components: int | Sequence[int] | None = None,
     penalty: Penalty | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
     pooling: Pooling = "average",
@@ -53,8 +55,8 @@ def fuse(
         ``"auto"``: the best we know. ``"exact"``: local search on the binary objective from random
         starts. ``"relaxed"``: the paper to the letter. ``"homogeneous"``: every silo has the same
         components. A configuration such as ``klfusion.methods.Relaxed(scale=0.2)`` sets the rest.
-    n_components : int, optional
-        Size of the global model, where it is known.
+    n_components : int or sequence of int, optional
+        Size of the global model, where it is known; one for each hidden layer of a network.
     penalty : float or "auto", optional
         Price of global components, in nats: larger gives fewer. Default: chosen from the silos.
     weights : sequence or mapping of name to float, optional
@@ -91,38 +93,43 @@ def fuse(
     posteriors = read_silos(models)
     if pooling not in get_args(Pooling):
         raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    sizes = _sizes(n_components, posteriors)
     chosen = _method(
-        method,
-        n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
+        preferred(posteriors) if method == "auto" else method,
+        n_components=sizes[0], penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
     )  # fmt: skip
     given_weights = silo_weights(weights, posteriors)
-    clean = isinstance(chosen, Auto) and len(posteriors) > 1
-    prepared = prepare(posteriors, given_weights, clean=clean)
-    _check_size(chosen, prepared.problem, posteriors)
     rng = _generator(random_state)
-    if len(posteriors) == 1:
-        solution = _as_it_is(prepared.problem, chosen)
-    else:
-        with progress_bar(progress) as report:
-            solution = chosen.run(chosen.matching(prepared.problem), rng, report)
-            for _ in range(_BLEND_ROUNDS):
-                if solution.blends is None:
-                    break
-                prepared = prepared.without(solution.blends)
-                solution = chosen.run(chosen.matching(prepared.problem), rng, report)
-    problem = prepared.problem
-    plan, labels, order = _ordered(solution, prepared.first)
-    all_labels = prepared.spread(labels)
-    natural = problem.average(plan, int(labels.max()) + 1)
-    if solution.location is not None:
-        natural = problem.family.relocated(natural, solution.location[order])
-    elif pooling == "random-effects":
-        location = random_effects_location(problem, labels, len(natural))
-        natural = problem.family.relocated(natural, location)
+    with progress_bar(progress) as report:
+        prepared, solution = _matched(posteriors, given_weights, chosen, rng, report)
+        problem = prepared.problem
+        plan, labels, order = _ordered(solution, prepared.first)
+        all_labels = prepared.spread(labels)
+        natural = problem.average(plan, int(labels.max()) + 1)
+        if solution.location is not None:
+            natural = problem.family.relocated(natural, solution.location[order])
+        elif pooling == "random-effects":
+            location = random_effects_location(problem, labels, len(natural))
+            natural = problem.family.relocated(natural, location)
+        per_silo = prepared.by_silo(all_labels)
+
+        def match(
+            family: Family, naturals: Sequence[FloatArray], layer: int
+        ) -> tuple[Sequence[IntArray], int]:
+            """Match the units of a later layer, as those of the first were."""
+            method = replace(chosen, n_components=sizes[layer])
+            units = [
+                Posterior(family, own, name=p.name)
+                for own, p in zip(naturals, posteriors, strict=True)
+            ]
+            inner, found = _matched(units, given_weights, method, rng, report)
+            labels = _ordered(found, inner.first)[1]
+            return inner.by_silo(inner.spread(labels)), int(labels.max()) + 1
+
+        posterior = _global_posterior(posteriors, natural, per_silo, match)
     divergences = _match_divergences(prepared.stacked, natural, all_labels)
-    per_silo = prepared.by_silo(all_labels)
     return Fusion(
-        posterior=_global_posterior(posteriors, natural, per_silo),
+        posterior=posterior,
         silo_names=tuple(p.name for p in posteriors),
         labels=per_silo,
         divergences=prepared.by_silo(divergences),
@@ -135,6 +142,44 @@ def fuse(
         path=solution.path,
         provenance=provenance(silo_weights=given_weights.tolist()),
     )
+
+
+def _matched(
+    posteriors: Sequence[Posterior],
+    weights: FloatArray,
+    method: Method,
+    rng: np.random.Generator,
+    report: ReportProgress,
+) -> tuple[Prepared, Solution]:
+    """Prepare the silos' components, and match them."""
+    clean = isinstance(method, Auto | Units) and len(posteriors) > 1
+    prepared = prepare(posteriors, weights, clean=clean)
+    _check_size(method, prepared.problem, posteriors)
+    if len(posteriors) == 1:
+        return prepared, _as_it_is(prepared.problem, method)
+    solution = method.run(method.matching(prepared.problem), rng, report)
+    for _ in range(_BLEND_ROUNDS):
+        if solution.blends is None:
+            break
+        prepared = prepared.without(solution.blends)
+        solution = method.run(method.matching(prepared.problem), rng, report)
+    return prepared, solution
+
+
+def _sizes(
+    n_components: int | Sequence[int] | None, posteriors: Sequence[Posterior]
+) -> list[int | None]:
+    """The size asked for of the components and of each later layer of a network; None: any."""
+    structure = posteriors[0].structure
+    network = structure is not None and structure.kind == layers.KIND
+    depth = layers.n_layers(structure) - 1 if structure is not None and network else 1
+    given = list(n_components) if isinstance(n_components, Sequence) else [n_components]
+    if len(given) > depth:
+        raise KLFusionError(
+            f"expected n_components to be a number{f' for each of {depth} hidden layers' * network}"
+            f", got {n_components!r}"
+        )
+    return given + [None] * (depth - len(given))
 
 
 def _method(method: str | Method, **settings: Any) -> Method:
@@ -213,7 +258,10 @@ def _match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntA
 
 
 def _global_posterior(
-    posteriors: Sequence[Posterior], natural: FloatArray, labels: Sequence[IntArray]
+    posteriors: Sequence[Posterior],
+    natural: FloatArray,
+    labels: Sequence[IntArray],
+    match: layers.Match,
 ) -> Posterior:
     """The fused components with the counts, prior and structure the silos agree on."""
     size = len(natural)
@@ -233,6 +281,6 @@ def _global_posterior(
         name="global",
         prior=prior,
         counts=counts,
-        structure=fuse_structures([p.structure for p in posteriors], labels, size),
+        structure=fuse_structures([p.structure for p in posteriors], labels, size, match),
         provenance=provenance(silos=[p.name for p in posteriors]),
     )

@@ -16,6 +16,7 @@ import numpy as np
 from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.families import Family
 from klfusion.posterior import Posterior
+from klfusion.structure import layers
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # larger silos are left as they are
 _NEGLIGIBLE_SHARE = 0.02  # of a silo's observations
@@ -29,9 +30,11 @@ def with_data(posterior: Posterior) -> IntArray:
     Over-fitted local models hold components that are hardly more than their prior; those of all
     silos look alike and would be fused into a component of nothing. A component is left out if it
     has too few observations to tell its shape *and* next to none of its silo's; at least the
-    largest stays.
+    largest stays. Of a network, the hidden units that are switched on.
     """
-    counts = posterior.counts
+    structure, counts = posterior.structure, posterior.counts
+    if structure is not None and structure.kind == layers.KIND:
+        return layers.kept_units(structure, 1)
     if counts is None:
         return np.arange(posterior.n_components)
     least = min(posterior.family.least_count, _NEGLIGIBLE_SHARE * float(counts.sum()))

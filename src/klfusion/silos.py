@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from klfusion._typing import FloatArray
 from klfusion.adapters import extract
+from klfusion.classes import align_classes
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import Fusion
 from klfusion.posterior import Posterior
@@ -37,7 +38,7 @@ def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
     posteriors = [_posterior(model, name, i) for i, (name, model) in enumerate(named)]
     if not posteriors:
         raise IncompatibleSilosError("expected at least one silo, got none")
-    posteriors = align_vocabularies(posteriors)
+    posteriors = align_classes(align_vocabularies(posteriors))
     first = posteriors[0]
     for other in posteriors[1:]:
         if other.family != first.family:

@@ -7,11 +7,11 @@ import pytest
 from networks import N_HIDDEN, class_counts, digits, log_likelihood, masked, train
 
 import klfusion as kf
+from klfusion.adapters import _networks, rebuild
 from klfusion.adapters import bayesian_torch as adapter
-from klfusion.adapters import rebuild
 from klfusion.adapters._networks import network
-from klfusion.adapters.mean_field_network import MeanFieldNetwork
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.networks.mean_field import MeanFieldNetwork
 
 torch = pytest.importorskip("torch")
 layers = pytest.importorskip(
@@ -65,7 +65,7 @@ def test_a_rebuilt_network_is_the_same(kind, tmp_path):
     net = module(kind=kind, activation=torch.nn.Tanh())
     kf.save(tmp_path / "a.safetensors", kf.extract(net, name="a"))
     loaded = kf.load(tmp_path / "a.safetensors")
-    again = rebuild(loaded)
+    again = adapter.as_layers(loaded)
     assert isinstance(again[1], torch.nn.Tanh)
     for key, value in net.state_dict().items():
         new = again.state_dict()[key].numpy()
@@ -76,12 +76,12 @@ def test_a_rebuilt_network_is_the_same(kind, tmp_path):
     x = torch.tensor(digits(test=True)[0])
     torch.manual_seed(0)
     mine = np.mean([again(x).softmax(-1).detach().numpy() for _ in range(300)], axis=0)
-    assert np.abs(mine - network(loaded).predict_proba(x, 300)).mean() < 0.01
+    assert np.abs(mine - rebuild(loaded).predict_proba(x, 300)).mean() < 0.01
 
 
 def test_without_the_library_numpy_predicts(monkeypatch):
     posterior = kf.extract(module(), name="a")
-    monkeypatch.setattr(adapter, "find_spec", lambda _: None)
+    monkeypatch.setattr(_networks, "find_spec", lambda _: None)
     assert isinstance(rebuild(posterior), MeanFieldNetwork)
 
 
@@ -89,11 +89,11 @@ def test_a_permuted_network_fuses_back_to_itself():
     net, _ = fitted(range(10), seed=0)
     order = np.random.default_rng(0).permutation(N_HIDDEN)
     fusion = kf.fuse({"a": net, "b": permuted(net, order)})
-    assert fusion.n_components == N_HIDDEN
+    assert fusion.n_components + fusion.n_left_out // 2 == N_HIDDEN  # without dead units
     x = digits(test=True)[0]
     alone = network(kf.extract(net, name="a"))
     np.testing.assert_allclose(
-        network(fusion.posterior).predict_proba(x, 20), alone.predict_proba(x, 20), atol=1e-8
+        network(fusion.posterior).predict_proba(x, 20), alone.predict_proba(x, 20), atol=0.02
     )
 
 
@@ -115,11 +115,6 @@ class TestWrongInput:
             kf.extract(torch.nn.Sequential(torch.nn.Linear(2, 2)), name="a")
         with pytest.raises(KLFusionError, match="got ReLU without any"):
             kf.extract(torch.nn.ReLU(), name="a")
-
-    def test_deeper_networks(self):
-        deep = torch.nn.Sequential(*(layers.LinearReparameterization(3, 3) for _ in range(3)))
-        with pytest.raises(KLFusionError, match="one hidden layer is supported so far"):
-            kf.extract(deep, name="a")
 
     def test_no_bias(self):
         net = torch.nn.Sequential(*(layers.LinearFlipout(3, 3, bias=False) for _ in range(2)))

@@ -51,7 +51,7 @@ def test_variances_are_those_ivon_samples_with(tmp_path):
     group = optimizer.param_groups[0]
     expected = 1 / (group["ess"] * (group["hess"].double().numpy() + group["weight_decay"]))
     flat = np.concatenate([v.ravel() for _, v in again.mapping().values()])
-    np.testing.assert_allclose(flat, expected, rtol=1e-8)
+    np.testing.assert_allclose(flat, expected, rtol=1e-5)  # single precision
 
 
 def test_fused_silos_know_all_classes():
@@ -73,8 +73,3 @@ def test_wrong_input():
     optimizer.current_step = 1
     with pytest.raises(KLFusionError, match=r"0.weight: expected every parameter of the model"):
         kf.extract(optimizer, name="a", model=network())
-    deep = network((4, 3, 3, 2))
-    optimizer = ivon.IVON(deep.parameters(), lr=0.1, ess=10)
-    optimizer.current_step = 1
-    with pytest.raises(KLFusionError, match="one hidden layer is supported so far"):
-        kf.extract(optimizer, name="a", model=deep)

@@ -39,8 +39,8 @@ class TestRoundTrip:
         kf.save(tmp_path / "a.safetensors", posterior)
         again = rebuild(kf.load(tmp_path / "a.safetensors"))
         for key, (mean, variance) in again.mapping().items():
-            np.testing.assert_allclose(mean, m[key][0], rtol=0, atol=1e-8)
-            np.testing.assert_allclose(variance, m[key][1], rtol=0, atol=1e-8)
+            np.testing.assert_allclose(mean, m[key][0], rtol=0, atol=1e-6)  # single precision
+            np.testing.assert_allclose(variance, m[key][1], rtol=0, atol=1e-6)
         p = again.predict_proba(X, random_state=3)
         np.testing.assert_array_equal(p, rebuild(posterior).predict_proba(X, random_state=3))
         np.testing.assert_allclose(p.sum(axis=1), 1.0)
@@ -52,7 +52,7 @@ class TestRoundTrip:
         logits = hidden @ m["fc2.weight"][0].T + m["fc2.bias"][0]
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         p = rebuild(kf.extract(m, name="a")).predict_proba(X)
-        np.testing.assert_allclose(p, odds / odds.sum(axis=1, keepdims=True), atol=1e-6)
+        np.testing.assert_allclose(p, odds / odds.sum(axis=1, keepdims=True), atol=1e-4)
 
     def test_one_pair_a_layer_has_the_bias_in_the_last_column(self):
         m = mapping()
@@ -84,14 +84,14 @@ class TestFusion:
         assert fusion.n_components == 12
         np.testing.assert_array_equal(fusion.labels[0][order], fusion.labels[1])
         alone = rebuild(kf.extract(m, name="a"))
-        np.testing.assert_allclose(fusion.model().predict_proba(X), alone.predict_proba(X))
+        np.testing.assert_allclose(fusion.model().predict_proba(X), alone.predict_proba(X), 1e-3)
 
     def test_units_of_one_silo_count_by_its_share(self):
         m, other = mapping(seed=0), mapping(seed=7)
         two = kf.fuse({"a": m, "b": other}, n_components=12).model()
         outgoing = two.mapping()["fc2.weight"]
         both = np.concatenate([m["fc2.weight"][0], other["fc2.weight"][0]], axis=1)
-        np.testing.assert_allclose(outgoing[0], 0.5 * both)
+        np.testing.assert_allclose(outgoing[0], 0.5 * both, rtol=1e-6)
 
     def test_class_counts_decide_who_is_heard(self):
         m, other = mapping(seed=0), mapping(seed=7)
@@ -101,13 +101,14 @@ class TestFusion:
         ]
         fusion = kf.fuse(silos, n_components=12)
         mean, variance = fusion.model().mapping()["fc2.weight"]
-        share = np.array([[1.0, 0.5, 0.5], [1e-6, 0.5, 0.5]])  # nobody saw class 2: as equals
+        share = np.array([[1.0, 0.5, 0.5], [0.0, 0.5, 0.5]])  # nobody saw class 2: as equals
         expected = [m["fc2.weight"], other["fc2.weight"]]
         for j, part in enumerate((slice(0, 6), slice(6, 12))):
-            np.testing.assert_allclose(mean[:, part], share[j][:, None] * expected[j][0])
-            np.testing.assert_allclose(variance[:, part], share[j][:, None] ** 2 * expected[j][1])
+            np.testing.assert_allclose(mean[:, part], share[j][:, None] * expected[j][0], 1e-6)
+            wanted = share[j][:, None] ** 2 * expected[j][1]
+            np.testing.assert_allclose(variance[:, part], wanted, rtol=1e-5, atol=1e-11)
         arrays = fusion.posterior.structure.arrays
-        np.testing.assert_allclose(arrays["bias_mean"][0], m["fc2.bias"][0][0])
+        np.testing.assert_allclose(arrays["mean.1"][0, -1], m["fc2.bias"][0][0])
         np.testing.assert_array_equal(arrays["class_counts"], [30, 20, 0])
 
     def test_fusing_a_fusion_keeps_the_shares(self):
@@ -115,7 +116,7 @@ class TestFusion:
         first = kf.fuse({"a": m, "b": other}, n_components=12)
         again = kf.fuse([first.posterior])
         np.testing.assert_allclose(
-            again.model().predict_proba(X), first.model().predict_proba(X), atol=1e-12
+            again.model().predict_proba(X), first.model().predict_proba(X), atol=1e-6
         )
 
 
@@ -123,7 +124,7 @@ class TestWrongInput:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"fc3.weight": (np.ones((2, 3)),) * 2, "fc3.bias": (np.ones(2),) * 2}, "one hidden"),
+            ({"fc3.weight": (np.ones((2, 4)),) * 2, "fc3.bias": (np.ones(2),) * 2}, "the 3 out"),
             ({"fc1.weight": (np.full((6, 4), np.nan), np.ones((6, 4)))}, "fc1.weight.* finite"),
             ({"fc1.weight": (np.ones((6, 4)), np.zeros((6, 4)))}, "variances > 0"),
             ({"fc1.weight": (np.ones((6, 4)), np.ones((6, 5)))}, r"shapes \(6, 4\) and \(6, 5\)"),
@@ -142,7 +143,7 @@ class TestWrongInput:
     def test_no_layers(self):
         with pytest.raises(KLFusionError, match="an empty one"):
             kf.extract({}, name="a")
-        with pytest.raises(KLFusionError, match="one hidden layer is supported so far"):
+        with pytest.raises(KLFusionError, match="at least two fully connected layers"):
             kf.extract({k: v for k, v in mapping().items() if "fc1" in k}, name="a")
         with pytest.raises(
             KLFusionError, match=r"expected means and variances \(n_out, n_in \+ 1\)"
@@ -164,9 +165,11 @@ class TestWrongInput:
             network.predict(X, n_samples=0)
 
     def test_silos_that_differ(self):
-        with pytest.raises(IncompatibleSilosError, match=r"silo 'b': expected .*dim=8"):
+        with pytest.raises(
+            IncompatibleSilosError, match="silo 'b': expected a network with 4 inputs"
+        ):
             kf.fuse({"a": mapping(), "b": mapping(n_in=5)})
-        with pytest.raises(IncompatibleSilosError, match="the same n_in, got 4, 5"):
+        with pytest.raises(IncompatibleSilosError, match="4 inputs as in silo 'a', got 5"):
             kf.fuse({"a": mapping(), "b": mapping(n_in=5, n_out=2)})
         with pytest.raises(IncompatibleSilosError, match="the same activation, got relu, tanh"):
             kf.fuse([mapping(), kf.extract(mapping(), name="b", activation="tanh")])

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._typing import FloatArray
-from klfusion.adapters.mean_field_network import ACTIVATIONS, Layer, MeanFieldNetwork
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
+from klfusion.networks.layer import ACTIVATIONS, Head, Layer
+from klfusion.networks.mean_field import MeanFieldNetwork
 from klfusion.posterior import Posterior
 from klfusion.provenance import provenance
 from klfusion.structure import Structure
-from klfusion.structure.layers import KIND, outgoing
+from klfusion.structure.layers import KIND, layer_arrays, n_layers
 
 Moments = tuple[FloatArray, FloatArray]
 # Modules of PyTorch that come between layers, by class name.
@@ -61,8 +64,9 @@ def network_posterior(
     source: tuple[str, str],
     activation: str = "relu",
     class_counts: ArrayLike | None = None,
+    head: Head | None = None,
 ) -> Posterior:
-    """The hidden units of a network as components.
+    """The units of a network's first hidden layer as components, the later layers around them.
 
     Parameters
     ----------
@@ -74,58 +78,91 @@ def network_posterior(
         Whose adapter rebuilds the network.
     activation : str
     class_counts : array of shape (n_out,), optional
-        Training observations of each class.
+        Training observations of each class; of each output for regression.
+    head : Head, optional
+        What the outputs mean; default: logits of classes.
     """
     if activation not in ACTIVATIONS:
         raise KLFusionError(
             f"silo {name!r}: expected activation to be one of {', '.join(ACTIVATIONS)}, "
             f"got {activation!r}"
         )
-    hidden, output = _two_layers(_layers(moments, name), name)
-    n_in, n_out = hidden.weight_mean.shape[1], len(output.bias_mean)
-    family = DiagonalNormal(n_in + 1 + n_out)
-    natural = family.natural(
-        np.column_stack([hidden.weight_mean, hidden.bias_mean, output.weight_mean.T]),
-        np.column_stack([hidden.weight_variance, hidden.bias_variance, output.weight_variance.T]),
-    )
-    arrays = {
-        "bias_mean": output.bias_mean,
-        "bias_variance": output.bias_variance,
-        "share": np.ones((len(natural), n_out)),
-    }
+    head = head or Head()
+    first, *later = _in_order(_layers(moments, name), name)
+    n_out = len(later[-1].bias_mean)
+    mean, variance = _with_bias(first)
+    if len(later) == 1:  # the outgoing weights of later units are matched with them
+        mean = np.hstack([mean, later[0].weight_mean.T])
+        variance = np.hstack([variance, later[0].weight_variance.T])
+    arrays = {}
+    for i, layer in enumerate(later, start=1):
+        arrays[f"mean.{i}"], arrays[f"variance.{i}"] = _with_bias(layer)
     if class_counts is not None:
         arrays["class_counts"] = _checked_counts(class_counts, n_out, name)
-    info = {
+    if head.noise_variance is not None:
+        arrays["noise_variance"] = np.asarray(head.noise_variance, dtype=np.float64)
+    info: dict[str, Any] = {
         "package": source[0],
         "class": source[1],
-        "n_in": n_in,
-        "n_out": n_out,
+        "n_in": first.shape[1],
         "activation": activation,
-        "layers": [hidden.name, output.name],
+        "layers": [first.name, *(layer.name for layer in later)],
+        "head": head.kind,
     }
-    structure = Structure(KIND, arrays, info)
+    if head.classes is not None:
+        info["classes"] = list(head.classes)
+    family = DiagonalNormal(mean.shape[1])
     return Posterior(
-        family, natural, name=name, structure=structure, provenance=library_facts(source[0])
+        family,
+        family.natural(mean, variance),
+        name=name,
+        structure=Structure(KIND, arrays, info),
+        provenance=library_facts(source[0]),
     )
 
 
-def network(posterior: Posterior) -> MeanFieldNetwork:
-    """The network around the units, fused or not."""
+def network(posterior: Posterior) -> Any:
+    """The network around the units, fused or not.
+
+    A `klfusion.networks.bayesian.BayesianNetwork`, which is a PyTorch module, or where PyTorch is
+    absent a `MeanFieldNetwork`, which predicts with numpy.
+    """
+    layers, activation, head = network_parts(posterior)
+    if find_spec("torch") is None:
+        return MeanFieldNetwork(layers, activation, head)
+    from klfusion.networks.bayesian import BayesianNetwork  # noqa: PLC0415 (PyTorch is optional)
+
+    return BayesianNetwork(layers, activation, head)
+
+
+def network_parts(posterior: Posterior) -> tuple[tuple[Layer, ...], str, Head]:
+    """Layers, activation and head of the network around the units."""
     structure = posterior.structure
     if structure is None or structure.kind != KIND:
         raise KLFusionError(f"{posterior.name!r}: expected the hidden units of a network")
-    n_in, p = int(structure.info["n_in"]), posterior.params()
-    mean, variance = p["mean"], p["variance"]
-    out_mean, out_variance = outgoing(
-        mean[:, n_in + 1 :], variance[:, n_in + 1 :], structure.arrays["share"]
+    info, p = structure.info, posterior.params()
+    own = int(info["n_in"]) + 1
+    pairs = [(p["mean"][:, :own], p["variance"][:, :own])]
+    pairs += [layer_arrays(structure, i) for i in range(1, n_layers(structure))]
+    layers = [
+        Layer(name, mean[:, :-1], variance[:, :-1], mean[:, -1], variance[:, -1])
+        for name, (mean, variance) in zip(info["layers"], pairs, strict=True)
+    ]
+    classes = info.get("classes")
+    head = Head(
+        str(info["head"]),
+        None if classes is None else tuple(classes),
+        structure.arrays.get("noise_variance"),
     )
-    first, last = structure.info["layers"]
-    hidden = Layer(first, mean[:, :n_in], variance[:, :n_in], mean[:, n_in], variance[:, n_in])
-    output = Layer(
-        last, out_mean.T, out_variance.T,
-        structure.arrays["bias_mean"], structure.arrays["bias_variance"],
-    )  # fmt: skip
-    return MeanFieldNetwork((hidden, output), structure.info["activation"])
+    return tuple(layers), str(info["activation"]), head
+
+
+def _with_bias(layer: Layer) -> Moments:
+    """Means and variances with the bias in the last column."""
+    return (
+        np.column_stack([layer.weight_mean, layer.bias_mean]),
+        np.column_stack([layer.weight_variance, layer.bias_variance]),
+    )
 
 
 def _layers(moments: Mapping[str, Moments], name: str) -> list[Layer]:
@@ -158,20 +195,20 @@ def _layers(moments: Mapping[str, Moments], name: str) -> list[Layer]:
     return layers
 
 
-def _two_layers(layers: list[Layer], name: str) -> tuple[Layer, Layer]:
-    names = ", ".join(layer.name for layer in layers) or "none"
-    if len(layers) != 2:
+def _in_order(layers: list[Layer], name: str) -> list[Layer]:
+    """The layers, each of which takes the outputs of the one before."""
+    if len(layers) < 2:
         raise KLFusionError(
-            f"silo {name!r}: one hidden layer is supported so far, so expected two fully "
-            f"connected layers, got {len(layers)} ({names})"
+            f"silo {name!r}: expected at least two fully connected layers, one of them hidden, "
+            f"got {', '.join(layer.name for layer in layers) or 'none'}"
         )
-    hidden, output = layers
-    if output.weight_mean.shape[1] != len(hidden.bias_mean):
-        raise KLFusionError(
-            f"silo {name!r}: expected {output.name!r} to take the {len(hidden.bias_mean)} outputs "
-            f"of {hidden.name!r}, got {output.weight_mean.shape[1]}: are the layers in order?"
-        )
-    return hidden, output
+    for before, after in pairwise(layers):
+        if after.shape[1] != before.shape[0]:
+            raise KLFusionError(
+                f"silo {name!r}: expected {after.name!r} to take the {before.shape[0]} outputs "
+                f"of {before.name!r}, got {after.shape[1]}: are the layers in order?"
+            )
+    return layers
 
 
 def _checked_counts(class_counts: ArrayLike, n_out: int, name: str) -> FloatArray:

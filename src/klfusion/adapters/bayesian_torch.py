@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from klfusion.adapters._networks import (
     Moments,
     activation_of,
     network,
+    network_parts,
     network_posterior,
     numbers,
 )
@@ -60,20 +60,22 @@ def extract(
 
 
 def rebuild(posterior: Posterior) -> Any:
+    """The network, as the other adapters rebuild it; `as_layers` has bayesian-torch's own."""
+    return network(posterior)
+
+
+def as_layers(posterior: Posterior) -> Any:
     """An ``nn.Sequential`` of ``LinearReparameterization`` layers, which return the outputs alone.
 
-    In float64, so that it takes ``x.double()``. Without bayesian-torch, a
-    `MeanFieldNetwork`, which predicts with numpy.
+    In float64, so that it takes ``x.double()``.
     """
-    result = network(posterior)
-    if find_spec("bayesian_torch") is None:
-        return result
     import torch  # noqa: PLC0415 (absent where only numpy is)
     from bayesian_torch.layers import LinearReparameterization  # noqa: PLC0415
 
+    layers, activation, _ = network_parts(posterior)
     modules: list[tuple[str, Any]] = []
-    for layer in result.layers:
-        n_out, n_in = layer.weight_mean.shape
+    for number, layer in enumerate(layers):
+        n_out, n_in = layer.shape
         module = LinearReparameterization(n_in, n_out).double()
         module.dnn_to_bnn_flag = True  # so that forward gives no (output, kl) pair
         state = {
@@ -84,7 +86,7 @@ def rebuild(posterior: Posterior) -> Any:
         }
         module.load_state_dict({key: torch.tensor(value) for key, value in state.items()})
         if modules:
-            modules.append(("activation", getattr(torch.nn, _ACTIVATIONS[result.activation])()))
+            modules.append((f"activation{number}", getattr(torch.nn, _ACTIVATIONS[activation])()))
         modules.append((layer.name.replace(".", "_"), module))
     return torch.nn.Sequential(OrderedDict(modules))
 

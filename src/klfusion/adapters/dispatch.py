@@ -38,6 +38,8 @@ _ADAPTERS = {
     ("hmmlearn", "VariationalCategoricalHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
     ("klfusion", "StickyHDPHMM"): _Adapter("sticky_hdp_hmm", None),
     ("gensim", "LdaModel"): _Adapter("gensim_lda", "gensim"),
+    ("klfusion", "VariationalNetwork"): _Adapter("learned_network", "torch"),
+    ("klfusion", "BayesianNetwork"): _Adapter("learned_network", "torch"),
     ("builtins", "dict"): _Adapter("torch_mapping", None),
     ("torch", "Module"): _Adapter("bayesian_torch", "torch"),
     ("ivon", "IVON"): _Adapter("ivon", "ivon"),
@@ -87,8 +89,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     model : fitted model
         A scikit-learn ``BayesianGaussianMixture`` or ``LatentDirichletAllocation``; a gensim
         ``LdaModel`` or ``LdaMulticore``; an hmmlearn ``VariationalGaussianHMM`` or
-        ``VariationalCategoricalHMM``; a ``klfusion.learners.StickyHDPHMM``; a Bayesian network
-        with one hidden layer, as a mapping of means and variances, a module of bayesian-torch, an
+        ``VariationalCategoricalHMM``; a ``klfusion.learners.StickyHDPHMM``; a Bayesian network: one
+        of `klfusion.learners`, a mapping of means and variances, a module of bayesian-torch, an
         ``ivon.IVON`` optimiser or a ``DiagLaplace``; an ``AutoNormal`` or ``AutoDiagonalNormal``
         guide of Pyro or NumPyro.
     name : str

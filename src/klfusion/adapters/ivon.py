@@ -15,7 +15,6 @@ from klfusion.adapters._networks import (
     network_posterior,
     numbers,
 )
-from klfusion.adapters.mean_field_network import MeanFieldNetwork
 from klfusion.errors import KLFusionError
 from klfusion.posterior import Posterior
 
@@ -51,8 +50,8 @@ def extract(
     return network_posterior(moments, name, ("ivon", "IVON"), activation, class_counts)
 
 
-def rebuild(posterior: Posterior) -> MeanFieldNetwork:
-    """A network that predicts with numpy: an optimiser without its training makes no sense."""
+def rebuild(posterior: Posterior) -> Any:
+    """The network: an optimiser without its training makes no sense."""
     return network(posterior)
 
 

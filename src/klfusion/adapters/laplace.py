@@ -14,7 +14,6 @@ from klfusion.adapters._networks import (
     network_posterior,
     numbers,
 )
-from klfusion.adapters.mean_field_network import MeanFieldNetwork
 from klfusion.errors import KLFusionError
 from klfusion.posterior import Posterior
 
@@ -47,6 +46,6 @@ def extract(
     return network_posterior(moments, name, ("laplace", "DiagLaplace"), activation, class_counts)
 
 
-def rebuild(posterior: Posterior) -> MeanFieldNetwork:
-    """A network that samples its weights, as ``pred_type="nn"`` does in laplace-torch."""
+def rebuild(posterior: Posterior) -> Any:
+    """The network; drawing its weights is what ``pred_type="nn"`` does in laplace-torch."""
     return network(posterior)

@@ -11,7 +11,6 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from klfusion.adapters._networks import Moments, network, network_posterior, numbers
-from klfusion.adapters.mean_field_network import MeanFieldNetwork
 from klfusion.errors import KLFusionError
 from klfusion.posterior import Posterior
 
@@ -39,8 +38,8 @@ def extract(
     return network_posterior(moments, name, ("builtins", "dict"), activation, class_counts)
 
 
-def rebuild(posterior: Posterior) -> MeanFieldNetwork:
-    """A network that predicts with numpy alone; its ``mapping()`` is what `extract` reads."""
+def rebuild(posterior: Posterior) -> Any:
+    """The network; its ``mapping()`` is what `extract` reads."""
     return network(posterior)
 
 

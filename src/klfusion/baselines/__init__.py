@@ -3,6 +3,20 @@
 from klfusion.baselines.amps import Amps
 from klfusion.baselines.calls import amps, dp_clustering, spahm
 from klfusion.baselines.dp_clustering import DPClustering
+from klfusion.baselines.networks import Ensemble, coordinate_average, pfnm, plain_average
+from klfusion.baselines.pfnm import Pfnm
 from klfusion.baselines.spahm import Spahm
 
-__all__ = ["Amps", "DPClustering", "Spahm", "amps", "dp_clustering", "spahm"]
+__all__ = [
+    "Amps",
+    "DPClustering",
+    "Ensemble",
+    "Pfnm",
+    "Spahm",
+    "amps",
+    "coordinate_average",
+    "dp_clustering",
+    "pfnm",
+    "plain_average",
+    "spahm",
+]

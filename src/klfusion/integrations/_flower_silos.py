@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
+from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import KLFusionError
+from klfusion.families import Family
 from klfusion.posterior import Posterior
 from klfusion.silos import read_silos
 from klfusion.structure import fuse_structures
@@ -51,9 +54,22 @@ def quarrel(first: Posterior, other: Posterior) -> str | None:
         alias = f"{other.name}, second" if other.name == first.name else other.name
         pair = read_silos([first, replace(other, name=alias)])
         sizes = [posterior.n_components for posterior in pair]
-        labels = [np.arange(sizes[0]), np.arange(sizes[0], sum(sizes))]
-        fuse_structures([posterior.structure for posterior in pair], labels, sum(sizes))
+        fuse_structures([p.structure for p in pair], *_apart(sizes), _later_apart)
     except Exception as error:
         words = str(error) if isinstance(error, KLFusionError) else repr(error)
         return f"cannot be fused with silo {first.name!r}: {words}"
     return None
+
+
+def _apart(sizes: Sequence[int]) -> tuple[list[IntArray], int]:
+    """Labels that match nothing, and how many they are."""
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    return [np.arange(a, b) for a, b in pairwise(edges)], int(edges[-1])
+
+
+def _later_apart(
+    family: Family, naturals: Sequence[FloatArray], layer: int
+) -> tuple[list[IntArray], int]:
+    """The same for a later layer of networks."""
+    del family, layer
+    return _apart([len(own) for own in naturals])

@@ -1,19 +1,32 @@
-"""Local models that no maintained library offers; imported when first asked for."""
+"""Local models that no maintained library offers; each is imported when it is asked for."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from klfusion.learners.sticky_hdp_hmm import StickyHDPHMM
-
-__all__ = ["StickyHDPHMM"]
-
-_HOMES = {"StickyHDPHMM": "sticky_hdp_hmm"}
+_MODULES = {
+    "HorseshoeBNN": "horseshoe_bnn",
+    "MeanFieldBNN": "mean_field_bnn",
+    "StickyHDPHMM": "sticky_hdp_hmm",
+}
+__all__ = ["HorseshoeBNN", "MeanFieldBNN", "StickyHDPHMM"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    from klfusion.errors import MissingDependencyError  # noqa: PLC0415 (keeps this file light)
+
+    try:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependencyError(
+            f"{name} needs torch, which is not installed: pip install 'klfusion[torch]'"
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return __all__

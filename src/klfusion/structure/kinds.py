@@ -14,18 +14,21 @@ _FUSE: dict[str, _Fuse] = {
     "mixture": mixture.fuse,
     hmm.KIND: hmm.fuse,
     topics.KIND: topics.fuse,
-    layers.KIND: layers.fuse,
     sites.KIND: sites.fuse,
 }
 
 
 def fuse_structures(
-    structures: Sequence[Structure | None], labels: Sequence[IntArray], n_components: int
+    structures: Sequence[Structure | None],
+    labels: Sequence[IntArray],
+    n_components: int,
+    match: layers.Match,
 ) -> Structure | None:
     """Carry the silos' structures through the matching.
 
     ``labels[j]`` holds the global component of each local one of silo ``j``, -1 for none. Silos
-    without structure give a fusion without; silos of different kinds are refused.
+    without structure give a fusion without; silos of different kinds are refused. ``match`` is for
+    structures with components of their own: the later layers of a network.
     """
     present = [s for s in structures if s is not None]
     if len(present) < len(structures):
@@ -33,6 +36,8 @@ def fuse_structures(
     kinds = sorted({s.kind for s in present})
     if len(kinds) > 1:
         raise IncompatibleSilosError(f"expected models of one kind, got {', '.join(kinds)}")
+    if kinds[0] == layers.KIND:
+        return layers.fuse(present, labels, n_components, match)
     if kinds[0] not in _FUSE:
         return None
     return _FUSE[kinds[0]](present, labels, n_components)

@@ -1,0 +1,236 @@
+"""Section 5.4: one network from five that were trained apart, and how certain it is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sklearn.metrics import roc_auc_score
+
+import klfusion as kf
+from experiments import data
+from experiments.images import Images, deal, load
+from klfusion.adapters import rebuild
+
+DESCRIPTION = "Bayesian neural networks on unevenly split digits (section 5.4)"
+# Splits use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used seed 0.
+FIRST_SEED = 101
+SIZES = {"mnist": (200, 281, 400, 550), "digits": (60, 100, 150)}
+DEEP_SIZES = (350, 300)
+_BINS = 15  # of the calibration error
+Row = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``python -m experiments bnn``."""
+    parser.add_argument("--dataset", choices=("mnist", "digits"), default="mnist")
+    parser.add_argument("--splits", type=int, default=5, help="random splits over five silos")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="of the first split")
+    parser.add_argument("--hidden", type=int, nargs="+", default=[150], help="units of each layer")
+    parser.add_argument("--prior", choices=("normal", "horseshoe"), default="normal")
+    parser.add_argument(
+        "--tempering", type=float, default=0.05, help="weight of the prior; 1 is the true bound"
+    )
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--pooled", action="store_true", help="train on all the data as well")
+    data.add_argument(parser)
+
+
+def main(args: argparse.Namespace, console: Console) -> None:
+    """Run all splits, write ``results.json`` and the figures, show the table."""
+    images = load(args.dataset, args.data_dir)
+    rows: list[Row] = []
+    first: dict[str, Any] = {}
+    for number in range(args.splits):
+        seed = args.first_seed + number
+        console.print(f"split {seed}")
+        for row, network in run_split(args, images, seed):
+            rows.append(row)
+            if number == 0:
+                first[row["method"]] = network
+        table = summary(rows)
+        settings = {k: str(v) for k, v in vars(args).items() if k not in ("out", "data_dir")}
+        found = {"settings": settings, "summary": table, "rows": rows}
+        (args.out / "results.json").write_text(json.dumps(found, indent=1))
+    console.print(shown(table))
+    from experiments import bnn_figures  # noqa: PLC0415 (matplotlib is an extra)
+
+    bnn_figures.draw(rows, first, images, args.out)
+
+
+def run_split(args: argparse.Namespace, images: Images, seed: int) -> Iterator[tuple[Row, Any]]:
+    """Train the silos' networks, fuse them in every way, and evaluate: one row a method."""
+    silos, seconds = local_networks(args, images, deal(images.train_digits, seed), seed)
+    networks = {p.name: rebuild(p) for p in silos}
+
+    def row(method: str, network: Any, units: int, elapsed: float) -> tuple[Row, Any]:
+        found = {"split": seed, "method": method, "units": units, "seconds": elapsed}
+        return found | evaluate(network.predict_proba, images), network
+
+    for posterior in silos:
+        yield row(posterior.name, networks[posterior.name], posterior.n_components, seconds)
+    one = len(args.hidden) == 1
+    sizes: list[Any] = list(SIZES[args.dataset]) if one else [DEEP_SIZES]
+    for size in [None, *sizes]:
+        start = time.perf_counter()
+        fusion = kf.fuse(silos, n_components=size)
+        elapsed = time.perf_counter() - start
+        name = "fused, size chosen" if size is None else f"fused, {size} units"
+        yield row(name, fusion.model(), units_of(fusion), elapsed)
+        if size == 281:
+            plain = rebuild(kf.baselines.plain_average(silos, fusion))
+            yield row("plain average, 281 units", plain, size, elapsed)
+    for name, weighted in (("ensemble", False), ("class-weighted ensemble", True)):
+        ensemble = kf.baselines.Ensemble(silos, class_weighted=weighted)
+        yield row(name, ensemble, sum(p.n_components for p in silos), 0.0)
+    if one:
+        start = time.perf_counter()
+        matched = kf.baselines.pfnm(silos)
+        elapsed = time.perf_counter() - start
+        yield row("PFNM", matched.model(), matched.n_components, elapsed)
+        averaged = rebuild(kf.baselines.coordinate_average(silos))
+        yield row("coordinate average", averaged, args.hidden[0], 0.0)
+    if args.pooled:
+        everything = [np.arange(len(images.train))]
+        pooled, elapsed = local_networks(args, images, everything, seed, "pooled")
+        yield row("pooled", rebuild(pooled[0]), pooled[0].n_components, elapsed)
+
+
+def units_of(fusion: kf.Fusion) -> Any:
+    """Hidden units of a fused network, one number a layer where there are several."""
+    sizes = [layer.shape[0] for layer in fusion.model().layers[:-1]]
+    return sizes[0] if len(sizes) == 1 else sizes
+
+
+def local_networks(
+    args: argparse.Namespace, images: Images, rows: list[Any], seed: int, label: str = "silo"
+) -> tuple[list[kf.Posterior], float]:
+    """The silos' posteriors, and the seconds it took to train them all; kept under ``--out``."""
+    folder = args.out / "locals"
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = "-".join(map(str, args.hidden))
+    key = f"{args.dataset}-{args.prior}-{args.tempering:g}-{args.epochs}-{args.batch_size}-{shape}"
+    posteriors, total = [], 0.0
+    for j, own in enumerate(rows):
+        path = folder / f"{key}-{seed}-{label}-{j}.safetensors"
+        if not path.is_file():
+            start = time.perf_counter()
+            net = learner(args, random_state=1000 * seed + j)
+            net.fit(images.train[own], images.train_digits[own])
+            posterior = kf.extract(net, name=f"{label} {j}")
+            facts = {**posterior.provenance, "seconds": time.perf_counter() - start}
+            kf.save(path, _with_facts(posterior, facts))
+        loaded = kf.load(path)
+        assert isinstance(loaded, kf.Posterior)
+        total += float(loaded.provenance["seconds"])
+        posteriors.append(loaded)
+    return posteriors, total
+
+
+def learner(args: argparse.Namespace, random_state: int) -> Any:
+    """An untrained network."""
+    from klfusion import learners  # noqa: PLC0415 (PyTorch is an extra)
+
+    kind = learners.HorseshoeBNN if args.prior == "horseshoe" else learners.MeanFieldBNN
+    return kind(
+        hidden=tuple(args.hidden), classes=range(10), epochs=args.epochs, tempering=args.tempering,
+        batch_size=args.batch_size, random_state=random_state,
+    )  # fmt: skip
+
+
+def evaluate(predict_proba: Callable[[Any], Any], images: Images) -> Row:
+    """Accuracy, log-likelihood, entropy and calibration on the test set; entropy on the fonts."""
+    p, y = predict_proba(images.test), images.test_digits
+    entropy = _entropy(p)
+    found: Row = {
+        "accuracy": 100.0 * float((p.argmax(axis=1) == y).mean()),
+        "log_likelihood": float(np.log(np.maximum(p[np.arange(len(y)), y], 1e-30)).mean()),
+        "entropy": float(entropy.mean()),
+        "calibration_error": calibration_error(p, y),
+        "entropy_by_digit": [float(entropy[y == k].mean()) for k in range(10)],
+    }
+    if images.fonts is not None:
+        outside = _entropy(predict_proba(images.fonts))
+        both = np.concatenate([entropy, outside])
+        is_font = np.repeat([0, 1], [len(entropy), len(outside)])
+        found["font_entropy"] = float(outside.mean())
+        found["font_auroc"] = float(roc_auc_score(is_font, both))
+        found["font_entropy_by_digit"] = [
+            float(outside[images.font_digits == k].mean()) for k in range(10)
+        ]
+    return found
+
+
+def calibration_error(p: Any, y: Any) -> float:
+    """Expected calibration error: how far confidence is from accuracy, over bins of confidence."""
+    confidence, right = p.max(axis=1), p.argmax(axis=1) == y
+    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    gap = np.bincount(bins, weights=right - confidence, minlength=_BINS)
+    return float(np.abs(gap).sum() / len(y))
+
+
+def _entropy(p: Any) -> Any:
+    return -(p * np.log(np.maximum(p, 1e-30))).sum(axis=1)
+
+
+def _with_facts(posterior: kf.Posterior, facts: dict[str, Any]) -> kf.Posterior:
+    return kf.Posterior(
+        posterior.family, posterior.natural, posterior.name,
+        structure=posterior.structure, provenance=facts,
+    )  # fmt: skip
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """Mean figures of each method over the splits; the worst split's accuracy too."""
+    groups = defaultdict(list)
+    for one in rows:
+        groups[one["method"]].append(one)
+    numbers = (
+        "units", "accuracy", "log_likelihood", "entropy", "calibration_error", "font_entropy",
+        "font_auroc", "seconds",
+    )  # fmt: skip
+    out = []
+    for method, group in groups.items():
+        row: Row = {"method": method, "splits": len(group)}
+        for key in numbers:
+            if key in group[0]:
+                row[key] = np.mean([r[key] for r in group], axis=0).tolist()
+        row["least_accuracy"] = min(r["accuracy"] for r in group)
+        out.append(row)
+    return out
+
+
+def shown(rows: list[Row]) -> Table:
+    """Rows for people."""
+    table = Table(
+        "method", "units", "accuracy", "log-lik.", "entropy", "calibration", "fonts", "AUROC", "s"
+    )
+    for row in rows:
+        units = row["units"]
+        table.add_row(
+            row["method"],
+            f"{units:.0f}" if isinstance(units, float) else str([round(u) for u in units]),
+            f"{row['accuracy']:.2f}",
+            f"{row['log_likelihood']:.3f}",
+            f"{row['entropy']:.3f}",
+            f"{row['calibration_error']:.3f}",
+            f"{row.get('font_entropy', float('nan')):.3f}",
+            f"{row.get('font_auroc', float('nan')):.3f}",
+            f"{row['seconds']:.1f}",
+        )
+    return table
+
+
+def results(path: Path) -> dict[str, Any]:
+    """What `main` wrote."""
+    found: dict[str, Any] = json.loads((path / "results.json").read_text())
+    return found

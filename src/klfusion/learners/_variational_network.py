@@ -1,0 +1,200 @@
+"""What Bayesian networks share whatever their prior: scikit-learn manners around the training."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from klfusion._typing import BoolArray, FloatArray
+from klfusion.errors import KLFusionError
+from klfusion.learners._layers import NormalLinear
+from klfusion.learners._training import Schedule, Stack, train
+from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
+from klfusion.networks.layer import ACTIVATIONS, Head, Layer
+from klfusion.structure.layers import live_units
+
+
+class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
+    """A fully connected network with a mean-field Gaussian posterior of its weights."""
+
+    hidden: Sequence[int]
+    head: str
+    classes: Sequence[Any] | None
+    activation: str
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    tempering: float
+    balanced: bool
+    prior_sd: float
+    device: str
+    random_state: int
+    progress: bool | None
+
+    @abstractmethod
+    def _hidden_layer(self, name: str, n_in: int, n_out: int, generator: torch.Generator) -> Any:
+        """A variational layer of ``n_out`` hidden units."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> VariationalNetwork:
+        """Train on inputs (n, d) and labels (n,), or targets (n,) or (n, k) for regression."""
+        self._check_settings()
+        x = _finite(X, "X")
+        targets = self._read_targets(y, len(x))
+        generator = torch.Generator(self.device).manual_seed(int(self.random_state))
+        layers = self._new_layers(x.shape[1], generator)
+        network = Stack(layers, self.activation).to(self.device)
+        log_noise = nn.Parameter(torch.zeros(targets.shape[1:], device=self.device))
+        loss = self._loss(log_noise)
+        schedule = Schedule(self.epochs, self.batch_size, self.learning_rate, self.tempering)
+        self.bounds_ = train(
+            network, self._tensor(x), targets, loss,
+            [log_noise] if self.head == "regression" else [], schedule, generator, self.progress,
+        )  # fmt: skip
+        self.n_features_in_ = x.shape[1]
+        self.network_ = self._finished([linear.layer() for linear in layers], log_noise)
+        return self
+
+    # Predicting -------------------------------------------------------------------------------
+
+    def predict_proba(self, X: Any, **how: Any) -> FloatArray:
+        """Class probabilities (n, k); options are those of `BayesianNetwork.outputs`."""
+        return np.asarray(self._network().predict_proba(X, **how))
+
+    def predict(self, X: Any, **how: Any) -> Any:
+        """The most probable label of each row, or the mean of its target."""
+        found = self._network().predict(X, **how)
+        return found[:, 0] if self.head == "regression" and found.shape[1] == 1 else found
+
+    def predict_distribution(self, X: Any, **how: Any) -> Distribution:
+        """Mean and variance of the targets (regression)."""
+        return self._network().predict_distribution(X, **how)
+
+    def entropy(self, X: Any, **how: Any) -> Entropy:
+        """Entropy of the predicted label, and its two parts."""
+        found: Entropy = self._network().entropy(X, **how)
+        return found
+
+    def score(self, X: Any, y: ArrayLike) -> float:
+        """Accuracy, or the coefficient of determination for regression."""
+        predicted = self.predict(X)
+        if self.head == "regression":
+            return float(r2_score(np.asarray(y), predicted))
+        return float(np.mean(predicted == np.asarray(y)))
+
+    @property
+    def live_units_(self) -> tuple[BoolArray, ...]:
+        """Of each hidden layer, which units are switched on: their outputs carry a signal."""
+        layers = self._network().layers
+        return tuple(live_units(after.weight_mean, after.weight_variance) for after in layers[1:])
+
+    def _network(self) -> BayesianNetwork:
+        check_is_fitted(self, "network_")
+        return self.network_
+
+    # Training ---------------------------------------------------------------------------------
+
+    def _check_settings(self) -> None:
+        sizes = list(self.hidden) if isinstance(self.hidden, Sequence) else []
+        if not sizes or any(not isinstance(k, int | np.integer) or k < 1 for k in sizes):
+            raise KLFusionError(f"expected hidden to be sizes >= 1 of layers, got {self.hidden!r}")
+        if self.activation not in ACTIVATIONS:
+            raise KLFusionError(
+                f"expected activation to be one of {', '.join(ACTIVATIONS)}, "
+                f"got {self.activation!r}"
+            )
+        Head(self.head)  # refuses other words
+        for name in ("epochs", "batch_size", "learning_rate", "tempering", "prior_sd"):
+            if not getattr(self, name) > 0:
+                raise KLFusionError(f"expected {name} > 0, got {getattr(self, name)!r}")
+
+    def _read_targets(self, y: ArrayLike, n: int) -> Tensor:
+        """Class numbers, or standardised targets (n, k); sets ``class_counts_``."""
+        given = np.asarray(y)
+        if len(given) != n:
+            raise KLFusionError(
+                f"expected {n} values of y, one for each row of X, got {len(given)}"
+            )
+        if self.head == "regression":
+            targets = _finite(given.reshape(n, -1), "y")
+            self._centre, self._scale = targets.mean(axis=0), targets.std(axis=0)
+            self._scale[self._scale == 0] = 1.0
+            self.class_counts_ = np.full(targets.shape[1], float(n))
+            return self._tensor((targets - self._centre) / self._scale)
+        seen = np.unique(given)
+        self.classes_ = seen if self.classes is None else np.asarray(self.classes)
+        unknown = np.setdiff1d(seen, self.classes_)
+        if len(unknown):
+            raise KLFusionError(
+                f"expected labels among the classes {self.classes_.tolist()}, "
+                f"got {unknown.tolist()} as well"
+            )
+        if len(seen) < 2:
+            raise KLFusionError(
+                f"expected observations of at least two classes, got class {seen.tolist()[0]!r} "
+                "alone: nothing can be learned from it"
+            )
+        position = {label: k for k, label in enumerate(self.classes_.tolist())}
+        number = np.array([position[label] for label in given.tolist()])
+        self.class_counts_ = np.bincount(number, minlength=len(position)).astype(np.float64)
+        return torch.as_tensor(number, device=self.device)
+
+    def _loss(self, log_noise: nn.Parameter) -> Any:
+        if self.head == "regression":
+            return lambda out, y: (
+                (0.5 * (out - y) ** 2 * torch.exp(-2.0 * log_noise) + log_noise).sum(-1).mean()
+            )
+        with np.errstate(divide="ignore"):
+            log_prior = np.log(self.class_counts_ / self.class_counts_.sum())
+        if not self.balanced:  # unseen classes are left out all the same
+            log_prior = np.where(self.class_counts_ > 0, 0.0, -np.inf)
+        offset = self._tensor(log_prior)
+        return lambda out, y: nn.functional.cross_entropy(out + offset, y)
+
+    def _new_layers(self, n_in: int, generator: torch.Generator) -> list[Any]:
+        sizes = [n_in, *(int(k) for k in self.hidden)]
+        layers = [
+            self._hidden_layer(f"hidden{i + 1}", sizes[i], sizes[i + 1], generator)
+            for i in range(len(self.hidden))
+        ]
+        n_out = len(self.class_counts_)
+        return [*layers, NormalLinear("output", sizes[-1], n_out, self.prior_sd, generator)]
+
+    def _finished(self, layers: list[Layer], log_noise: Tensor) -> BayesianNetwork:
+        """The trained network, its outputs in the units of the targets."""
+        if self.head == "classification":
+            head = Head(classes=tuple(self.classes_.tolist()))
+        else:
+            noise = np.exp(2.0 * log_noise.detach().cpu().double().numpy())
+            head = Head("regression", noise_variance=noise * self._scale**2)
+            last, scale = layers[-1], self._scale
+            layers[-1] = Layer(
+                last.name,
+                scale[:, None] * last.weight_mean,
+                scale[:, None] ** 2 * last.weight_variance,
+                scale * last.bias_mean + self._centre,
+                scale**2 * last.bias_variance,
+            )
+        network = BayesianNetwork(layers, self.activation, head)
+        network.to(self.device)
+        return network
+
+    def _tensor(self, values: FloatArray) -> Tensor:
+        return torch.as_tensor(values, dtype=torch.float32, device=self.device)
+
+
+def _finite(values: ArrayLike, name: str) -> FloatArray:
+    array = np.asarray(values)
+    if array.ndim != 2 or len(array) == 0:
+        raise KLFusionError(f"expected {name} of shape (n, d), got {array.shape}")
+    if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+        raise KLFusionError(f"expected {name} to hold finite numbers")
+    return array

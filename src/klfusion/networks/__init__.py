@@ -1,0 +1,1 @@
+"""Networks of independent Normal weights that predict: in PyTorch, and with numpy alone."""

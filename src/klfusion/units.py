@@ -1,0 +1,243 @@
+"""`Units`: how hidden units of networks are matched, hundreds of components of hundreds of weights.
+
+Networks trained apart share few units; matching them is compression, and the question is what it
+may cost. Units of one silo are known to differ, so the penalty is at most where one in ten pairs of
+them would be merged if they were allowed to be, and merges may lose 15 % of what sets units apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import ClassVar, final
+
+import numpy as np
+
+from klfusion import memory
+from klfusion._typing import BoolArray, FloatArray, IntArray
+from klfusion.algorithm import Report
+from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.clusters import Clusters, merge_saving
+from klfusion.families import DiagonalNormal
+from klfusion.fusion import PenaltyPath, Status
+from klfusion.methods import Method
+from klfusion.posterior import Posterior
+from klfusion.problem import FusionProblem
+from klfusion.refine import refine
+from klfusion.search import Solution, known_size, known_size_starts
+from klfusion.structure.layers import KIND
+
+_NEIGHBOURS = 20  # of a cluster, with which merging is tried
+_MAX_PAIRS = 4_000  # of one silo's units, looked at to learn how near different ones lie
+_TINY = float(np.finfo(np.float64).tiny)
+_BATCH = 2_000_000  # numbers in one batch of trial merges
+
+
+def preferred(posteriors: Sequence[Posterior]) -> str | Method:
+    """What ``method="auto"`` is: `Units` for networks."""
+    network = posteriors[0].structure is not None and posteriors[0].structure.kind == KIND
+    return Units() if network else "auto"
+
+
+@final
+@dataclass(frozen=True)
+class Units(Method):
+    """Hidden units of networks: what ``method="auto"`` stands for there.
+
+    Units whose outgoing weights carry no signal are left out, and all weights are brought to one
+    variance (for matching only: fused weights are averages of the silos' own). A penalty path, on
+    which each cluster tries its nearest neighbours only. The penalty is the lower of two: the
+    quantile ``within`` of the penalties at which pairs of units of one silo, which are known to
+    differ, would merge; and the one at which merges have lost the share ``loss`` of the divergence
+    of all units from their average. Then local search at that size.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> from klfusion.units import Units
+    >>> rng = np.random.default_rng(0)
+    >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
+    >>> a, b = (
+    ...     {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
+    ...     for _ in range(2)
+    ... )
+    >>> kf.fuse({"a": a, "b": b}, method=Units(within=0.001)).n_components
+    16
+    """
+
+    name: ClassVar[str] = "units"
+    within: float = 0.1
+    loss: float = 0.15
+    n_init: int = 1
+    max_iter: int = 30
+    tol: float = 1e-6
+
+    def matching(self, problem: FusionProblem) -> FusionProblem:
+        """Every weight brought to one variance, so that units are compared by what they compute.
+
+        Deviations of weights differ by orders of magnitude with the silo's size, its prior and its
+        tempering, and would decide what is near.
+        """
+        if not isinstance(problem.family, DiagonalNormal):
+            return problem.centred()
+        mean, variance = problem.family.params(problem.centred().natural).values()
+        common = np.full_like(variance, np.exp(np.log(variance).mean()))
+        return replace(problem, natural=problem.family.natural(mean, common))
+
+    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Walk the path, cut it, refine."""
+        path = neighbour_path(problem, report)
+        size = self.n_components
+        if size is not None and problem.n - size <= len(path.merges):
+            centres = problem.average(path.labels(problem.n - size), size)
+            return known_size(self, problem, centres, report, path=path)
+        if size is not None:  # the path ended in clusters that exclude each other
+            return known_size_starts(self, problem, size, rng, report, n_init=5, path=path)
+        penalty = self._chosen(problem, path) if self.penalty == "auto" else float(self.penalty)
+        steps = path.steps_at(penalty)
+        labels, trace, converged = refine(
+            problem, path.labels(steps), penalty,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        value = trace[-1]
+        return Solution(
+            plan=labels,
+            labels=labels,
+            objective=value,
+            lower_bound=min(_bound(problem, labels, penalty), value),
+            trace=trace,
+            penalty=penalty,
+            status=Status.CONVERGED if converged else Status.MAX_ITER,
+            path=path,
+        )
+
+    def _chosen(self, problem: FusionProblem, path: PenaltyPath) -> float:
+        if len(path.ratios) == 0:
+            return 1.0
+        null = _null_penalty(problem, self.within)
+        return max(min(null, _loss_penalty(problem, path, self.loss)), _TINY)
+
+
+def _loss_penalty(problem: FusionProblem, path: PenaltyPath, loss: float) -> float:
+    """The penalty up to which merges lose this share of the divergence of all units from one."""
+    whole = problem.divergence(np.zeros(problem.n, dtype=np.intp), 1)
+    steps = int(np.searchsorted(path.divergences, loss * whole, side="right")) - 1
+    return float(path.penalties[steps - 1]) if steps > 0 else 0.5 * float(path.penalties[0])
+
+
+def neighbour_path(problem: FusionProblem, report: Report) -> PenaltyPath:
+    """The penalty path on which a cluster may merge with its nearest neighbours only.
+
+    Neighbours are found by one matrix of divergences. What a merged cluster may merge with are the
+    neighbours of both, so that each merge costs a few dozen log-partitions instead of one a
+    cluster.
+    """
+    n = problem.n
+    memory.require(3 * 8 * n * n, f"comparing all pairs of {n:,} units", "fuse smaller networks")
+    state = Clusters(problem, np.arange(n, dtype=np.intp))
+    holds = np.zeros((n, len(problem.silos)), dtype=bool)
+    holds[np.arange(n), problem.silo] = True
+    version = np.zeros(n, dtype=np.intp)
+    merges: list[tuple[int, int]] = []
+    ratios: list[float] = []
+    total = [0.0]
+    while True:
+        near = _neighbours(state, holds)
+        heap = _candidates(state, near, version)
+        if not heap:
+            break
+        while heap:
+            ratio, a, b, increase, version_a, version_b = heappop(heap)
+            if version[a] != version_a or version[b] != version_b:
+                continue
+            merges.append((a, b))
+            ratios.append(ratio)
+            total.append(total[-1] + increase)
+            report("merging", len(merges), n)
+            state.merge(a, b, increase)
+            holds[a] |= holds[b]
+            version[a] += 1
+            version[b] = -1
+            around = near[a] | near.pop(b)
+            for c in around:  # all that knew b now know a
+                if c in near and b in near[c]:
+                    near[c] = (near[c] - {b}) | {a}
+            near[a] = {
+                c for c in around if c != a and version[c] >= 0 and not (holds[c] & holds[a]).any()
+            }
+            for c in near[a]:
+                near[c].add(a)
+            for entry in _candidates(state, {a: near[a]}, version):
+                heappush(heap, entry)
+    return PenaltyPath(
+        merges=np.array(merges, dtype=np.intp).reshape(-1, 2),
+        ratios=np.array(ratios, dtype=np.float64),
+        divergences=np.array(total),
+        n_components=n - np.arange(len(merges) + 1),
+    )
+
+
+def _neighbours(state: Clusters, holds: BoolArray) -> dict[int, set[int]]:
+    """Of each cluster, the nearest that it may merge with."""
+    used = np.flatnonzero(state.counts)
+    centres = state.sums[used] / state.mass[used, None]
+    kl = state.problem.family.kl_from(centres, centres, state.centre_a[used])
+    kl = kl + kl.T
+    silos = holds[used].astype(np.float32)
+    kl[(silos @ silos.T) > 0] = np.inf
+    few = min(_NEIGHBOURS, len(used) - 1)
+    near: dict[int, set[int]] = {int(a): set() for a in used}
+    if few < 1:
+        return near
+    nearest = np.argpartition(kl, few - 1, axis=1)[:, :few]
+    for i, row in enumerate(nearest):
+        for k in row[np.isfinite(kl[i, row])]:
+            near[int(used[i])].add(int(used[k]))
+            near[int(used[k])].add(int(used[i]))
+    return near
+
+
+_Entry = tuple[float, int, int, float, int, int]  # ratio, clusters, increase, their versions
+
+
+def _candidates(state: Clusters, near: dict[int, set[int]], version: IntArray) -> list[_Entry]:
+    """A sorted list, which is a heap, of the merges of clusters with their neighbours."""
+    pairs = sorted({(min(a, c), max(a, c)) for a, others in near.items() for c in others})
+    if not pairs:
+        return []
+    a, b = np.array(pairs, dtype=np.intp).T
+    step = max(1, _BATCH // state.sums.shape[1])
+    increase = np.concatenate(
+        [state.merge_increases(a[i : i + step], b[i : i + step]) for i in range(0, len(a), step)]
+    )
+    ratio = increase / merge_saving(state.counts[a], state.counts[b])
+    columns = (ratio, a, b, increase, version[a], version[b])
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _null_penalty(problem: FusionProblem, quantile: float) -> float:
+    """The penalty at which this share of the pairs of units within silos would merge."""
+    a, b = (np.concatenate(side) for side in zip(*map(_pairs, problem.silos), strict=True))
+    if len(a) == 0:  # one unit a silo: nothing is known to differ
+        return np.inf
+    if len(a) > _MAX_PAIRS:
+        some = np.linspace(0, len(a) - 1, _MAX_PAIRS).astype(np.intp)
+        a, b = a[some], b[some]
+    state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
+    one = np.ones(1, dtype=np.intp)
+    ratios = state.merge_increases(a, b) / merge_saving(one, one)
+    return float(np.quantile(ratios, quantile))
+
+
+def _pairs(rows: slice) -> tuple[IntArray, IntArray]:
+    a, b = np.triu_indices(rows.stop - rows.start, k=1)
+    return a + rows.start, b + rows.start
+
+
+def _bound(problem: FusionProblem, labels: IntArray, penalty: float) -> float:
+    """No plan costs less: each silo's best assignment, and clusters as full as they can be."""
+    costs: FloatArray = problem.costs(problem.average(labels, int(labels.max()) + 1))
+    best = solve_hungarian(costs, problem.silos)
+    full = problem.n / np.sqrt(len(problem.silos))
+    return float(costs[np.arange(problem.n), best].sum() + penalty * full)

@@ -1,0 +1,64 @@
+"""Matching hidden units: the path through neighbours, and where it is cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from klfusion.path import penalty_path
+from klfusion.preparation import prepare
+from klfusion.progress import silent
+from klfusion.units import Units, neighbour_path
+
+
+def silos(n_silos=5, n_true=40, own=25, dim=30, noise=0.3, seed=0):
+    rng = np.random.default_rng(seed)
+    true = rng.normal(size=(n_true, dim))
+    normal = kf.families.DiagonalNormal(dim)
+    chosen = [rng.choice(n_true, own, replace=False) for _ in range(n_silos)]
+    posteriors = [
+        kf.Posterior(
+            normal,
+            normal.natural(
+                true[c] + noise * rng.normal(size=(own, dim)), np.full((own, dim), 0.05)
+            ),
+            name=f"silo-{j}",
+        )
+        for j, c in enumerate(chosen)
+    ]
+    return posteriors, chosen
+
+
+def test_the_path_is_that_of_all_pairs():
+    posteriors, _ = silos()
+    problem = prepare(posteriors, np.ones(5), clean=False).problem.centred()
+    near, whole = neighbour_path(problem, silent), penalty_path(problem, silent)[0]
+    assert near.n_components[-1] <= whole.n_components[-1] + 2
+    steps = 125 - 40
+    np.testing.assert_allclose(near.divergences[steps], whole.divergences[steps], rtol=0.02)
+
+
+def test_the_same_units_are_found():
+    posteriors, chosen = silos()
+    size = len(np.unique(np.concatenate(chosen)))
+    assert abs(kf.fuse(posteriors, method=Units()).n_components - size) <= 2
+    fusion = kf.fuse(posteriors, method=Units(), n_components=size)
+    for labels, true in zip(fusion.labels, chosen, strict=True):
+        for other, others in zip(fusion.labels, chosen, strict=True):
+            same = true[:, None] == others[None]
+            np.testing.assert_array_equal(labels[:, None] == other[None], same)
+
+
+@pytest.mark.parametrize("setting", [{"penalty": 1e-3}, {"penalty": 1e9}, {"n_components": 60}])
+def test_settings_are_followed(setting):
+    posteriors, _ = silos(n_silos=3)
+    fusion = kf.fuse(posteriors, method=Units(), **setting)
+    size = {1e-3: 75, 1e9: 25}.get(setting.get("penalty"), 60)
+    assert abs(fusion.n_components - size) <= (3 if size == 25 else 0)
+    assert fusion.lower_bound <= fusion.objective
+
+
+def test_one_unit_a_silo():
+    posteriors, _ = silos(n_silos=3, own=1)
+    assert kf.fuse(posteriors, method=Units()).n_components >= 1
