@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("assignment",)
+NAMES = ("assignment", "membership")
 
 
 def main() -> None:

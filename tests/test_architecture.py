@@ -19,13 +19,24 @@ LAYERS = [
     {"structure"},
     {"posterior"},
     {"cleaning"},
-    {"fusion", "problem", "preparation", "vocabulary", "assignment", "_safetensors", "_files"},
+    {
+        "fusion",
+        "problem",
+        "preparation",
+        "vocabulary",
+        "assignment",
+        "_safetensors",
+        "_files",
+        "_kept",
+        "_values",
+    },
     {"storage", "_document"},
     {"algorithm", "clusters", "seeding", "path", "refine", "revision", "selection"},
     {"search", "methods", "pooling"},
     {"adapters", "report"},
     {"silos"},
     {"api"},
+    {"membership"},
     {"baselines"},
     {"__init__"},
     {"demo"},
@@ -33,8 +44,8 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
-# `fusion.model()` and `fusion.report()` are conveniences on a result; they import when called.
-DEFERRED = {("fusion", "adapters"), ("fusion", "report")}
+# `fusion.model()`, `report()`, `add()` and the like are conveniences; they import when called.
+DEFERRED = {("fusion", "adapters"), ("fusion", "report"), ("fusion", "membership")}
 
 
 def room(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,18 +13,17 @@ from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import Fusion, Status
 from klfusion.methods import METHODS, Auto, Method, Penalty
-from klfusion.pooling import random_effects_location
+from klfusion.pooling import Pooling, check_pooling, pool
 from klfusion.posterior import Posterior
 from klfusion.preparation import prepare
 from klfusion.problem import FusionProblem
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
 from klfusion.search import Solution
-from klfusion.silos import read_silos, silo_weights
+from klfusion.silos import aligned_silos, read_silos, silo_weights
 from klfusion.structure import fuse_structures
 
 _BLEND_ROUNDS = 3  # leaving out blends, and matching anew
-Pooling = Literal["average", "random-effects"]
 MethodName = Literal["auto", "exact", "relaxed", "homogeneous"]
 
 
@@ -41,6 +40,7 @@ def fuse(
     tol: float | None = None,
     random_state: int | np.random.Generator | None = 0,
     progress: bool | None = None,
+    keep_silos: bool = True,
 ) -> Fusion:
     """Fuse the posteriors of silos into one global model.
 
@@ -59,16 +59,22 @@ def fuse(
         Price of global components, in nats: larger gives fewer. Default: chosen from the silos.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
-    pooling : {"average", "random-effects"}
+    pooling : {"average", "product", "product-safe", "random-effects", "hierarchical"}
         ``"average"``: natural parameters are averaged, as in the paper, so that a silo that knows
-        its component well counts more. ``"random-effects"``: the same, but locations are
-        averaged as if components vary from silo to silo, which no silo's precision tells.
+        its component well counts more; as certain as a typical silo. ``"product"``: the posterior
+        of the pooled data where silos agree: natural parameters add up, the prior counted once;
+        ``"product-safe"`` takes out less of the priors where that would leave the family.
+        ``"random-effects"``: averages, but locations as if components vary from silo to silo,
+        which no silo's precision tells; ``"hierarchical"``: and as uncertain as that makes them.
     n_init, max_iter, tol : optional
         Number of starts, most sweeps of a start, relative tolerance; defaults are the method's.
     random_state : int or numpy.random.Generator
         Equal states give equal results.
     progress : bool, optional
         Show a progress bar; default: only on a terminal.
+    keep_silos : bool
+        Keep what each silo sent in the fusion, and in its file, so that silos can be added and
+        removed and other sizes picked later. False: only what is fused is kept.
 
     Returns
     -------
@@ -88,9 +94,9 @@ def fuse(
     >>> fusion.labels
     (array([0, 1]), array([1, 0, 2]))
     """
-    posteriors = read_silos(models)
-    if pooling not in get_args(Pooling):
-        raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    silos = read_silos(models)
+    posteriors = aligned_silos(silos)
+    check_pooling(pooling, posteriors)
     chosen = _method(
         method,
         n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
@@ -113,16 +119,13 @@ def fuse(
     problem = prepared.problem
     plan, labels, order = _ordered(solution, prepared.first)
     all_labels = prepared.spread(labels)
-    natural = problem.average(plan, int(labels.max()) + 1)
+    natural = pool(pooling, prepared.matched(labels, posteriors), int(labels.max()) + 1, plan)
     if solution.location is not None:
         natural = problem.family.relocated(natural, solution.location[order])
-    elif pooling == "random-effects":
-        location = random_effects_location(problem, labels, len(natural))
-        natural = problem.family.relocated(natural, location)
-    divergences = _match_divergences(prepared.stacked, natural, all_labels)
+    divergences = match_divergences(prepared.stacked, natural, all_labels)
     per_silo = prepared.by_silo(all_labels)
     return Fusion(
-        posterior=_global_posterior(posteriors, natural, per_silo),
+        posterior=global_posterior(posteriors, natural, per_silo),
         silo_names=tuple(p.name for p in posteriors),
         labels=per_silo,
         divergences=prepared.by_silo(divergences),
@@ -132,8 +135,10 @@ def fuse(
         trace=np.array(solution.trace),
         status=solution.status,
         method=repr(chosen),
-        path=solution.path,
-        provenance=provenance(silo_weights=given_weights.tolist()),
+        path=solution.path
+        and replace(solution.path, rows=prepared.spread(np.arange(problem.n, dtype=np.intp))),
+        provenance=provenance(silo_weights=given_weights.tolist(), pooling=pooling),
+        silos=tuple(silos) if keep_silos else None,
     )
 
 
@@ -202,7 +207,7 @@ def _ordered(solution: Solution, first_rows: IntArray) -> tuple[Any, IntArray, I
     return plan, labels, used[order]
 
 
-def _match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
+def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
     """``KL(global || local)`` of each match, (n,); NaN where there is none."""
     out = np.full(problem.n, np.nan)
     for g in range(len(centres)):
@@ -212,7 +217,7 @@ def _match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntA
     return out
 
 
-def _global_posterior(
+def global_posterior(
     posteriors: Sequence[Posterior], natural: FloatArray, labels: Sequence[IntArray]
 ) -> Posterior:
     """The fused components with the counts, prior and structure the silos agree on."""
