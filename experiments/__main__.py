@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments import simulated
+from experiments import calibration, simulated
 
 # Each module has DESCRIPTION, add_arguments(parser) and main(args, console).
-EXPERIMENTS = {"simulated": simulated}
+EXPERIMENTS = {"simulated": simulated, "calibration": calibration}
 
 
 def main(argv: list[str] | None = None) -> None:
