@@ -3,6 +3,7 @@
 from klfusion import adapters, baselines, families, methods, vocabulary
 from klfusion.adapters import extract
 from klfusion.api import fuse
+from klfusion.diagnostics import diagnose
 from klfusion.errors import KLFusionError
 from klfusion.fusion import Fusion, Status
 from klfusion.posterior import Posterior
@@ -18,6 +19,7 @@ __all__ = [
     "Status",
     "adapters",
     "baselines",
+    "diagnose",
     "extract",
     "families",
     "fuse",

@@ -41,6 +41,7 @@ def fuse(
     random_state: int | np.random.Generator | None = 0,
     progress: bool | None = None,
     keep_silos: bool = True,
+    min_support: int = 1,
 ) -> Fusion:
     """Fuse the posteriors of silos into one global model.
 
@@ -59,13 +60,15 @@ def fuse(
         Price of global components, in nats: larger gives fewer. Default: chosen from the silos.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
-    pooling : {"average", "product", "product-safe", "random-effects", "hierarchical"}
+    pooling : {"average", "product", "product-safe", "random-effects", "hierarchical", "robust"}
         ``"average"``: natural parameters are averaged, as in the paper, so that a silo that knows
         its component well counts more; as certain as a typical silo. ``"product"``: the posterior
         of the pooled data where silos agree: natural parameters add up, the prior counted once;
         ``"product-safe"`` takes out less of the priors where that would leave the family.
         ``"random-effects"``: averages, but locations as if components vary from silo to silo,
         which no silo's precision tells; ``"hierarchical"``: and as uncertain as that makes them.
+        ``"robust"``: silos count alike and outliers not at all, so that one hostile silo cannot
+        move what others share by more than a bound.
     n_init, max_iter, tol : optional
         Number of starts, most sweeps of a start, relative tolerance; defaults are the method's.
     random_state : int or numpy.random.Generator
@@ -75,6 +78,8 @@ def fuse(
     keep_silos : bool
         Keep what each silo sent in the fusion, and in its file, so that silos can be added and
         removed and other sizes picked later. False: only what is fused is kept.
+    min_support : int
+        Leave out (label -1) global components that fewer silos have.
 
     Returns
     -------
@@ -118,6 +123,13 @@ def fuse(
                 solution = chosen.run(chosen.matching(prepared.problem), rng, report)
     problem = prepared.problem
     plan, labels, order = _ordered(solution, prepared.first)
+    path = solution.path and replace(solution.path, rows=prepared.spread(np.arange(problem.n)))
+    kept = supported(labels, problem.silo, min_support)
+    if len(kept) < len(order):
+        rows = np.isin(labels, kept)
+        prepared, labels, order = prepared.without(~rows), labels[rows], order[kept]
+        labels = np.searchsorted(kept, labels)
+        plan = labels if plan.ndim == 1 else plan[np.ix_(rows, kept)]
     all_labels = prepared.spread(labels)
     natural = pool(pooling, prepared.matched(labels, posteriors), int(labels.max()) + 1, plan)
     if solution.location is not None:
@@ -135,9 +147,10 @@ def fuse(
         trace=np.array(solution.trace),
         status=solution.status,
         method=repr(chosen),
-        path=solution.path
-        and replace(solution.path, rows=prepared.spread(np.arange(problem.n, dtype=np.intp))),
-        provenance=provenance(silo_weights=given_weights.tolist(), pooling=pooling),
+        path=path,
+        provenance=provenance(
+            silo_weights=given_weights.tolist(), pooling=pooling, min_support=min_support
+        ),
         silos=tuple(silos) if keep_silos else None,
     )
 
@@ -205,6 +218,20 @@ def _ordered(solution: Solution, first_rows: IntArray) -> tuple[Any, IntArray, I
     labels = rank[labels]
     plan = solution.plan[:, used[order]] if solution.plan.ndim == 2 else labels
     return plan, labels, used[order]
+
+
+def supported(labels: IntArray, silo: IntArray, min_support: int) -> IntArray:
+    """The global components that at least so many silos have; an error if none is left."""
+    if not isinstance(min_support, int | np.integer) or min_support < 1:
+        raise KLFusionError(f"expected min_support to be an integer >= 1, got {min_support!r}")
+    pairs = np.unique(np.stack([labels, silo]), axis=1)[0]
+    support = np.bincount(pairs)
+    if support.max() < min_support:
+        raise KLFusionError(
+            f"expected a global component of at least min_support={min_support} silos, "
+            f"got at most {support.max()}"
+        )
+    return np.flatnonzero(support >= min_support)
 
 
 def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:

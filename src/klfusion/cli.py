@@ -103,8 +103,15 @@ def demo(out: Path, quick: bool) -> None:
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
 @click.option(
     "--pooling", default="average", show_default=True,
-    type=click.Choice(["average", "product", "product-safe", "random-effects", "hierarchical"]),
-    help="product: as certain as all data together. hierarchical: where silos vary.",
+    type=click.Choice(
+        ["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
+    ),
+    help="product: as certain as all data together. hierarchical: where silos vary. "
+    "robust: no silo can move others' components far.",
+)  # fmt: skip
+@click.option(
+    "--min-support", type=_SIZE, default=1, show_default=True,
+    help="Leave out global components of fewer silos.",
 )  # fmt: skip
 @click.option("--n-init", type=_SIZE, help="Number of starts.")
 @click.option("--max-iter", type=_SIZE, help="Most sweeps of one start.")

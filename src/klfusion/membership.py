@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from klfusion._typing import FloatArray, IntArray
-from klfusion.api import fuse, global_posterior, match_divergences
+from klfusion.api import fuse, global_posterior, match_divergences, supported
 from klfusion.cleaning import merge_splits, near_pairs, with_data
 from klfusion.clusters import Clusters
 from klfusion.errors import KLFusionError
@@ -34,11 +34,11 @@ _AGREES = 1e-6  # relative: rounding explains no larger difference of fused para
 
 def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch: bool) -> Fusion:
     """See `Fusion.add`."""
-    silos = _kept(fusion, "add a silo")
+    silos = kept_silos(fusion, "add a silo")
     (new,) = read_silos([model] if name is None else {name: model})
     silos = (*silos, new)
     posteriors = aligned_silos(silos)
-    weights = silo_weights([*_weights(fusion), weight], posteriors)
+    weights = silo_weights([*weights_of(fusion), weight], posteriors)
     if rematch:
         return _rematched(fusion, silos, weights, "add", new.name)
     before = matched(posteriors[:-1], fusion.labels, weights[:-1])
@@ -51,13 +51,13 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
 
 def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
     """See `Fusion.remove`."""
-    silos = _kept(fusion, "remove a silo")
+    silos = kept_silos(fusion, "remove a silo")
     if name not in fusion.silo_names:
         raise KLFusionError(f"expected a silo of {list(fusion.silo_names)}, got {name!r}")
     if fusion.n_silos == 1:
         raise KLFusionError(f"silo {name!r} is the only one: expected another to be left")
     stay = [j for j, other in enumerate(fusion.silo_names) if other != name]
-    weights = silo_weights(_weights(fusion), silos)
+    weights = silo_weights(weights_of(fusion), silos)
     if rematch:
         others = [silos[j] for j in stay]
         return _rematched(fusion, others, weights[stay], "remove", name)
@@ -65,20 +65,13 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
     _check_reproducible(fusion, posteriors, matched(posteriors, fusion.labels, weights))
     silos, weights = tuple(silos[j] for j in stay), weights[stay]
     labels = [fusion.labels[j] for j in stay]
-    used = np.unique(np.concatenate(labels))
-    used = used[used >= 0]
-    if len(used) == 0:
-        raise KLFusionError(f"expected components of other silos than {name!r} to be left")
-    number = np.full(fusion.n_components + 1, -1, dtype=np.intp)  # the last: of label -1
-    number[used] = np.arange(len(used))
-    labels = [number[own] for own in labels]
     history = _history(fusion, "remove", name)
     return _with_matching(fusion, silos, aligned_silos(silos), labels, weights, history=history)
 
 
 def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fusion:
     """See `Fusion.at`."""
-    silos = _kept(fusion, "pick another size")
+    silos = kept_silos(fusion, "pick another size")
     path = fusion.path
     if path is None or path.rows is None:
         raise KLFusionError("expected a fusion with a path, as method 'auto' makes it, got none")
@@ -98,7 +91,7 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
     labels = _ordered(path, steps)
     edges = np.cumsum([len(own) for own in fusion.labels])[:-1]
     posteriors = aligned_silos(silos)
-    weights = silo_weights(_weights(fusion), posteriors)
+    weights = silo_weights(weights_of(fusion), posteriors)
     changed = replace(fusion, penalty=penalty)
     per_silo = np.split(labels, edges)
     return _with_matching(changed, silos, posteriors, per_silo, weights, path=path)
@@ -107,7 +100,8 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
 # What a fusion remembers ------------------------------------------------------------------------
 
 
-def _kept(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
+def kept_silos(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
+    """What the silos sent; ``what`` cannot be done without."""
     if fusion.silos is None:
         raise KLFusionError(
             f"cannot {what}: this fusion does not hold what its silos sent; "
@@ -116,15 +110,17 @@ def _kept(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
     return fusion.silos
 
 
-def _weights(fusion: Fusion) -> list[float]:
+def weights_of(fusion: Fusion) -> list[float]:
+    """How much each silo counts."""
     return list(fusion.provenance.get("silo_weights", np.ones(fusion.n_silos)))
 
 
-def _pooling(fusion: Fusion) -> Any:
+def pooling_of(fusion: Fusion) -> Any:
+    """How matched components were made one."""
     return fusion.provenance.get("pooling", "average")
 
 
-def _method(fusion: Fusion) -> Method | None:
+def method_of(fusion: Fusion) -> Method | None:
     """The method's configuration from its written form; None if it is none of ours."""
     try:
         call = ast.parse(fusion.method, mode="eval").body
@@ -154,13 +150,16 @@ def _history(fusion: Fusion, action: str, silo: str, *, rematch: bool = False) -
 def _rematched(
     fusion: Fusion, silos: Sequence[Posterior], weights: FloatArray, action: str, name: str
 ) -> Fusion:
-    method = _method(fusion)
+    method = method_of(fusion)
     if method is None:
         raise KLFusionError(
             f"rematch: expected a method of {sorted(METHODS)}, got {fusion.method}; "
             "fuse(fusion.silos, method=...) matches anew with any"
         )
-    found = fuse(silos, method=method, weights=weights, pooling=_pooling(fusion))
+    least = fusion.provenance.get("min_support", 1)
+    found = fuse(
+        silos, method=method, weights=weights, pooling=pooling_of(fusion), min_support=least
+    )
     history = _history(fusion, action, name, rematch=True)
     return replace(found, provenance={**found.provenance, "history": history})
 
@@ -169,7 +168,7 @@ def _check_reproducible(fusion: Fusion, posteriors: Sequence[Posterior], units: 
     """Refuse fusions whose parameters are not what their labels and silos give."""
     if posteriors[0].family != fusion.posterior.family:
         return  # a newcomer has words the others do not know: there is nothing to compare with
-    natural = pool(_pooling(fusion), units, fusion.n_components)
+    natural = pool(pooling_of(fusion), units, fusion.n_components)
     given = fusion.posterior.natural
     if natural.shape != given.shape or not np.allclose(
         natural, given, rtol=_AGREES, atol=_AGREES * np.abs(given).max()
@@ -192,10 +191,11 @@ def _with_matching(
     history: list[Any] | None = None,
 ) -> Fusion:
     """The fusion that a matching gives, from these silos alone."""
-    size = 1 + max(int(own.max()) for own in labels)
+    least = fusion.provenance.get("min_support", 1)
+    labels, size = _with_support(labels, least)
     units = matched(posteriors, labels, weights)
-    natural = pool(_pooling(fusion), units, size)
-    problem = _matching(fusion, units.problem)
+    natural = pool(pooling_of(fusion), units, size)
+    problem = matching_problem(fusion, units.problem)
     objective = Clusters(problem, units.labels).objective(fusion.penalty)
     costs = problem.costs(problem.average(units.labels, size))
     # Every component to its nearest, all sharing one column's norm: no plan costs less.
@@ -208,7 +208,9 @@ def _with_matching(
         np.repeat(weights, sizes),
     )
     divergences = match_divergences(stacked, natural, np.concatenate(labels))
-    facts: dict[str, Any] = {"silo_weights": weights.tolist(), "pooling": _pooling(fusion)}
+    facts: dict[str, Any] = {
+        "silo_weights": weights.tolist(), "pooling": pooling_of(fusion), "min_support": least
+    }  # fmt: skip
     history = history or list(fusion.provenance.get("history", []))
     if history:
         facts["history"] = history
@@ -229,9 +231,22 @@ def _with_matching(
     )
 
 
-def _matching(fusion: Fusion, problem: FusionProblem) -> FusionProblem:
+def _with_support(labels: Sequence[IntArray], least: int) -> tuple[list[IntArray], int]:
+    """Labels of what enough silos have, numbered without holes in the order they had."""
+    stacked = np.concatenate(labels)
+    silo = np.repeat(np.arange(len(labels)), [len(own) for own in labels])
+    rows = stacked >= 0
+    if not rows.any():
+        raise KLFusionError("expected components to be left, got none")
+    kept = supported(stacked[rows], silo[rows], least)
+    number = np.full(int(stacked.max()) + 2, -1, dtype=np.intp)  # the last: of label -1
+    number[kept] = np.arange(len(kept))
+    return [number[own] for own in labels], len(kept)
+
+
+def matching_problem(fusion: Fusion, problem: FusionProblem) -> FusionProblem:
     """The problem as the fusion's method compares components."""
-    method = _method(fusion)
+    method = method_of(fusion)
     return problem.centred() if method is None else method.matching(problem)
 
 
@@ -254,7 +269,7 @@ def _ordered(path: PenaltyPath, steps: int) -> IntArray:
 def _place(fusion: Fusion, before: Matched, new: Posterior, weight: float) -> IntArray:
     """Labels of a new silo, matched to the others' clusters by one assignment."""
     groups = [(np.array([row]), eta) for row, eta in enumerate(new.natural)]
-    if isinstance(_method(fusion), Auto):
+    if isinstance(method_of(fusion), Auto):
         rows = with_data(new)
         # Distances between global components show how far apart different ones usually are.
         near = near_pairs(new.family, [new.natural[rows], _centres(before)])[0]
@@ -266,7 +281,7 @@ def _place(fusion: Fusion, before: Matched, new: Posterior, weight: float) -> In
         np.concatenate([before.problem.silo, np.full(n_new, before.problem.silo[-1] + 1)]),
         np.concatenate([before.problem.weights, np.full(n_new, weight)]),
     )
-    problem = _matching(fusion, joined)
+    problem = matching_problem(fusion, joined)
     # The newcomers begin alone, so that taking them out leaves the clusters as they were.
     clusters = Clusters(problem, np.concatenate([before.labels, size + np.arange(n_new)]))
     own = slice(problem.n - n_new, problem.n)

@@ -8,6 +8,8 @@
     leaves a distribution.
 ``random-effects``, ``hierarchical``
     As below; ``hierarchical`` is also as uncertain as the estimate.
+``robust``
+    Silos count alike, and those far from the rest not at all: `klfusion.robust` states the bound.
 
 A posterior's precision tells how well a silo knows *its own* component. If components vary from
 silo to silo, a large silo knows the global one hardly better than a small one. The random-effects
@@ -27,12 +29,13 @@ from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFus
 from klfusion.posterior import Posterior
 from klfusion.preparation import Matched
 from klfusion.problem import FusionProblem
+from klfusion.robust import robust_average
 
 _SMALLEST = 1e-18  # variation, as a share of the largest there can be
 _HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
 _HALVINGS = 20  # of the share of repeated priors that is taken out, before none is
 
-Pooling = Literal["average", "product", "product-safe", "random-effects", "hierarchical"]
+Pooling = Literal["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
 
 
 def check_pooling(pooling: str, posteriors: list[Posterior]) -> None:
@@ -71,6 +74,8 @@ def pool(
         location, covariance = random_effects(problem, labels, size)
         own = covariance if pooling == "hierarchical" else None
         return problem.family.relocated(natural, location, own)
+    if pooling == "robust":
+        return robust_average(problem, labels, size)
     return natural
 
 
