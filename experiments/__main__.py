@@ -7,10 +7,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments import calibration, simulated
+from experiments import calibration, divergences, rounds, simulated
 
 # Each module has DESCRIPTION, add_arguments(parser) and main(args, console).
-EXPERIMENTS = {"simulated": simulated, "calibration": calibration}
+EXPERIMENTS = {
+    "simulated": simulated,
+    "calibration": calibration,
+    "divergences": divergences,
+    "rounds": rounds,
+}
 
 
 def main(argv: list[str] | None = None) -> None:

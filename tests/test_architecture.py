@@ -32,12 +32,12 @@ LAYERS = [
     },
     {"storage", "_document"},
     {"algorithm", "clusters", "seeding", "path", "refine", "revision", "selection"},
-    {"search", "methods", "pooling", "robust"},
+    {"mean_map", "divergences", "search", "methods", "pooling", "robust"},
     {"adapters", "report"},
     {"silos"},
     {"api"},
     {"membership"},
-    {"diagnostics"},
+    {"diagnostics", "rounds"},
     {"baselines"},
     {"__init__"},
     {"demo"},
@@ -102,7 +102,7 @@ def test_importing_klfusion_is_light():
 
 
 def test_every_public_name_has_an_example():
-    for name in ("diagnose", "fuse", "save", "load", "extract", "Posterior"):
+    for name in ("diagnose", "fuse", "refine_rounds", "save", "load", "extract", "Posterior"):
         assert ">>>" in (getattr(klfusion, name).__doc__ or ""), name
     for family in klfusion.families.registered_families().values():
         if family.__module__.startswith("klfusion."):

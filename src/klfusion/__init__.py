@@ -8,6 +8,7 @@ from klfusion.errors import KLFusionError
 from klfusion.fusion import Fusion, Status
 from klfusion.posterior import Posterior
 from klfusion.provenance import library_version
+from klfusion.rounds import refine_rounds
 from klfusion.storage import load, save
 
 __version__ = library_version()
@@ -25,6 +26,7 @@ __all__ = [
     "fuse",
     "load",
     "methods",
+    "refine_rounds",
     "save",
     "vocabulary",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._typing import FloatArray, IntArray
+from klfusion.divergences import KL, AmidProblem, amid_problem, chosen_divergence
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import Fusion, Status
 from klfusion.methods import METHODS, Auto, Method, Penalty
@@ -19,7 +20,7 @@ from klfusion.preparation import prepare
 from klfusion.problem import FusionProblem
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
-from klfusion.search import Solution
+from klfusion.search import Solution, amid_starts
 from klfusion.silos import aligned_silos, read_silos, silo_weights
 from klfusion.structure import fuse_structures
 
@@ -35,6 +36,7 @@ def fuse(
     penalty: Penalty | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
     pooling: Pooling = "average",
+    divergence: str = "kl",
     n_init: int | None = None,
     max_iter: int | None = None,
     tol: float | None = None,
@@ -69,6 +71,12 @@ def fuse(
         which no silo's precision tells; ``"hierarchical"``: and as uncertain as that makes them.
         ``"robust"``: silos count alike and outliers not at all, so that one hostile silo cannot
         move what others share by more than a bound.
+    divergence : str
+        What is minimised. ``"kl"``: ``KL(global || local)``, the paper's, with all that follows
+        from it. ``"kl-reverse"``, ``"jeffreys"``, ``"euclidean-natural"``, ``"euclidean-mean"``,
+        and for Gaussians ``"wasserstein"``: the size and the start are those of ``"kl"`` (or, with
+        ``penalty``, in that divergence's own units, from random starts), and assignments and
+        barycenters alternate.
     n_init, max_iter, tol : optional
         Number of starts, most sweeps of a start, relative tolerance; defaults are the method's.
     random_state : int or numpy.random.Generator
@@ -102,6 +110,11 @@ def fuse(
     silos = read_silos(models)
     posteriors = aligned_silos(silos)
     check_pooling(pooling, posteriors)
+    if chosen_divergence(divergence).name != KL.name and pooling != "average":
+        raise KLFusionError(
+            f"divergence {divergence!r}: expected pooling 'average' (its barycenter), "
+            f"got {pooling!r}"
+        )
     chosen = _method(
         method,
         n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
@@ -121,6 +134,9 @@ def fuse(
                     break
                 prepared = prepared.without(solution.blends)
                 solution = chosen.run(chosen.matching(prepared.problem), rng, report)
+            if divergence != KL.name:
+                amid = amid_problem(chosen.matching(prepared.problem), divergence)
+                solution = amid_starts(chosen, amid, solution, chosen.penalty, rng, report)
     problem = prepared.problem
     plan, labels, order = _ordered(solution, prepared.first)
     path = solution.path and replace(solution.path, rows=prepared.spread(np.arange(problem.n)))
@@ -131,10 +147,13 @@ def fuse(
         labels = np.searchsorted(kept, labels)
         plan = labels if plan.ndim == 1 else plan[np.ix_(rows, kept)]
     all_labels = prepared.spread(labels)
-    natural = pool(pooling, prepared.matched(labels, posteriors), int(labels.max()) + 1, plan)
+    units = prepared.matched(labels, posteriors)
+    units = replace(units, problem=amid_problem(units.problem, divergence))
+    natural = pool(pooling, units, int(labels.max()) + 1, plan)
     if solution.location is not None:
         natural = problem.family.relocated(natural, solution.location[order])
-    divergences = match_divergences(prepared.stacked, natural, all_labels)
+    stacked = amid_problem(prepared.stacked, divergence)
+    divergences = match_divergences(stacked, natural, all_labels)
     per_silo = prepared.by_silo(all_labels)
     return Fusion(
         posterior=global_posterior(posteriors, natural, per_silo),
@@ -149,7 +168,10 @@ def fuse(
         method=repr(chosen),
         path=path,
         provenance=provenance(
-            silo_weights=given_weights.tolist(), pooling=pooling, min_support=min_support
+            silo_weights=given_weights.tolist(),
+            pooling=pooling,
+            min_support=min_support,
+            divergence=divergence,
         ),
         silos=tuple(silos) if keep_silos else None,
     )
@@ -235,12 +257,16 @@ def supported(labels: IntArray, silo: IntArray, min_support: int) -> IntArray:
 
 
 def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
-    """``KL(global || local)`` of each match, (n,); NaN where there is none."""
+    """``KL(global || local)`` (or the problem's own) of each match, (n,); NaN where none is."""
     out = np.full(problem.n, np.nan)
     for g in range(len(centres)):
         members = np.flatnonzero(labels == g)
-        natural, known = problem.natural[members], problem.log_partition[members]
-        out[members] = problem.family.kl_from(centres[g : g + 1], natural, known)[:, 0]
+        natural, centre = problem.natural[members], centres[g : g + 1]
+        if isinstance(problem, AmidProblem):
+            out[members] = problem.amid.costs(problem.family, centre, natural)[:, 0]
+        else:
+            known = problem.log_partition[members]
+            out[members] = problem.family.kl_from(centre, natural, known)[:, 0]
     return out
 
 

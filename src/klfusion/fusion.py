@@ -122,7 +122,8 @@ class Fusion:
         For each silo, the global component of each local one; -1 for one that was left out
         because next to no data stands behind it.
     divergences : tuple of arrays
-        For each silo, ``KL(global || local)`` of each match; NaN for one left out.
+        For each silo, ``KL(global || local)``, or the divergence chosen, of each match; NaN for one
+        left out.
     penalty : float
         Weight of ``sum_g sqrt(n_g)`` in the objective, in nats; 0 where the size was given.
     objective : float

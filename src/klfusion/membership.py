@@ -16,9 +16,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from klfusion._typing import FloatArray, IntArray
+from klfusion.algorithm import objective
 from klfusion.api import fuse, global_posterior, match_divergences, supported
 from klfusion.cleaning import merge_splits, near_pairs, with_data
 from klfusion.clusters import Clusters
+from klfusion.divergences import amid_problem
 from klfusion.errors import KLFusionError
 from klfusion.fusion import Fusion, PenaltyPath, Status
 from klfusion.methods import METHODS, Auto, Method
@@ -41,6 +43,11 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     weights = silo_weights([*weights_of(fusion), weight], posteriors)
     if rematch:
         return _rematched(fusion, silos, weights, "add", new.name)
+    if divergence_of(fusion) != "kl":
+        raise KLFusionError(
+            f"adding a silo to a fusion of divergence {divergence_of(fusion)!r}: "
+            "expected rematch=True"
+        )
     before = matched(posteriors[:-1], fusion.labels, weights[:-1])
     _check_reproducible(fusion, posteriors[:-1], before)
     labels = [*fusion.labels, _place(fusion, before, posteriors[-1], float(weights[-1]))]
@@ -120,6 +127,11 @@ def pooling_of(fusion: Fusion) -> Any:
     return fusion.provenance.get("pooling", "average")
 
 
+def divergence_of(fusion: Fusion) -> str:
+    """What was minimised."""
+    return str(fusion.provenance.get("divergence", "kl"))
+
+
 def method_of(fusion: Fusion) -> Method | None:
     """The method's configuration from its written form; None if it is none of ours."""
     try:
@@ -158,8 +170,9 @@ def _rematched(
         )
     least = fusion.provenance.get("min_support", 1)
     found = fuse(
-        silos, method=method, weights=weights, pooling=pooling_of(fusion), min_support=least
-    )
+        silos, method=method, weights=weights, pooling=pooling_of(fusion), min_support=least,
+        divergence=divergence_of(fusion),
+    )  # fmt: skip
     history = _history(fusion, action, name, rematch=True)
     return replace(found, provenance={**found.provenance, "history": history})
 
@@ -168,6 +181,7 @@ def _check_reproducible(fusion: Fusion, posteriors: Sequence[Posterior], units: 
     """Refuse fusions whose parameters are not what their labels and silos give."""
     if posteriors[0].family != fusion.posterior.family:
         return  # a newcomer has words the others do not know: there is nothing to compare with
+    units = replace(units, problem=amid_problem(units.problem, divergence_of(fusion)))
     natural = pool(pooling_of(fusion), units, fusion.n_components)
     given = fusion.posterior.natural
     if natural.shape != given.shape or not np.allclose(
@@ -194,22 +208,25 @@ def _with_matching(
     least = fusion.provenance.get("min_support", 1)
     labels, size = _with_support(labels, least)
     units = matched(posteriors, labels, weights)
+    problem = amid_problem(matching_problem(fusion, units.problem), divergence_of(fusion))
+    units = replace(units, problem=amid_problem(units.problem, divergence_of(fusion)))
     natural = pool(pooling_of(fusion), units, size)
-    problem = matching_problem(fusion, units.problem)
-    objective = Clusters(problem, units.labels).objective(fusion.penalty)
+    value = objective(problem, units.labels, size, fusion.penalty)
     costs = problem.costs(problem.average(units.labels, size))
     # Every component to its nearest, all sharing one column's norm: no plan costs less.
     bound = float(costs.min(axis=1).sum()) + fusion.penalty * np.sqrt(problem.n)
     sizes = [p.n_components for p in posteriors]
-    stacked = FusionProblem(
+    stacked: FusionProblem = FusionProblem(
         posteriors[0].family,
         np.concatenate([p.natural for p in posteriors]),
         np.repeat(np.arange(len(sizes)), sizes),
         np.repeat(weights, sizes),
     )
+    stacked = amid_problem(stacked, divergence_of(fusion))
     divergences = match_divergences(stacked, natural, np.concatenate(labels))
     facts: dict[str, Any] = {
-        "silo_weights": weights.tolist(), "pooling": pooling_of(fusion), "min_support": least
+        "silo_weights": weights.tolist(), "pooling": pooling_of(fusion), "min_support": least,
+        "divergence": divergence_of(fusion),
     }  # fmt: skip
     history = history or list(fusion.provenance.get("history", []))
     if history:
@@ -220,9 +237,9 @@ def _with_matching(
         labels=tuple(labels),
         divergences=tuple(np.split(divergences, np.cumsum(sizes)[:-1])),
         penalty=fusion.penalty,
-        objective=objective,
-        lower_bound=min(bound, objective),
-        trace=np.array([objective]),
+        objective=value,
+        lower_bound=min(bound, value),
+        trace=np.array([value]),
         status=Status.KEPT,
         method=fusion.method,
         path=path,
