@@ -166,6 +166,9 @@ def test_inspect_and_report_a_fusion(files: list[str], tmp_path: Path) -> None:
     inspected = run("inspect", output)
     assert inspected.exit_code == 0
     assert "north, south" in inspected.output
+    assert "what 3 silos sent is in this file" in inspected.output
+    run("fuse", *files, "-o", output, "--forget-silos")
+    assert "sent is in this file" not in run("inspect", output).output
     reported = run("report", output, "-o", page)
     assert reported.output == f"report: {page}\n"
     assert page.exists()
