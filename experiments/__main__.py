@@ -7,10 +7,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments import bnn, mocap, simulated, sizes
+from experiments import bnn, calibration, divergences, mocap, rounds, simulated, sizes
 
 # Each module has DESCRIPTION, add_arguments(parser) and main(args, console).
-EXPERIMENTS = {"simulated": simulated, "sizes": sizes, "mocap": mocap, "bnn": bnn}
+EXPERIMENTS = {
+    "simulated": simulated,
+    "sizes": sizes,
+    "mocap": mocap,
+    "bnn": bnn,
+    "calibration": calibration,
+    "divergences": divergences,
+    "rounds": rounds,
+}
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -20,15 +20,18 @@ LAYERS = [
     {"posterior"},
     {"cleaning"},
     {"fusion", "problem", "preparation", "vocabulary", "classes", "networks"}
-    | {"assignment", "_safetensors", "_files"},
+    | {"assignment", "_safetensors", "_files", "_kept", "_values"},
     {"storage", "_document"},
     {"algorithm", "clusters", "seeding", "path", "refine", "revision", "selection"},
-    {"search", "methods", "pooling"},
+    {"mean_map", "divergences", "search", "methods", "pooling", "robust"},
     {"learners"},
     {"units"},
+    {"matching"},
     {"adapters", "report"},
     {"silos"},
     {"api"},
+    {"membership"},
+    {"diagnostics", "rounds"},
     {"baselines"},
     {"learners"},
     {"__init__"},
@@ -37,8 +40,8 @@ LAYERS = [
     {"cli", "integrations"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
-# `fusion.model()` and `fusion.report()` are conveniences on a result; they import when called.
-DEFERRED = {("fusion", "adapters"), ("fusion", "report")}
+# `fusion.model()`, `report()`, `add()` and the like are conveniences; they import when called.
+DEFERRED = {("fusion", "adapters"), ("fusion", "report"), ("fusion", "membership")}
 
 
 def room(path: Path) -> str:
@@ -94,7 +97,7 @@ def test_importing_klfusion_is_light():
 
 
 def test_every_public_name_has_an_example():
-    for name in ("fuse", "save", "load", "extract", "Posterior"):
+    for name in ("diagnose", "fuse", "refine_rounds", "save", "load", "extract", "Posterior"):
         assert ">>>" in (getattr(klfusion, name).__doc__ or ""), name
     for family in klfusion.families.registered_families().values():
         if family.__module__.startswith("klfusion."):

@@ -98,6 +98,40 @@ def test_no_control_codes_reach_a_pipe(files: list[str], tmp_path: Path) -> None
         assert "\x1b" not in result.stdout + result.stderr
 
 
+# add and remove ---------------------------------------------------------------------------------
+
+
+def test_silos_come_and_go(files: list[str], tmp_path: Path) -> None:
+    output, page = tmp_path / "global.safetensors", tmp_path / "fusion.html"
+    run("fuse", *files[:2], "-o", output)
+    added = run("add", output, files[2], "-o", output)
+    assert added.exit_code == 0, added.output
+    assert "3 silos, 7 local components -> 3 global components" in added.output
+    removed = run("remove", output, "south", "-o", output, "--rematch")
+    assert removed.exit_code == 0, removed.output
+    assert "2 silos, 4 local components -> 2 global components" in removed.output
+    assert output.read_bytes().count(b"south") == 1  # in the history
+    assert "'remove'" in run("inspect", output).output
+    assert run("report", output, "-o", page).exit_code == 0
+
+
+def test_what_cannot_come_or_go(files: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "global.safetensors"
+    run("fuse", *files, "-o", output)
+    forgot = tmp_path / "forgot.safetensors"
+    assert run("fuse", *files, "-o", forgot, "--forget-silos").exit_code == 0
+    for arguments, message in (
+        (["remove", output, "west"], "expected a silo of"),
+        (["add", output, files[0]], "two silos are named 'north'"),
+        (["add", files[0], files[1]], "expected a fusion"),
+        (["remove", forgot, "north"], "keep_silos=True"),
+    ):
+        result = run(*arguments, "-o", tmp_path / "new.safetensors")
+        assert result.exit_code == 1
+        assert message in result.stderr
+    assert not (tmp_path / "new.safetensors").exists()
+
+
 # inspect and report -----------------------------------------------------------------------------
 
 
@@ -132,6 +166,9 @@ def test_inspect_and_report_a_fusion(files: list[str], tmp_path: Path) -> None:
     inspected = run("inspect", output)
     assert inspected.exit_code == 0
     assert "north, south" in inspected.output
+    assert "what 3 silos sent is in this file" in inspected.output
+    run("fuse", *files, "-o", output, "--forget-silos")
+    assert "sent is in this file" not in run("inspect", output).output
     reported = run("report", output, "-o", page)
     assert reported.output == f"report: {page}\n"
     assert page.exists()
@@ -242,7 +279,7 @@ def test_interrupt_is_code_130(tmp_path: Path) -> None:
 
 
 def test_help_has_examples_and_exit_codes() -> None:
-    for command in ([], ["fuse"], ["inspect"], ["report"], ["demo"]):
+    for command in ([], ["fuse"], ["add"], ["remove"], ["inspect"], ["report"], ["demo"]):
         result = run(*command, "--help")
         assert result.exit_code == 0
         assert "Exit codes:" in result.output

@@ -1,4 +1,4 @@
-"""Random-effects pooling: between the precision-weighted and the plain average, as silos vary."""
+"""Pooling: the pooled data's posterior where silos agree, and random effects where they vary."""
 
 from __future__ import annotations
 
@@ -62,8 +62,102 @@ def test_full_and_diagonal_covariances_agree():
 def test_wrong_names_and_families_are_told():
     posteriors, _ = silos(0.5)
     with pytest.raises(kf.KLFusionError, match="expected pooling to be one of"):
-        kf.fuse(posteriors, pooling="product")
+        kf.fuse(posteriors, pooling="magic")
     family = kf.families.Gamma()
     rates = [kf.Posterior(family, family.natural([2.0], [1.0]), name=n) for n in "ab"]
     with pytest.raises(kf.KLFusionError, match="does not say how uncertain its location is"):
         kf.fuse(rates, pooling="random-effects")
+    with pytest.raises(kf.KLFusionError, match="silo 'a': pooling 'product' counts the prior once"):
+        kf.fuse(rates, pooling="product")
+
+
+# The posterior of the pooled data ---------------------------------------------------------------
+
+
+def conjugate(data, prior, name="silo"):
+    """Normal-Wishart posterior of one Gaussian: prior plus statistics."""
+    family = kf.families.NormalWishart(data.shape[1])
+    n = len(data)
+    scatter = (data - data.mean(axis=0)).T @ (data - data.mean(axis=0))
+    # The statistics as if there were no prior; shifted degrees of freedom keep it in the domain.
+    shift = family.natural(data.mean(axis=0)[None], [n], scatter[None], [n + family.dim])[0]
+    shift[-1] = n
+    return kf.Posterior(family, (prior + shift)[None], name=name, prior=prior, counts=[n])
+
+
+def prior_at(mean, kappa=1.0, dim=2):
+    family = kf.families.NormalWishart(dim)
+    return family.natural(np.full((1, dim), mean), [kappa], np.eye(dim)[None], [dim + 2.0])[0]
+
+
+def test_product_is_the_pooled_posterior():
+    rng = np.random.default_rng(0)
+    data = [rng.normal(size=(n, 2)) for n in (20, 300, 50)]
+    prior = prior_at(0.5)
+    posteriors = [conjugate(x, prior, str(j)) for j, x in enumerate(data)]
+    fusion = kf.fuse(posteriors, n_components=1, pooling="product")
+    pooled = conjugate(np.concatenate(data), prior)
+    np.testing.assert_allclose(fusion.posterior.natural, pooled.natural, rtol=1e-10)
+    safe = kf.fuse(posteriors, n_components=1, pooling="product-safe")
+    np.testing.assert_array_equal(safe.posterior.natural, fusion.posterior.natural)
+
+
+def test_each_silo_has_its_own_prior():
+    rng = np.random.default_rng(1)
+    data = [rng.normal(size=(n, 2)) for n in (40, 60)]
+    priors = [prior_at(-1.0, 2.0), prior_at(3.0, 4.0)]
+    posteriors = [conjugate(x, p, n) for x, p, n in zip(data, priors, "ab", strict=True)]
+    fusion = kf.fuse(posteriors, n_components=1, pooling="product")
+    pooled = conjugate(np.concatenate(data), np.mean(priors, axis=0))
+    np.testing.assert_allclose(fusion.posterior.natural, pooled.natural, rtol=1e-10)
+    # A weight of two is twice the data.
+    twice = kf.fuse(posteriors, n_components=1, pooling="product", weights=[2.0, 1.0])
+    assert twice.posterior.params()["kappa"][0] == pytest.approx(2 * 40 + 60 + (2 * 2 + 4) / 3)
+
+
+def test_what_leaves_the_domain_is_named_or_made_safe():
+    family = kf.families.Gamma()
+    prior = family.natural([5.0], [5.0])[0]  # more than the posteriors of component 1 hold
+    posteriors = [
+        kf.Posterior(family, family.natural([900.0, 3.0], [10.0, 3.0]), name=name, prior=prior)
+        for name in "abc"
+    ]
+    with pytest.raises(kf.KLFusionError, match=r"'product', component [01]: expected shape > 0"):
+        kf.fuse(posteriors, n_components=2, pooling="product")
+    fusion = kf.fuse(posteriors, n_components=2, pooling="product-safe")
+    shape = np.sort(fusion.posterior.params()["shape"].ravel())
+    # Of component 1, half of the repeated priors is taken out; of component 0, all.
+    np.testing.assert_allclose(shape, [9.0 - 0.5 * 10.0, 2700.0 - 10.0])
+
+
+def test_hierarchical_is_as_uncertain_as_the_estimate():
+    for variation in (0.0, 0.5, 2.0):
+        within = []
+        for seed in range(30):
+            posteriors, _ = silos(variation, seed)
+            fusion = kf.fuse(posteriors, n_components=1, pooling="hierarchical")
+            p = fusion.posterior.params()
+            within.append(np.square(p["mean"] / np.sqrt(p["variance"])).mean())
+        assert 0.6 < np.mean(within) < 1.4, variation
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        kf.families.NormalWishart(2), kf.families.NormalGamma(2),
+        kf.families.IsotropicNormalGamma(2), kf.families.Normal(2), kf.families.DiagonalNormal(2),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_families_take_the_covariance_they_are_given(family):
+    from families.cases import case_for
+
+    natural = case_for(family).draw(np.random.default_rng(0), 3)
+    location = family.location(natural)
+    own = family.location_covariance(natural)
+    matrices = own if own.ndim == 3 else own[:, :, None] * np.eye(2)
+    same = family.relocated(natural, location, matrices)
+    np.testing.assert_allclose(same, natural, rtol=1e-8)
+    wider = family.relocated(natural, location, 4.0 * matrices)
+    np.testing.assert_allclose(family.location_covariance(wider), 4.0 * own, rtol=1e-8)
+    np.testing.assert_allclose(family.location(wider), location, rtol=1e-8)

@@ -120,6 +120,14 @@ def handmade(**changes: Any) -> Fusion:
     return replace(fusion, **changes)
 
 
+def kept_silos() -> tuple[Posterior, ...]:
+    """What the silos of `handmade` sent: of other families than the fusion, as topics may be."""
+    rates = families.Gamma(3)
+    shapes = np.arange(1.0, 10.0).reshape(3, 3)
+    first, last = posterior_of("product"), Posterior(rates, rates.natural(shapes, shapes), "b")
+    return replace(first, name="a"), last
+
+
 def same_array(a: Any, b: Any) -> None:
     if a is None or b is None:
         assert a is b
@@ -136,7 +144,7 @@ def same_posterior(a: Posterior, b: Posterior) -> None:
     assert a.name == b.name
     for key in ("natural", "prior", "counts"):
         same_array(getattr(a, key), getattr(b, key))
-    assert storage._document._plain(a.provenance, "") == b.provenance
+    assert storage._document.plain(a.provenance, "") == b.provenance
     assert (a.structure is None) == (b.structure is None)
     if a.structure is not None and b.structure is not None:
         assert a.structure.kind == b.structure.kind
@@ -164,6 +172,10 @@ def same(a: Any, b: Any) -> None:
     if a.path is not None:
         for key in ("merges", "ratios", "divergences", "n_components"):
             same_array(getattr(a.path, key), getattr(b.path, key))
+        same_array(a.path.rows, b.path.rows)
+    assert (a.silos is None) == (b.silos is None)
+    for x, y in zip(a.silos or (), b.silos or (), strict=True):
+        same_posterior(x, y)
 
 
 # Round trips ------------------------------------------------------------------------------------
@@ -205,6 +217,9 @@ def test_fusion_round_trip(tmp_path: Path):
     {"path": None},
     {"penalty": float("nan")},
     {"labels": (), "divergences": (), "silo_names": (), "path": None},
+    {"silos": kept_silos(), "silo_names": ("a", "b"),
+     "labels": (np.array([1, 0]), np.array([-1, 0, 1])),
+     "divergences": (np.zeros(2), np.zeros(3))},
     {"path": PenaltyPath(np.empty((0, 2), np.intp), np.empty(0), np.zeros(1), np.array([5]))},
 ])  # fmt: skip
 def test_handmade_fusions(change: dict[str, Any]):
@@ -830,3 +845,52 @@ def test_every_truncation_and_every_bit():
 def test_random_bytes(data: bytes):
     refuse(data, "expected")
     refuse(pack(data), "expected")
+
+
+# What silos sent --------------------------------------------------------------------------------
+
+
+def with_kept(change: Any) -> bytes:
+    """A fusion whose document on its silos was changed, with the hash that belongs to it."""
+    document, arrays = storage._document.take_apart(fused())
+    change(document["fusion"]["silos"])
+    document["sha256"] = storage._digest(document, arrays)
+    return b"".join(
+        container.encode({"klfusion": container.canonical_json(document).decode()}, arrays)
+    )
+
+
+def test_what_silos_share_is_written_once():
+    silos = [
+        replace(tiny(), name=f"s{j}", provenance={"log": "x" * 1000}, counts=[1.0, 2.0])
+        for j in range(50)
+    ]
+    data = storage.dumps(kf.fuse(silos, n_components=2))
+    assert data.count(b"x" * 1000) == 1
+    assert len(container.read_header(io.BytesIO(data), len(data)).entries) < 14
+
+
+def test_silos_belong_to_their_labels():
+    fusion = fused()
+    with pytest.raises(KLFusionError, match="expected 2 components, one for each label, got 4"):
+        storage.dumps(replace(fusion, silos=fusion.silos[::-1]))
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda s: s["each"].pop(), "expected a list of 2"),
+    (lambda s: s.pop("shared"), "expected the fields each, shared"),
+    (lambda s: s["each"][0].pop("family"), "expected the fields"),
+    (lambda s: s["each"][0].update(family=-1), "expected a reference"),
+    (lambda s: s["each"][0].update(family=True), "expected a reference"),
+    (lambda s: s["shared"].__setitem__(0, 3), "expected a mapping"),
+    (lambda s: s["each"][0].update(structure=3), "unexpected structure"),
+    (lambda s: s["each"][0].update(structure={"kind": 3, "info": 0}), "kind of structure"),
+    (lambda s: s["each"][0].update(shapes={}), "expected shapes with natural"),
+    (lambda s: s["each"][0]["shapes"].update({"structure.x": [1]}), "unexpected array"),
+    (lambda s: s["each"][0]["shapes"].update(natural=[10**30, 2]), "unexpected shape"),
+    (lambda s: s["each"][0]["shapes"].update(natural=[5, 2]), "array 'silos': expected shape"),
+    (lambda s: s["each"][0]["shapes"].update(natural=[4, 1]), "expected natural parameters"),
+])  # fmt: skip
+def test_every_word_on_silos_is_checked(change: Any, message: str):
+    with pytest.raises(KLFusionError, match=message):
+        storage.loads(with_kept(change))

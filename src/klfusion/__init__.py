@@ -3,10 +3,12 @@
 from klfusion import adapters, baselines, families, learners, methods, vocabulary
 from klfusion.adapters import extract
 from klfusion.api import fuse
+from klfusion.diagnostics import diagnose
 from klfusion.errors import KLFusionError
 from klfusion.fusion import Fusion, Status
 from klfusion.posterior import Posterior
 from klfusion.provenance import library_version
+from klfusion.rounds import refine_rounds
 from klfusion.storage import load, save
 
 __version__ = library_version()
@@ -18,12 +20,14 @@ __all__ = [
     "Status",
     "adapters",
     "baselines",
+    "diagnose",
     "extract",
     "families",
     "fuse",
     "learners",
     "load",
     "methods",
+    "refine_rounds",
     "save",
     "vocabulary",
 ]

@@ -106,6 +106,10 @@ def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | F
     """Tell everything that a file gives away."""
     posterior = loaded.posterior if isinstance(loaded, Fusion) else loaded
     document = header["posterior"]
+    fusion = dict(header.get("fusion", {}))
+    if "silos" in fusion:
+        kept = _plural(len(fusion["silos"]["each"]), "silo")
+        fusion["silos"] = f"what {kept} sent is in this file, for klfusion add and remove"
     facts = {
         "file": f"{header['file']} ({header['bytes']:,} bytes)",
         "kind": f"{header['kind']} (klfusion format {header['version']})",
@@ -115,7 +119,7 @@ def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | F
         "sha256": f"{header['sha256']} (checked)",
         **_flat("provenance", document["provenance"]),
         **_flat("structure", document["structure"] or {}),
-        **_flat("fusion", header.get("fusion", {})),
+        **_flat("fusion", fusion),
     }
     width = max(map(len, facts))
     for key, value in facts.items():

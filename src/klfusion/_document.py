@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from klfusion import _kept
 from klfusion._safetensors import Entry, parse_json
+from klfusion._values import as_array, plain, to_json
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
 from klfusion.fusion import Fusion, PenaltyPath, Status
@@ -23,8 +24,8 @@ FORMAT = "klfusion"
 VERSION = 1
 
 _STRUCTURE, _PATH = "structure.", "path."  # prefixes of array names
-_PATH_FIELDS = ("merges", "ratios", "divergences", "n_components")
-_INTEGERS = {"labels", "offsets", "path.merges", "path.n_components"}  # the rest is float64
+_PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows")
+_INTEGERS = {"labels", "offsets", "path.merges", "path.n_components", "path.rows"}  # else float64
 _NOT_FINITE = ("nan", "inf", "-inf")  # as strings: JSON has no such numbers
 _NUMBER = (int, float, str)
 
@@ -44,7 +45,7 @@ def take_apart(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, NDArr
     if not isinstance(obj, Posterior | Fusion):
         raise KLFusionError(f"expected a Posterior or a Fusion, got {type(obj).__name__}")
     posterior = obj.posterior if isinstance(obj, Fusion) else obj
-    document = {
+    document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "kind": "posterior",
@@ -54,18 +55,23 @@ def take_apart(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, NDArr
     if isinstance(obj, Fusion):
         document |= {"kind": "fusion", "fusion": _fusion_document(obj)}
         arrays |= _fusion_arrays(obj)
-    return document, {name: _array(name, values) for name, values in arrays.items()}
+        if obj.silos is not None:
+            parts = [(_posterior_document(p), _float_arrays(p)) for p in obj.silos]
+            document["fusion"]["silos"], arrays[_kept.ARRAY] = _kept.pack(parts)
+    return document, {
+        name: as_array(name, values, integers=name in _INTEGERS) for name, values in arrays.items()
+    }
 
 
 def _posterior_document(posterior: Posterior) -> dict[str, Any]:
     structure = posterior.structure
     return {
-        "family": _plain(posterior.family.to_config(), "family"),
+        "family": plain(posterior.family.to_config(), "family"),
         "name": posterior.name,
-        "provenance": _plain(posterior.provenance, "provenance"),
+        "provenance": plain(posterior.provenance, "provenance"),
         "structure": None
         if structure is None
-        else {"kind": structure.kind, "info": _plain(structure.info, "structure.info")},
+        else {"kind": structure.kind, "info": plain(structure.info, "structure.info")},
     }
 
 
@@ -80,15 +86,19 @@ def _posterior_arrays(posterior: Posterior) -> dict[str, ArrayLike]:
     return arrays
 
 
+def _float_arrays(posterior: Posterior) -> dict[str, NDArray[Any]]:
+    return {name: as_array(name, values) for name, values in _posterior_arrays(posterior).items()}
+
+
 def _fusion_document(fusion: Fusion) -> dict[str, Any]:
     return {
-        "silo_names": _plain(fusion.silo_names, "silo_names"),
-        "penalty": _to_json(fusion.penalty),
-        "objective": _to_json(fusion.objective),
-        "lower_bound": _to_json(fusion.lower_bound),
+        "silo_names": plain(fusion.silo_names, "silo_names"),
+        "penalty": to_json(fusion.penalty),
+        "objective": to_json(fusion.objective),
+        "lower_bound": to_json(fusion.lower_bound),
         "status": fusion.status.name,
         "method": fusion.method,
-        "provenance": _plain(fusion.provenance, "provenance"),
+        "provenance": plain(fusion.provenance, "provenance"),
     }
 
 
@@ -104,46 +114,9 @@ def _fusion_arrays(fusion: Fusion) -> dict[str, ArrayLike]:
         "trace": fusion.trace,
     }
     if fusion.path is not None:
-        arrays |= {f"{_PATH}{key}": getattr(fusion.path, key) for key in _PATH_FIELDS}
+        fields = {f"{_PATH}{key}": getattr(fusion.path, key) for key in _PATH_FIELDS}
+        arrays |= {name: values for name, values in fields.items() if values is not None}
     return arrays
-
-
-def _array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """Take an array as the file holds it; refused if that would change a number."""
-    given = np.asarray(values)
-    if given.dtype.kind not in "biuf":
-        raise KLFusionError(f"{name}: expected an array of numbers, got {given.dtype}")
-    with np.errstate(all="ignore"):
-        array = given.astype(np.int64 if name in _INTEGERS else np.float64, order="C", copy=False)
-        back = array.astype(given.dtype, copy=False)
-    if back is not given and not np.array_equal(back, given, equal_nan=True):
-        raise KLFusionError(f"{name}: expected numbers that {array.dtype} can hold")
-    return array
-
-
-def _plain(value: Any, where: str) -> Any:
-    """JSON values; numpy's numbers and arrays become Python's, tuples become lists."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if value is None or isinstance(value, str | int) or _is_finite_float(value):
-        return value
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, where) for item in value]
-    raise KLFusionError(
-        f"{where}: expected plain JSON values (finite numbers, text, lists, and mappings with "
-        f"text keys), got {reprlib.repr(value)}"
-    )
-
-
-def _is_finite_float(value: Any) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def _to_json(number: float) -> float | str:
-    number = float(number)
-    return number if math.isfinite(number) else str(number)
 
 
 # And back ---------------------------------------------------------------------------------------
@@ -169,7 +142,8 @@ def check(text: str, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Fami
     if document["posterior"]["structure"] is not None:
         _check_fields(document["posterior"]["structure"], {"kind": str, "info": dict}, "structure")
     if kind == "fusion":
-        _check_fields(document["fusion"], _FUSION, "fusion")
+        kept: dict[str, Any] = {_kept.ARRAY: dict} if _kept.ARRAY in document["fusion"] else {}
+        _check_fields(document["fusion"], _FUSION | kept, "fusion")
         _check_words(document["fusion"])
     with _code_of_families():
         family = family_from_config(document["posterior"]["family"])
@@ -223,8 +197,11 @@ def _expected_shapes(
         shapes["trace"] = (length("trace"),)
         if any(name.startswith(_PATH) for name in entries):
             m = length("path.merges")
-            path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,)]
-            shapes |= {f"{_PATH}{k}": s for k, s in zip(_PATH_FIELDS, path_shapes, strict=True)}
+            path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,), (total,)]
+            named = {f"{_PATH}{k}": s for k, s in zip(_PATH_FIELDS, path_shapes, strict=True)}
+            shapes |= {k: s for k, s in named.items() if k != "path.rows" or k in entries}
+        if _kept.ARRAY in document["fusion"]:
+            shapes[_kept.ARRAY] = (_kept.check(document["fusion"][_kept.ARRAY], silos),)
     return shapes
 
 
@@ -247,13 +224,21 @@ def build(
     document: dict[str, Any], family: Family, arrays: Mapping[str, NDArray[Any]]
 ) -> Posterior | Fusion:
     """Put the object together from a checked document and arrays, checking every number."""
-    part = document["posterior"]
+    posterior = _build_posterior(document["posterior"], family, arrays)
+    return (
+        _build_fusion(document["fusion"], posterior, arrays) if "fusion" in document else posterior
+    )
+
+
+def _build_posterior(
+    part: Mapping[str, Any], family: Family, arrays: Mapping[str, NDArray[Any]]
+) -> Posterior:
     structure = part["structure"]
     if structure is not None:
         own = {k.removeprefix(_STRUCTURE): a for k, a in arrays.items() if k.startswith(_STRUCTURE)}
         structure = Structure(structure["kind"], own, structure["info"])
     with _code_of_families():
-        posterior = Posterior(
+        return Posterior(
             family=family,
             natural=arrays["natural"],
             name=part["name"],
@@ -262,9 +247,25 @@ def build(
             structure=structure,
             provenance=part["provenance"],
         )
-    return (
-        _build_fusion(document["fusion"], posterior, arrays) if "fusion" in document else posterior
-    )
+
+
+def _build_silos(
+    part: dict[str, Any], sizes: list[int], arrays: Mapping[str, NDArray[Any]]
+) -> tuple[Posterior, ...] | None:
+    """The silos' own posteriors, where the file has them."""
+    if _kept.ARRAY not in part:
+        return None
+    silos = []
+    with _code_of_families():
+        parts = _kept.unpack(part[_kept.ARRAY], part["silo_names"], arrays[_kept.ARRAY])
+        for (one, own), size in zip(parts, sizes, strict=True):
+            silos.append(_build_posterior(one, family_from_config(one["family"]), own))
+            if silos[-1].n_components != size:
+                raise FileFormatError(
+                    f"silo {one['name']!r}: expected {size} components, one for each label, "
+                    f"got {silos[-1].n_components}"
+                )
+    return tuple(silos)
 
 
 def _build_fusion(
@@ -277,9 +278,12 @@ def _build_fusion(
     silos = [slice(low, high) for low, high in pairwise(offsets.tolist())]
     path = None
     if "path.merges" in arrays:
-        path = PenaltyPath(**{key: arrays[f"{_PATH}{key}"] for key in _PATH_FIELDS})
+        fields = {key: f"{_PATH}{key}" for key in _PATH_FIELDS}
+        path = PenaltyPath(**{k: arrays[name] for k, name in fields.items() if name in arrays})
         _check_range("path.n_components", path.n_components, 1, len(labels))
         _check_range("path.merges", path.merges, 0, int(path.n_components[0]) - 1)
+        if path.rows is not None:
+            _check_range("path.rows", path.rows, -1, int(path.n_components[0]) - 1)
     return Fusion(
         posterior=posterior,
         silo_names=tuple(part["silo_names"]),
@@ -293,6 +297,7 @@ def _build_fusion(
         method=part["method"],
         path=path,
         provenance=part["provenance"],
+        silos=_build_silos(part, np.diff(offsets).tolist(), arrays),
     )
 
 

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._typing import FloatArray, IntArray
-from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.divergences import KL, AmidProblem, amid_problem, chosen_divergence
+from klfusion.errors import KLFusionError
 from klfusion.families import Family
-from klfusion.fusion import Fusion, Status
-from klfusion.methods import METHODS, Auto, Method, Penalty
-from klfusion.pooling import random_effects_location
+from klfusion.fusion import Fusion
+from klfusion.matching import match_silos, ordered
+from klfusion.methods import METHODS, Method, Penalty
+from klfusion.pooling import Pooling, check_pooling, pool
 from klfusion.posterior import Posterior
-from klfusion.preparation import Prepared, prepare
 from klfusion.problem import FusionProblem
-from klfusion.progress import ReportProgress, progress_bar
+from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
-from klfusion.search import Solution
-from klfusion.silos import read_silos, silo_weights
+from klfusion.silos import aligned_silos, read_silos, silo_weights
 from klfusion.structure import fuse_structures, layers
-from klfusion.units import Units, preferred
+from klfusion.units import preferred
 
-_BLEND_ROUNDS = 3  # leaving out blends, and matching anew
-Pooling = Literal["average", "random-effects"]
 MethodName = Literal["auto", "exact", "relaxed", "homogeneous"]
 
 
@@ -38,11 +36,14 @@ def fuse(
     penalty: Penalty | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
     pooling: Pooling = "average",
+    divergence: str = "kl",
     n_init: int | None = None,
     max_iter: int | None = None,
     tol: float | None = None,
     random_state: int | np.random.Generator | None = 0,
     progress: bool | None = None,
+    keep_silos: bool = True,
+    min_support: int = 1,
 ) -> Fusion:
     """Fuse the posteriors of silos into one global model.
 
@@ -61,16 +62,32 @@ def fuse(
         Price of global components, in nats: larger gives fewer. Default: chosen from the silos.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
-    pooling : {"average", "random-effects"}
+    pooling : {"average", "product", "product-safe", "random-effects", "hierarchical", "robust"}
         ``"average"``: natural parameters are averaged, as in the paper, so that a silo that knows
-        its component well counts more. ``"random-effects"``: the same, but locations are
-        averaged as if components vary from silo to silo, which no silo's precision tells.
+        its component well counts more; as certain as a typical silo. ``"product"``: the posterior
+        of the pooled data where silos agree: natural parameters add up, the prior counted once;
+        ``"product-safe"`` takes out less of the priors where that would leave the family.
+        ``"random-effects"``: averages, but locations as if components vary from silo to silo,
+        which no silo's precision tells; ``"hierarchical"``: and as uncertain as that makes them.
+        ``"robust"``: silos count alike and outliers not at all, so that one hostile silo cannot
+        move what others share by more than a bound.
+    divergence : str
+        What is minimised. ``"kl"``: ``KL(global || local)``, the paper's, with all that follows
+        from it. ``"kl-reverse"``, ``"jeffreys"``, ``"euclidean-natural"``, ``"euclidean-mean"``,
+        and for Gaussians ``"wasserstein"``: the size and the start are those of ``"kl"`` (or, with
+        ``penalty``, in that divergence's own units, from random starts), and assignments and
+        barycenters alternate.
     n_init, max_iter, tol : optional
         Number of starts, most sweeps of a start, relative tolerance; defaults are the method's.
     random_state : int or numpy.random.Generator
         Equal states give equal results.
     progress : bool, optional
         Show a progress bar; default: only on a terminal.
+    keep_silos : bool
+        Keep what each silo sent in the fusion, and in its file, so that silos can be added and
+        removed and other sizes picked later. False: only what is fused is kept.
+    min_support : int
+        Leave out (label -1) global components that fewer silos have.
 
     Returns
     -------
@@ -90,9 +107,14 @@ def fuse(
     >>> fusion.labels
     (array([0, 1]), array([1, 0, 2]))
     """
-    posteriors = read_silos(models)
-    if pooling not in get_args(Pooling):
-        raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    silos = read_silos(models)
+    posteriors = aligned_silos(silos)
+    check_pooling(pooling, posteriors)
+    if chosen_divergence(divergence).name != KL.name and pooling != "average":
+        raise KLFusionError(
+            f"divergence {divergence!r}: expected pooling 'average' (its barycenter), "
+            f"got {pooling!r}"
+        )
     sizes = _sizes(n_components, posteriors)
     chosen = _method(
         preferred(posteriors) if method == "auto" else method,
@@ -101,16 +123,24 @@ def fuse(
     given_weights = silo_weights(weights, posteriors)
     rng = _generator(random_state)
     with progress_bar(progress) as report:
-        prepared, solution = _matched(posteriors, given_weights, chosen, rng, report)
+        prepared, solution = match_silos(
+            posteriors, given_weights, chosen, rng, report, divergence=divergence
+        )
         problem = prepared.problem
-        plan, labels, order = _ordered(solution, prepared.first)
+        plan, labels, order = ordered(solution, prepared.first)
+        path = solution.path and replace(solution.path, rows=prepared.spread(np.arange(problem.n)))
+        kept = supported(labels, problem.silo, min_support)
+        if len(kept) < len(order):
+            rows = np.isin(labels, kept)
+            prepared, labels, order = prepared.without(~rows), labels[rows], order[kept]
+            labels = np.searchsorted(kept, labels)
+            plan = labels if plan.ndim == 1 else plan[np.ix_(rows, kept)]
         all_labels = prepared.spread(labels)
-        natural = problem.average(plan, int(labels.max()) + 1)
+        units = prepared.matched(labels, posteriors)
+        units = replace(units, problem=amid_problem(units.problem, divergence))
+        natural = pool(pooling, units, int(labels.max()) + 1, plan)
         if solution.location is not None:
             natural = problem.family.relocated(natural, solution.location[order])
-        elif pooling == "random-effects":
-            location = random_effects_location(problem, labels, len(natural))
-            natural = problem.family.relocated(natural, location)
         per_silo = prepared.by_silo(all_labels)
 
         def match(
@@ -118,16 +148,17 @@ def fuse(
         ) -> tuple[Sequence[IntArray], int]:
             """Match the units of a later layer, as those of the first were."""
             method = replace(chosen, n_components=sizes[layer])
-            units = [
+            later = [
                 Posterior(family, own, name=p.name)
                 for own, p in zip(naturals, posteriors, strict=True)
             ]
-            inner, found = _matched(units, given_weights, method, rng, report)
-            labels = _ordered(found, inner.first)[1]
+            inner, found = match_silos(later, given_weights, method, rng, report)
+            labels = ordered(found, inner.first)[1]
             return inner.by_silo(inner.spread(labels)), int(labels.max()) + 1
 
-        posterior = _global_posterior(posteriors, natural, per_silo, match)
-    divergences = _match_divergences(prepared.stacked, natural, all_labels)
+        posterior = global_posterior(posteriors, natural, per_silo, match)
+    stacked = amid_problem(prepared.stacked, divergence)
+    divergences = match_divergences(stacked, natural, all_labels)
     return Fusion(
         posterior=posterior,
         silo_names=tuple(p.name for p in posteriors),
@@ -139,31 +170,15 @@ def fuse(
         trace=np.array(solution.trace),
         status=solution.status,
         method=repr(chosen),
-        path=solution.path,
-        provenance=provenance(silo_weights=given_weights.tolist()),
+        path=path,
+        provenance=provenance(
+            silo_weights=given_weights.tolist(),
+            pooling=pooling,
+            min_support=min_support,
+            divergence=divergence,
+        ),
+        silos=tuple(silos) if keep_silos else None,
     )
-
-
-def _matched(
-    posteriors: Sequence[Posterior],
-    weights: FloatArray,
-    method: Method,
-    rng: np.random.Generator,
-    report: ReportProgress,
-) -> tuple[Prepared, Solution]:
-    """Prepare the silos' components, and match them."""
-    clean = isinstance(method, Auto | Units) and len(posteriors) > 1
-    prepared = prepare(posteriors, weights, clean=clean)
-    _check_size(method, prepared.problem, posteriors)
-    if len(posteriors) == 1:
-        return prepared, _as_it_is(prepared.problem, method)
-    solution = method.run(method.matching(prepared.problem), rng, report)
-    for _ in range(_BLEND_ROUNDS):
-        if solution.blends is None:
-            break
-        prepared = prepared.without(solution.blends)
-        solution = method.run(method.matching(prepared.problem), rng, report)
-    return prepared, solution
 
 
 def _sizes(
@@ -204,60 +219,35 @@ def _generator(random_state: Any) -> np.random.Generator:
         ) from error
 
 
-def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Posterior]) -> None:
-    size = method.n_components
-    if size is None:
-        return
-    if size < problem.largest_silo:
-        largest = max(posteriors, key=lambda p: p.n_components)
-        raise IncompatibleSilosError(
-            f"expected n_components >= {problem.largest_silo}, the size of silo {largest.name!r} "
-            f"(its components stay apart), got {size}"
+def supported(labels: IntArray, silo: IntArray, min_support: int) -> IntArray:
+    """The global components that at least so many silos have; an error if none is left."""
+    if not isinstance(min_support, int | np.integer) or min_support < 1:
+        raise KLFusionError(f"expected min_support to be an integer >= 1, got {min_support!r}")
+    pairs = np.unique(np.stack([labels, silo]), axis=1)[0]
+    support = np.bincount(pairs)
+    if support.max() < min_support:
+        raise KLFusionError(
+            f"expected a global component of at least min_support={min_support} silos, "
+            f"got at most {support.max()}"
         )
-    if size > problem.n:
-        raise IncompatibleSilosError(
-            f"expected n_components <= {problem.n}, the number of local components to match "
-            f"(those without data are left out and splits put together by method 'auto' only), "
-            f"got {size}"
-        )
+    return np.flatnonzero(support >= min_support)
 
 
-def _as_it_is(problem: FusionProblem, method: Method) -> Solution:
-    """One silo: every component stays itself."""
-    labels = np.arange(problem.n)
-    penalty = 0.0 if method.penalty == "auto" else float(method.penalty)
-    value = penalty * problem.n
-    return Solution(labels, labels, value, value, [value], penalty, Status.SINGLE_SILO)
-
-
-def _ordered(solution: Solution, first_rows: IntArray) -> tuple[Any, IntArray, IntArray]:
-    """Plan and labels, the global components that hold most first, then as they first appear.
-
-    Also which of the solution's clusters each global component is.
-    """
-    used, labels = np.unique(solution.labels, return_inverse=True)
-    counts = np.bincount(labels)
-    first = np.full(len(used), first_rows.max() + 1)
-    np.minimum.at(first, labels, first_rows)
-    order = np.lexsort([first, -counts])
-    rank = np.empty(len(order), dtype=np.intp)
-    rank[order] = np.arange(len(order))
-    labels = rank[labels]
-    plan = solution.plan[:, used[order]] if solution.plan.ndim == 2 else labels
-    return plan, labels, used[order]
-
-
-def _match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
-    """``KL(global || local)`` of each match, (n,); NaN where there is none."""
+def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
+    """``KL(global || local)`` (or the problem's own) of each match, (n,); NaN where none is."""
     out = np.full(problem.n, np.nan)
     for g in range(len(centres)):
         members = np.flatnonzero(labels == g)
-        natural, known = problem.natural[members], problem.log_partition[members]
-        out[members] = problem.family.kl_from(centres[g : g + 1], natural, known)[:, 0]
+        natural, centre = problem.natural[members], centres[g : g + 1]
+        if isinstance(problem, AmidProblem):
+            out[members] = problem.amid.costs(problem.family, centre, natural)[:, 0]
+        else:
+            known = problem.log_partition[members]
+            out[members] = problem.family.kl_from(centre, natural, known)[:, 0]
     return out
 
 
-def _global_posterior(
+def global_posterior(
     posteriors: Sequence[Posterior],
     natural: FloatArray,
     labels: Sequence[IntArray],

@@ -1,4 +1,4 @@
-"""The command line: ``klfusion demo | fuse | inspect | report``."""
+"""The command line: ``klfusion demo | fuse | add | remove | inspect | report``."""
 
 from __future__ import annotations
 
@@ -102,14 +102,26 @@ def demo(out: Path, quick: bool) -> None:
 @click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
 @click.option(
-    "--pooling", type=click.Choice(["average", "random-effects"]), default="average",
-    show_default=True, help="random-effects: where components vary from silo to silo.",
+    "--pooling", default="average", show_default=True,
+    type=click.Choice(
+        ["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
+    ),
+    help="product: as certain as all data together. hierarchical: where silos vary. "
+    "robust: no silo can move others' components far.",
+)  # fmt: skip
+@click.option(
+    "--min-support", type=_SIZE, default=1, show_default=True,
+    help="Leave out global components of fewer silos.",
 )  # fmt: skip
 @click.option("--n-init", type=_SIZE, help="Number of starts.")
 @click.option("--max-iter", type=_SIZE, help="Most sweeps of one start.")
 @click.option(
     "--random-state", type=click.IntRange(min=0), default=0, show_default=True,
     help="Equal states give equal results.",
+)  # fmt: skip
+@click.option(
+    "--keep-silos/--forget-silos", default=True, show_default=True,
+    help="Keep what each silo sent in the file, for klfusion add and remove.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON and nothing else.")
 def fuse(
@@ -137,6 +149,75 @@ def fuse(
         click.echo(json.dumps({**summary, "output": str(output)}))
         return
     _console.show_fusion(_console.make(), summary, targets)
+
+
+_FUSION_OUTPUT = click.option(
+    "-o", "--output", required=True, type=_FILE, metavar="FILE",
+    help="Where the new fusion goes; may be the old one.",
+)  # fmt: skip
+_REMATCH = click.option(
+    "--rematch", is_flag=True, help="Match all silos anew; default: the others' matching stays."
+)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("fusion", type=_FILE)
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@_FUSION_OUTPUT
+@_REMATCH
+def add(fusion: Path, files: tuple[Path, ...], output: Path, rematch: bool) -> None:
+    """Add the silos in FILES to the fusion in FUSION, one assignment each.
+
+    \b
+    Example:
+      klfusion add global.safetensors hospital-d.safetensors -o global.safetensors
+    """  # noqa: D301 (click reads the character)
+    _check_targets([output], files)
+    changed = _load_fusion(fusion)
+    for number, file in enumerate(files):
+        changed = changed.add(file, rematch=rematch and number == len(files) - 1)
+    _save_changed(changed, output)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("fusion", type=_FILE)
+@click.argument("names", nargs=-1, required=True)
+@_FUSION_OUTPUT
+@_REMATCH
+def remove(fusion: Path, names: tuple[str, ...], output: Path, rematch: bool) -> None:
+    """Remove the silos NAMES from the fusion in FUSION, as if they had never been there.
+
+    Their posteriors leave the file, too; that they were there stays in its history.
+
+    \b
+    Example:
+      klfusion remove global.safetensors hospital-b -o global.safetensors
+    """  # noqa: D301 (click reads the character)
+    _check_targets([output], [])
+    changed = _load_fusion(fusion)
+    for number, name in enumerate(names):
+        changed = changed.remove(name, rematch=rematch and number == len(names) - 1)
+    _save_changed(changed, output)
+
+
+def _load_fusion(file: Path) -> Any:
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+
+    fusion = kf.load(file)
+    if not isinstance(fusion, kf.Fusion):
+        raise KLFusionError(
+            f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
+        )
+    return fusion
+
+
+def _save_changed(fusion: Any, output: Path) -> None:
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+    from klfusion import _console  # noqa: PLC0415
+    from klfusion.report import summarize  # noqa: PLC0415
+
+    kf.save(output, fusion)
+    _console.show_fusion(_console.make(), summarize(fusion), [output])
 
 
 @main.command(epilog=_EPILOG)
@@ -173,15 +254,10 @@ def report(file: Path, output: Path) -> None:
     Example:
       klfusion report global.safetensors -o fusion.html
     """  # noqa: D301 (click reads the character)
-    import klfusion as kf  # noqa: PLC0415 (slow to import)
     from klfusion.report import write_report  # noqa: PLC0415
 
     _check_targets([output], [file])
-    fusion = kf.load(file)
-    if not isinstance(fusion, kf.Fusion):
-        raise KLFusionError(
-            f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
-        )
+    fusion = _load_fusion(file)
     click.echo(f"report: {write_report(fusion, output)}")
 
 

@@ -19,6 +19,7 @@ class Status(Enum):
     CONVERGED = "converged: no move lowers the objective"
     MAX_ITER = "stopped at max_iter before converging: raise max_iter or tol"
     SINGLE_SILO = "only one silo: it was returned as it is"
+    KEPT = "the matching was kept, not searched anew: silos came or went, or a size was picked"
 
     def __str__(self) -> str:
         return self.value
@@ -27,6 +28,9 @@ class Status(Enum):
 @dataclass(frozen=True, eq=False)
 class PenaltyPath:
     """Every size from all components apart (step 0) to no merge left.
+
+    What a merge costs is divergence, what it saves is penalty, so that each step has a penalty from
+    which on it pays: one pass gives a model for every penalty, and every size.
 
     Parameters
     ----------
@@ -39,17 +43,59 @@ class PenaltyPath:
         Total Jensen gap before each step, and at the end.
     n_components : int array of shape (m + 1,)
         Number of clusters before each step, and at the end.
+    rows : int array of shape (number of local components,), optional
+        The path's row of each local component, silos one after the other; -1 for one left out.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 250]}
+    >>> path = kf.fuse(
+    ...     [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
+    ... ).path
+    >>> for size, penalty, objective in zip(
+    ...     path.n_components[1:], path.penalties, path.objectives[1:], strict=True
+    ... ):
+    ...     print(size, penalty.round(2), objective.round(2))
+    5 0.02 0.11
+    4 0.03 0.16
+    3 0.07 0.39
+    2 216.91 899.44
     """
 
     merges: IntArray
     ratios: FloatArray
     divergences: FloatArray
     n_components: IntArray
+    rows: IntArray | None = None
 
     @property
     def penalties(self) -> FloatArray:
         """The penalty that reaches each step: the running maximum of the ratios, (m,)."""
         return np.maximum.accumulate(self.ratios)
+
+    @property
+    def objectives(self) -> FloatArray:
+        """The objective of each step's clusters, at the penalty that reaches them, (m + 1,)."""
+        counts = np.ones(self.n_components[0])
+        roots = [counts.sum()]
+        for a, b in self.merges:
+            together = counts[a] + counts[b]
+            roots.append(roots[-1] + np.sqrt(together) - np.sqrt(counts[a]) - np.sqrt(counts[b]))
+            counts[a], counts[b] = together, 0.0
+        return np.asarray(self.divergences + np.concatenate([[0.0], self.penalties]) * roots)
+
+    @property
+    def stability(self) -> FloatArray:
+        """How long each size lasts, (m + 1,): by what factor the penalty can grow, as a logarithm.
+
+        0 for a size that no penalty gives; infinite for the first and the last.
+        """
+        edges = np.concatenate([[0.0], self.penalties, [np.inf]])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lasts = np.log(edges[1:]) - np.log(edges[:-1])
+        return np.where(np.isnan(lasts), 0.0, lasts)
 
     def steps_at(self, penalty: float) -> int:
         """How many merges a penalty pays for."""
@@ -76,7 +122,8 @@ class Fusion:
         For each silo, the global component of each local one; -1 for one that was left out
         because next to no data stands behind it.
     divergences : tuple of arrays
-        For each silo, ``KL(global || local)`` of each match; NaN for one left out.
+        For each silo, ``KL(global || local)``, or the divergence chosen, of each match; NaN for one
+        left out.
     penalty : float
         Weight of ``sum_g sqrt(n_g)`` in the objective, in nats; 0 where the size was given.
     objective : float
@@ -91,7 +138,10 @@ class Fusion:
     path : PenaltyPath, optional
         Size against penalty, where the method computed it.
     provenance : mapping
-        Plain facts for the record.
+        Plain facts for the record: versions, weights, pooling, and the ``history`` of silos that
+        were added or removed.
+    silos : tuple of Posterior, optional
+        What each silo sent. `add`, `remove` and `at` need it; None with ``keep_silos=False``.
     """
 
     posterior: Posterior
@@ -106,6 +156,7 @@ class Fusion:
     method: str
     path: PenaltyPath | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    silos: tuple[Posterior, ...] | None = None
 
     @property
     def n_components(self) -> int:
@@ -144,6 +195,97 @@ class Fusion:
             for name, labels in zip(self.silo_names, self.labels, strict=True)
             for local in np.flatnonzero(labels == component)
         ]
+
+    def add(
+        self, model: Any, *, name: str | None = None, weight: float = 1.0, rematch: bool = False
+    ) -> Fusion:
+        """A fusion with one more silo, at the cost of one assignment.
+
+        The newcomer's components join global ones, or open new ones where that is cheaper; the
+        other silos' matching stays.
+
+        Parameters
+        ----------
+        model : Posterior, fitted model or path
+            As `klfusion.fuse` takes it.
+        name : str, optional
+            Of the silo; default: the posterior's own.
+        weight : float
+            How much the silo counts.
+        rematch : bool
+            Match all silos anew, as `klfusion.fuse` would.
+
+        Examples
+        --------
+        >>> import klfusion as kf
+        >>> rates = kf.families.Gamma()
+        >>> a, b, c = (
+        ...     kf.Posterior(rates, rates.natural(shapes, [10, 10]), name=name)
+        ...     for name, shapes in {"a": [30, 900], "b": [910, 32], "c": [31, 5000]}.items()
+        ... )
+        >>> fusion = kf.fuse([a, b]).add(c)
+        >>> fusion.silo_names, fusion.labels[2]
+        (('a', 'b', 'c'), array([0, 2]))
+        """
+        from klfusion.membership import add  # noqa: PLC0415 (it builds on this module)
+
+        return add(self, model, name=name, weight=weight, rematch=rematch)
+
+    def remove(self, name: str, *, rematch: bool = False) -> Fusion:
+        """The fusion as if a silo had never been there.
+
+        The other silos' matching stays, and all else is computed from them alone: exactly what a
+        fusion that never saw the silo gives with this matching. Global components that only this
+        silo had are gone.
+
+        Parameters
+        ----------
+        name : str
+            Of the silo.
+        rematch : bool
+            Match the other silos anew, as `klfusion.fuse` would.
+
+        Examples
+        --------
+        >>> import klfusion as kf
+        >>> rates = kf.families.Gamma()
+        >>> a, b, c = (
+        ...     kf.Posterior(rates, rates.natural(shapes, [10, 10]), name=name)
+        ...     for name, shapes in {"a": [30, 900], "b": [910, 32], "c": [31, 5000]}.items()
+        ... )
+        >>> fusion = kf.fuse([a, b, c]).remove("c")
+        >>> fusion.posterior.params()["shape"].ravel()
+        array([ 31., 905.])
+        >>> fusion.provenance["history"][-1]["action"]
+        'remove'
+        """
+        from klfusion.membership import remove  # noqa: PLC0415 (it builds on this module)
+
+        return remove(self, name, rematch=rematch)
+
+    def at(self, *, n_components: int | None = None, penalty: float | None = None) -> Fusion:
+        """Another size, or penalty, of the same silos, read off the path: nothing is searched.
+
+        Parameters
+        ----------
+        n_components : int, optional
+        penalty : float, optional
+            In nats; one of the two.
+
+        Examples
+        --------
+        >>> import klfusion as kf
+        >>> rates = kf.families.Gamma()
+        >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 250]}
+        >>> fusion = kf.fuse(
+        ...     [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
+        ... )
+        >>> fusion.n_components, fusion.at(n_components=2).posterior.params()["shape"].ravel()
+        (3, array([ 31.        , 686.66666667]))
+        """
+        from klfusion.membership import at  # noqa: PLC0415 (it builds on this module)
+
+        return at(self, n_components=n_components, penalty=penalty)
 
     def model(self) -> Any:
         """A fitted model of the library the silos used, ready to predict."""

@@ -40,6 +40,10 @@ class Prepared:
     stacked: FusionProblem
     offsets: IntArray
 
+    def matched(self, labels: IntArray, posteriors: Sequence[Posterior]) -> Matched:
+        """The problem with its labels, and the prior of each component's silo."""
+        return Matched(self.problem, labels, _priors(posteriors, self.stacked.silo[self.first]))
+
     @property
     def first(self) -> IntArray:
         """The first row behind each component of the problem, (n,)."""
@@ -112,3 +116,50 @@ def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:
         own[:] = [own[i] for i in order]
         keys.append((sorted(digests), float(weight)))
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """What was matched, as silos and labels tell it.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        Components of one silo that share a label are one: what the silo had split.
+    labels : int array of shape (n,)
+    priors : array of shape (n, p), optional
+        The prior of each one's silo, where all silos told it.
+    """
+
+    problem: FusionProblem
+    labels: IntArray
+    priors: FloatArray | None
+
+
+def matched(
+    posteriors: Sequence[Posterior], labels: Sequence[IntArray], silo_weights: FloatArray
+) -> Matched:
+    """Put together what each silo's labels put together; leave out what has none."""
+    silo = np.repeat(np.arange(len(labels)), [len(own) for own in labels])
+    found = np.concatenate(labels)
+    rows = np.flatnonzero(found >= 0)
+    key = silo[rows] * (int(found.max()) + 1) + found[rows]
+    _, first, group, times = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    stacked = np.concatenate([p.natural for p in posteriors])
+    natural, which = stacked[rows[first]], silo[rows[first]]
+    for unit in np.flatnonzero(times > 1):
+        parts, prior = stacked[rows[group == unit]], posteriors[which[unit]].prior
+        # Without a prior nobody put them together on evidence: they are averaged.
+        natural[unit] = parts.mean(axis=0)
+        if prior is not None:
+            natural[unit] = parts.sum(axis=0) - (len(parts) - 1) * prior
+    number = np.unique(which, return_inverse=True)[1].astype(np.intp)
+    problem = FusionProblem(posteriors[0].family, natural, number, silo_weights[which])
+    return Matched(problem, found[rows[first]], _priors(posteriors, which))
+
+
+def _priors(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
+    given = [p.prior for p in posteriors if p.prior is not None]
+    return np.stack(given)[silo] if len(given) == len(posteriors) else None

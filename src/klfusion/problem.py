@@ -86,8 +86,8 @@ class FusionProblem:
 
     def average(self, plan: FloatArray | IntArray, n_components: int) -> FloatArray:
         """KL barycenters ``(G, p)`` of a plan in which none is left empty."""
-        mass, natural, _ = self.sums(plan, n_components)
-        return natural / mass[:, None]
+        matrix = self._plan_matrix(plan, n_components)
+        return np.asarray((matrix @ self.natural) / (matrix @ np.ones(self.n))[:, None])
 
     def divergence(self, plan: FloatArray | IntArray, n_components: int) -> float:
         """Least total divergence of a plan, attained at its barycenters (from ``A`` alone)."""

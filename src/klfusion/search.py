@@ -168,6 +168,42 @@ def known_size(
     )
 
 
+def amid_starts(
+    limits: Limits,
+    problem: FusionProblem,
+    found: Solution,
+    penalty: float | str,
+    rng: np.random.Generator,
+    report: Report,
+) -> Solution:
+    """Alternate under another divergence than the one of ``found``.
+
+    Local search and the path rest on Jensen gaps, which belong to KL alone; so the size and the
+    start are those of ``found``. A penalty is in the divergence's own units, and starts are seeded.
+    """
+    if not isinstance(penalty, float | int):
+        labels = np.unique(found.labels, return_inverse=True)[1].astype(np.intp)
+        centres = problem.average(labels, int(labels.max()) + 1)
+        return known_size(limits, problem, centres, report, refined=False, path=found.path)
+    least, runs = problem.largest_silo, []
+    for _ in range(max(limits.n_init, 3)):
+        centres = seed_centres(problem, 2 * least, rng, least)
+        runs.append(
+            alternate(
+                problem,
+                centres,
+                AssignExact(float(penalty)),
+                float(penalty),
+                max_iter=limits.max_iter,
+                tol=limits.tol,
+                report=report,
+            )
+        )
+    best = min(runs, key=lambda run: run.trace[-1])
+    labels = best.plan.astype(np.intp)
+    return certified(problem, labels, best.trace, best.converged, float(penalty), None)
+
+
 def seed_centres(
     problem: FusionProblem, n_seeds: int, rng: np.random.Generator, least: int | None = None
 ) -> FloatArray:

@@ -21,7 +21,7 @@ from klfusion.vocabulary import align_vocabularies
 
 
 def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
-    """Read or extract every silo, and check that they belong together."""
+    """Read or extract every silo, as it is."""
     named: Iterable[tuple[str | None, Any]]
     if hasattr(models, "items"):  # a mapping, or a pandas Series
         named = list(models.items())
@@ -38,7 +38,12 @@ def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
     posteriors = [_posterior(model, name, i) for i, (name, model) in enumerate(named)]
     if not posteriors:
         raise IncompatibleSilosError("expected at least one silo, got none")
-    posteriors = align_classes(align_vocabularies(posteriors))
+    return posteriors
+
+
+def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
+    """Silos with vocabularies and classes brought to one; an error if they do not go together."""
+    posteriors = align_classes(align_vocabularies(silos))
     first = posteriors[0]
     for other in posteriors[1:]:
         if other.family != first.family:

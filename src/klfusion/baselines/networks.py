@@ -15,7 +15,7 @@ from klfusion.baselines.pfnm import Pfnm
 from klfusion.errors import IncompatibleSilosError
 from klfusion.fusion import Fusion
 from klfusion.posterior import Posterior
-from klfusion.silos import read_silos
+from klfusion.silos import aligned_silos, read_silos
 from klfusion.structure.layers import KIND, class_shares, layer_arrays, n_layers
 
 Models = Sequence[Any] | Mapping[str, Any]
@@ -115,7 +115,7 @@ class Ensemble:
     """
 
     def __init__(self, models: Models, *, class_weighted: bool = False) -> None:
-        posteriors = read_silos(models)
+        posteriors = aligned_silos(read_silos(models))
         self.networks = [rebuild(p) for p in posteriors]
         shares = class_shares(_structures(posteriors))
         self.weights = shares if class_weighted else np.full_like(shares, 1.0 / len(shares))
@@ -130,7 +130,7 @@ class Ensemble:
 
 
 def _networks(models: Models) -> list[Posterior]:
-    posteriors = read_silos(models)
+    posteriors = aligned_silos(read_silos(models))
     for posterior in posteriors:
         structure = posterior.structure
         if structure is None or structure.kind != KIND or n_layers(structure) != 2:

@@ -115,8 +115,14 @@ class Family(ABC):
         """A point estimate ``(n, k)``, for methods that know no uncertainty."""
         return self.mean(natural)
 
-    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
-        """As certain as before, elsewhere: `location` of the result is the one given."""
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Elsewhere, as certain as before: `location` of the result is the one given.
+
+        With a ``covariance`` ``(n, k, k)``, that uncertain: it is the `location_covariance` of the
+        result, or what the family can express that is nearest to it.
+        """
         raise KLFusionError(f"the family {self.name!r} cannot be moved to a given point estimate")
 
     def location_covariance(self, natural: FloatArray) -> FloatArray:

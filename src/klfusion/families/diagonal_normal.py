@@ -72,9 +72,13 @@ class DiagonalNormal(Family):
         """The mean."""
         return natural[:, : self.dim] / natural[:, self.dim :]
 
-    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
-        """Another mean, the same variance."""
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Another mean, the same variance or the one given."""
         precision = natural[:, self.dim :]
+        if covariance is not None:
+            precision = 1.0 / np.einsum("nii->ni", covariance)
         return stack(location * precision, precision)
 
     def location_covariance(self, natural: FloatArray) -> FloatArray:

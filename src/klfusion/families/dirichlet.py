@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._typing import FloatArray
+from klfusion.errors import KLFusionError
 from klfusion.families.base import Family
 from klfusion.families.parameters import positive_dimension, rows
 
@@ -81,8 +82,12 @@ class Dirichlet(Family):
         """The expected probabilities."""
         return np.asarray(natural / natural.sum(axis=1, keepdims=True))
 
-    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
         """Other expected probabilities, the same sum."""
+        if covariance is not None:
+            raise KLFusionError(f"{self}: its probabilities cannot be given a covariance")
         positive = np.maximum(location, _TINY)
         share = positive / positive.sum(axis=1, keepdims=True)
         return np.asarray(natural.sum(axis=1, keepdims=True) * share)

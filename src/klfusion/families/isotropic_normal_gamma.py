@@ -91,9 +91,13 @@ class IsotropicNormalGamma(Family):
         """The mean."""
         return self._split(natural)[0]
 
-    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
-        """Another mean; the rest stays."""
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Another mean; with a covariance, the ``kappa`` of its average; the rest stays."""
         _, kappa, shape, rate = self._split(natural)
+        if covariance is not None:
+            kappa = rate / (shape * np.einsum("nii->n", covariance) / self.dim)
         return self.natural(location, kappa, shape, rate)
 
     def location_covariance(self, natural: FloatArray) -> FloatArray:

@@ -94,8 +94,12 @@ class Normal(Family):
         """The mean."""
         return self._moments(natural)[0]
 
-    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
-        """Another mean, the same covariance."""
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Another mean, the same covariance or the one given."""
+        if covariance is not None:
+            return self.natural(location, covariance)
         precision = sym.unpack(natural[:, self.dim :], self.dim)
         return stack(np.einsum("nij,nj->ni", precision, location), natural[:, self.dim :])
 

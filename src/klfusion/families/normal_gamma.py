@@ -88,9 +88,13 @@ class NormalGamma(Family):
         """The mean."""
         return self._split(natural)[0]
 
-    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
-        """Another mean, the rest unchanged."""
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Another mean; with a covariance, another ``kappa``; the rest unchanged."""
         _, kappa, shape, rate = self._split(natural)
+        if covariance is not None:
+            kappa = rate / (shape * np.einsum("nii->ni", covariance))
         return self.natural(location, kappa, shape, rate)
 
     def location_covariance(self, natural: FloatArray) -> FloatArray:

@@ -125,9 +125,18 @@ class NormalWishart(Family):
         """The mean."""
         return self._split(natural)[0]
 
-    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
-        """Another mean, the rest unchanged."""
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Another mean; with a covariance, another ``kappa``; the rest unchanged.
+
+        The covariance of the mean has the shape of the component's: ``kappa`` is such that a draw
+        with the covariance given is as many deviations off, on average, as it should be.
+        """
         _, kappa, scale_inv, dof = self._split(natural)
+        if covariance is not None:
+            ratio = np.linalg.solve(scale_inv / dof[:, None, None], covariance)
+            kappa = self.dim / np.einsum("nii->n", ratio)
         return self.natural(location, kappa, scale_inv, dof)
 
     def location_covariance(self, natural: FloatArray) -> FloatArray:

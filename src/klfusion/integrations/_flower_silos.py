@@ -13,7 +13,7 @@ from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.posterior import Posterior
-from klfusion.silos import read_silos
+from klfusion.silos import aligned_silos, read_silos
 from klfusion.structure import fuse_structures
 
 
@@ -52,7 +52,7 @@ def quarrel(first: Posterior, other: Posterior) -> str | None:
     """
     try:
         alias = f"{other.name}, second" if other.name == first.name else other.name
-        pair = read_silos([first, replace(other, name=alias)])
+        pair = aligned_silos(read_silos([first, replace(other, name=alias)]))
         sizes = [posterior.n_components for posterior in pair]
         fuse_structures([p.structure for p in pair], *_apart(sizes), _later_apart)
     except Exception as error:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
-from klfusion.errors import IncompatibleSilosError
+from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
 from klfusion.structure.base import Structure
 
@@ -34,6 +34,17 @@ _LARGE = 0.2
 
 # Labels of each silo's components of the given layer, and how many fused ones there are.
 Match = Callable[[Family, Sequence[FloatArray], int], tuple[Sequence[IntArray], int]]
+
+
+def match_anew(
+    family: Family, naturals: Sequence[FloatArray], layer: int
+) -> tuple[Sequence[IntArray], int]:
+    """Where the matching of the first layer was kept: those of later layers were not."""
+    del family, naturals
+    raise KLFusionError(
+        f"hidden layer {layer + 1} of a network: expected rematch=True, or one hidden layer, since "
+        "only the matching of the first is kept"
+    )
 
 
 class _Weights(NamedTuple):

@@ -1,0 +1,60 @@
+"""Adding one silo to a fusion of 1,000, against fusing 1,001 anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import klfusion as kf
+
+
+def silos(n_silos: int, dim: int, n_true: int = 5, seed: int = 0) -> list[kf.Posterior]:
+    """Normal-Wishart posteriors of some of ``n_true`` components each."""
+    rng = np.random.default_rng(seed)
+    family = kf.families.NormalWishart(dim)
+    means = rng.normal(scale=3.0, size=(n_true, dim))
+    made = []
+    for j in range(n_silos):
+        chosen = rng.permutation(n_true)[: rng.integers(2, n_true + 1)]
+        count = rng.uniform(40, 200, size=len(chosen))
+        natural = family.natural(
+            mean=means[chosen] + rng.normal(scale=0.1, size=(len(chosen), dim)),
+            kappa=1.0 + count,
+            scale_inv=count[:, None, None] * np.eye(dim),
+            dof=dim + count,
+        )
+        made.append(kf.Posterior(family, natural, name=f"silo-{j}", counts=count))
+    return made
+
+
+def run(quick: bool = False) -> list[dict[str, Any]]:
+    """One row for each change and dimension; the peer is `klfusion.fuse` on all silos."""
+    n_silos, rows = (200 if quick else 1000), []
+    for dim in (3, 10):
+        given = silos(n_silos + 1, dim)
+        start = time.perf_counter()
+        fusion = kf.fuse(given[:-1])
+        anew = time.perf_counter() - start
+        changes = {
+            "add": partial(fusion.add, given[-1]),
+            "remove": partial(fusion.remove, given[0].name),
+        }
+        for what, change in changes.items():
+            seconds = _median(change)
+            problem = f"{what} one of {n_silos} silos, {dim} dimensions"
+            times = {"ours_s": seconds, "peer_s": anew, "ratio": anew / seconds}
+            rows.append({"problem": problem, "peer": "fusing anew", **times})
+    return rows
+
+
+def _median(change: Callable[[], Any], times: int = 5) -> float:
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        change()
+        taken.append(time.perf_counter() - start)
+    return float(np.median(taken))

@@ -1,0 +1,215 @@
+"""Are credible regions of the fused components what they say? Coverage under heterogeneity."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from joblib import Parallel, delayed
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import f as f_distribution
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import BayesianGaussianMixture
+from threadpoolctl import threadpool_limits
+
+import klfusion as kf
+from experiments.simulation import FloatArray
+from klfusion.pooling import Pooling
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+DESCRIPTION = "coverage of credible regions of the component means, for every pooling"
+HETEROGENEITY = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)
+LEVELS = (0.5, 0.8, 0.95)
+POOLED = "pooled data"
+POOLINGS: tuple[Pooling, ...] = ("average", "product", "hierarchical")
+# Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used others.
+FIRST_SEED = 7000
+_STYLES = {
+    "average": ("#D55E00", "^"),
+    "product": ("#009E73", "D"),
+    "hierarchical": ("#0072B2", "o"),
+    POOLED: ("#000000", "x"),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Well-separated components in every silo, so that what is measured is the pooling.
+
+    Parameters
+    ----------
+    heterogeneity : float
+        Deviation of a silo's means from the global ones; components have deviations 0.7 to 1.4.
+    n_silos, n_components, dim : int
+    n_points : int
+        Observations of each component in each silo, on average.
+    """
+
+    heterogeneity: float
+    n_silos: int = 15
+    n_components: int = 5
+    dim: int = 2
+    n_points: int = 60
+
+
+def simulate(setting: Setting, rng: np.random.Generator) -> tuple[FloatArray, list[FloatArray]]:
+    """True means (G, D), and the observations of each silo."""
+    g, d = setting.n_components, setting.dim
+    means = np.zeros((g, d))
+    angle = 2.0 * np.pi * (np.arange(g) + rng.random()) / g
+    means[:, 0], means[:, 1] = 20.0 * np.cos(angle), 20.0 * np.sin(angle)
+    basis = np.linalg.qr(rng.normal(size=(g, d, d)))[0]
+    half = basis * np.sqrt(rng.uniform(0.5, 2.0, size=(g, 1, d)))
+    data = []
+    for _ in range(setting.n_silos):
+        local = rng.normal(means, setting.heterogeneity)
+        which = rng.integers(g, size=g * setting.n_points)
+        noise = rng.normal(size=(len(which), d))
+        data.append(local[which] + np.einsum("nij,nj->ni", half[which], noise))
+    return means, data
+
+
+def fit(x: FloatArray, n_components: int, seed: int, name: str) -> kf.Posterior:
+    """Variational inference with a weak prior that all silos share.
+
+    scikit-learn's own prior is taken from the data, each silo's covariance of *all* its
+    observations; worth a few observations, it swamps these components' own.
+    """
+    dim = x.shape[1]
+    model = BayesianGaussianMixture(
+        n_components=n_components, random_state=seed, max_iter=500,
+        mean_prior=np.zeros(dim), mean_precision_prior=1e-3,
+        covariance_prior=np.eye(dim), degrees_of_freedom_prior=float(dim),
+    )  # fmt: skip
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return kf.extract(model.fit(x), name=name)
+
+
+def probabilities(posterior: kf.Posterior, true: FloatArray) -> FloatArray:
+    """Probability of the smallest credible region of a mean that holds the true one, (G,).
+
+    Under a Normal-Wishart the mean is multivariate t; each true mean is looked for in the
+    component nearest to it.
+    """
+    p = posterior.params()
+    nearest = np.linalg.norm(true[:, None] - p["mean"], axis=2).argmin(axis=1)
+    dim = true.shape[1]
+    freedom = p["dof"][nearest] - dim + 1.0
+    difference = true - p["mean"][nearest]
+    shape = p["scale_inv"][nearest] / (p["kappa"][nearest] * freedom)[:, None, None]
+    square = np.einsum(
+        "gi,gi->g", difference, np.linalg.solve(shape, difference[..., None])[..., 0]
+    )
+    return np.asarray(f_distribution.cdf(square / dim, dim, freedom))
+
+
+def run_one(setting: Setting, seed: int) -> dict[str, Any]:
+    """One set of silos: what each pooling claims of the true means."""
+    rng = np.random.default_rng([seed, round(1000 * setting.heterogeneity)])
+    true, data = simulate(setting, rng)
+    g = setting.n_components
+    silos = [fit(x, g, seed, f"silo-{j}") for j, x in enumerate(data)]
+    found: dict[str, list[float]] = {}
+    with threadpool_limits(1):
+        for pooling in POOLINGS:
+            fusion = kf.fuse(silos, pooling=pooling)
+            found[pooling] = probabilities(fusion.posterior, true).tolist()
+    size = fusion.n_components
+    pooled = fit(np.concatenate(data), g, seed, POOLED)
+    found[POOLED] = probabilities(pooled, true).tolist()
+    return {"heterogeneity": setting.heterogeneity, "seed": seed, "size": size, "found": found}
+
+
+def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Coverage at each level, with standard errors over the runs."""
+    rows = []
+    for heterogeneity in sorted({run["heterogeneity"] for run in runs}):
+        own = [run for run in runs if run["heterogeneity"] == heterogeneity]
+        for pooling in (*POOLINGS, POOLED):
+            inside = np.array([run["found"][pooling] for run in own])
+            for level in LEVELS:
+                shares = (inside <= level).mean(axis=1)
+                rows.append(
+                    {
+                        "heterogeneity": heterogeneity, "pooling": pooling, "level": level,
+                        "coverage": float(shares.mean()), "runs": len(own),
+                        "standard_error": float(shares.std(ddof=1) / np.sqrt(len(own))),
+                    }
+                )  # fmt: skip
+    return rows
+
+
+def figure(rows: list[dict[str, Any]], out: Path) -> None:
+    """Coverage against heterogeneity, one panel a level; the dotted line is what is claimed."""
+    drawn, panels = plt.subplots(1, len(LEVELS), figsize=(12, 3.8), layout="constrained")
+    for panel, level in zip(panels, LEVELS, strict=True):
+        panel.axhline(level, color="#999999", linestyle=":")
+        for pooling, (colour, marker) in _STYLES.items():
+            own = [r for r in rows if r["pooling"] == pooling and r["level"] == level]
+            panel.errorbar(
+                [r["heterogeneity"] for r in own], [r["coverage"] for r in own],
+                yerr=[2 * r["standard_error"] for r in own], color=colour, marker=marker,
+                markersize=5, linewidth=1.4, capsize=2, label=pooling,
+            )  # fmt: skip
+        panel.set(title=f"{level:.0%} regions", xlabel="heterogeneity", ylim=(-0.03, 1.03))
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("share that holds the true mean")
+    panels[0].legend(fontsize=8, frameon=False)
+    for suffix in (".png", ".svg"):
+        drawn.savefig(out / f"calibration{suffix}", dpi=150)
+    plt.close(drawn)
+
+
+def run(out: Path, seeds: int, n_jobs: int, settings: list[Setting]) -> list[dict[str, Any]]:
+    """Run everything; write ``results.json`` and the figure."""
+    start = time.perf_counter()
+    tasks = [(setting, FIRST_SEED + k) for k in range(seeds) for setting in settings]
+    runs = Parallel(n_jobs=n_jobs)(delayed(run_one)(setting, seed) for setting, seed in tasks)
+    rows = summary(runs)
+    right = float(np.mean([run["size"] == settings[0].n_components for run in runs]))
+    facts = {
+        "seeds": seeds, "first_seed": FIRST_SEED, "right_size": right,
+        "seconds": time.perf_counter() - start,
+    }  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_text(json.dumps({"settings": facts, "rows": rows}, indent=1))
+    figure(rows, out)
+    return rows
+
+
+def shown(rows: list[dict[str, Any]]) -> Table:
+    """Rows for people: coverage at 50 / 80 / 95 %."""
+    table = Table("heterogeneity", *(*POOLINGS, POOLED))
+    for heterogeneity in sorted({r["heterogeneity"] for r in rows}):
+        cells = []
+        for pooling in (*POOLINGS, POOLED):
+            own = [
+                r for r in rows if (r["heterogeneity"], r["pooling"]) == (heterogeneity, pooling)
+            ]
+            cells.append(" / ".join(f"{100 * r['coverage']:.1f}" for r in own))
+        table.add_row(f"{heterogeneity:g}", *cells)
+    return table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``python -m experiments calibration``."""
+    parser.add_argument("--seeds", type=int, default=200, help="runs of each heterogeneity")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+
+
+def main(args: argparse.Namespace, console: Console) -> None:
+    """Run everything, show the table."""
+    settings = [Setting(heterogeneity) for heterogeneity in HETEROGENEITY]
+    console.print(shown(run(args.out, args.seeds, args.jobs, settings)))

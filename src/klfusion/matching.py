@@ -1,0 +1,92 @@
+"""From silos to a matching: prepare their components, run the method, put the result in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.divergences import KL, amid_problem
+from klfusion.errors import IncompatibleSilosError
+from klfusion.fusion import Status
+from klfusion.methods import Auto, Method
+from klfusion.posterior import Posterior
+from klfusion.preparation import Prepared, prepare
+from klfusion.problem import FusionProblem
+from klfusion.progress import ReportProgress
+from klfusion.search import Solution, amid_starts
+from klfusion.units import Units
+
+_BLEND_ROUNDS = 3  # leaving out blends, and matching anew
+
+
+def match_silos(
+    posteriors: Sequence[Posterior],
+    weights: FloatArray,
+    method: Method,
+    rng: np.random.Generator,
+    report: ReportProgress,
+    *,
+    divergence: str = KL.name,
+) -> tuple[Prepared, Solution]:
+    """Prepare the silos' components and match them, without those found to be blends."""
+    clean = isinstance(method, Auto | Units) and len(posteriors) > 1
+    prepared = prepare(posteriors, weights, clean=clean)
+    _check_size(method, prepared.problem, posteriors)
+    if len(posteriors) == 1:
+        return prepared, _as_it_is(prepared.problem, method)
+    solution = method.run(method.matching(prepared.problem), rng, report)
+    for _ in range(_BLEND_ROUNDS):
+        if solution.blends is None:
+            break
+        prepared = prepared.without(solution.blends)
+        solution = method.run(method.matching(prepared.problem), rng, report)
+    if divergence != KL.name:
+        amid = amid_problem(method.matching(prepared.problem), divergence)
+        solution = amid_starts(method, amid, solution, method.penalty, rng, report)
+    return prepared, solution
+
+
+def ordered(solution: Solution, first_rows: IntArray) -> tuple[Any, IntArray, IntArray]:
+    """Plan and labels, the global components that hold most first, then as they first appear.
+
+    Also which of the solution's clusters each global component is.
+    """
+    used, labels = np.unique(solution.labels, return_inverse=True)
+    counts = np.bincount(labels)
+    first = np.full(len(used), first_rows.max() + 1)
+    np.minimum.at(first, labels, first_rows)
+    order = np.lexsort([first, -counts])
+    rank = np.empty(len(order), dtype=np.intp)
+    rank[order] = np.arange(len(order))
+    labels = rank[labels]
+    plan = solution.plan[:, used[order]] if solution.plan.ndim == 2 else labels
+    return plan, labels, used[order]
+
+
+def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Posterior]) -> None:
+    size = method.n_components
+    if size is None:
+        return
+    if size < problem.largest_silo:
+        largest = max(posteriors, key=lambda p: p.n_components)
+        raise IncompatibleSilosError(
+            f"expected n_components >= {problem.largest_silo}, the size of silo {largest.name!r} "
+            f"(its components stay apart), got {size}"
+        )
+    if size > problem.n:
+        raise IncompatibleSilosError(
+            f"expected n_components <= {problem.n}, the number of local components to match "
+            f"(those without data are left out and splits put together by method 'auto' only), "
+            f"got {size}"
+        )
+
+
+def _as_it_is(problem: FusionProblem, method: Method) -> Solution:
+    """One silo: every component stays itself."""
+    labels = np.arange(problem.n)
+    penalty = 0.0 if method.penalty == "auto" else float(method.penalty)
+    value = penalty * problem.n
+    return Solution(labels, labels, value, value, [value], penalty, Status.SINGLE_SILO)

@@ -1,0 +1,233 @@
+"""Silos come and go, and sizes are picked, without a trace of what is not there any more."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from silos import normal_wishart_silos, rate_silos
+
+import klfusion as kf
+from klfusion import storage
+
+
+def same_model(one: kf.Fusion, two: kf.Fusion) -> None:
+    """The same global components, perhaps in another order, and the same matching."""
+    order = match(one, two)
+    np.testing.assert_allclose(
+        one.posterior.natural, two.posterior.natural[order], rtol=1e-12, atol=1e-12
+    )
+    for a, b, u, v in zip(one.labels, two.labels, one.divergences, two.divergences, strict=True):
+        np.testing.assert_array_equal(np.where(a >= 0, order[a], -1), b)
+        np.testing.assert_allclose(u, v, rtol=1e-6, atol=1e-9)
+    if one.posterior.counts is not None:
+        np.testing.assert_allclose(one.posterior.counts, two.posterior.counts[order])
+
+
+def match(one: kf.Fusion, two: kf.Fusion) -> np.ndarray:
+    a, b = np.concatenate(one.labels), np.concatenate(two.labels)
+    return np.array([b[a == g][0] for g in range(one.n_components)])
+
+
+@pytest.mark.parametrize("make", [rate_silos, normal_wishart_silos])
+@pytest.mark.parametrize("pooling", ["average", "product", "random-effects", "hierarchical"])
+def test_removal_is_exact(make, pooling):
+    silos, _ = make()
+    family = silos[0].family
+    if pooling != "average" and family.name == "gamma" and pooling != "product":
+        pytest.skip("rates have no location")
+    prior = 0.01 * silos[0].natural.min(axis=0) if family.name == "gamma" else weak_prior(family)
+    silos = [replace(s, prior=prior) for s in silos]
+    fusion = kf.fuse(silos, pooling=pooling)
+    for gone in silos[:3]:
+        others = [s for s in silos if s is not gone]
+        never_saw = kf.fuse(others, pooling=pooling)
+        removed = fusion.remove(gone.name)
+        same_model(removed, never_saw)
+        assert gone.name not in removed.silo_names
+        assert gone.name not in removed.posterior.provenance["silos"]
+        again = fusion.remove(gone.name, rematch=True)
+        same_model(again, never_saw)
+        assert again.objective == pytest.approx(never_saw.objective)
+
+
+def weak_prior(family):
+    dim = family.dim
+    return family.natural(np.zeros((1, dim)), [0.1], 0.1 * np.eye(dim)[None], [dim + 0.1])[0]
+
+
+def test_adding_what_was_removed_changes_nothing():
+    silos, _ = normal_wishart_silos()
+    fusion = kf.fuse(silos)
+    last = silos[-1]
+    back = fusion.remove(last.name).add(last)
+    same_model(back, fusion)
+    assert back.objective == pytest.approx(fusion.objective)
+    assert back.lower_bound <= back.objective
+    history = back.provenance["history"]
+    assert [(h["action"], h["silo"]) for h in history] == [("remove", "silo-7"), ("add", "silo-7")]
+
+
+def test_one_by_one_is_as_good_as_all_at_once():
+    silos, truth = normal_wishart_silos(n_silos=16, seed=3)
+    fusion = kf.fuse(silos[:8])
+    for silo in silos[8:]:
+        fusion = fusion.add(silo)
+    same_model(fusion, kf.fuse(silos))
+    assert fusion.n_components == len(np.unique(np.concatenate(truth)))
+
+
+def test_components_nobody_had_are_opened_and_leave_again():
+    silos, _ = rate_silos()
+    family = silos[0].family
+    new = kf.Posterior(
+        family,
+        np.vstack([silos[0].natural[:1], family.natural(np.full((1, 3), 9e5), np.ones((1, 3)))]),
+        name="new",
+        counts=[100.0, 100.0],
+    )
+    fusion = kf.fuse(silos)
+    grown = fusion.add(new)
+    assert grown.n_components == fusion.n_components + 1
+    assert grown.sources(fusion.n_components) == [("new", 1)]
+    same_model(grown.remove("new"), fusion)
+
+
+def test_a_given_size_grows_for_a_larger_silo_only():
+    family = kf.families.Gamma()
+
+    def silo(name, *shapes):
+        return kf.Posterior(family, family.natural(shapes, [10.0] * len(shapes)), name=name)
+
+    fusion = kf.fuse([silo("a", 30, 900), silo("b", 31, 905)], n_components=2)
+    assert fusion.add(silo("c", 30, 5000)).n_components == 2
+    assert fusion.add(silo("c", 30, 900, 5000)).n_components == 3
+
+
+def test_splits_and_empty_components_of_a_newcomer():
+    silos, _ = normal_wishart_silos(n_silos=10)
+    family = silos[0].family
+    prior = weak_prior(family)
+    silos = [replace(s, prior=prior) for s in silos]
+    p = silos[-1].params()
+    half = family.natural(
+        p["mean"][:1], p["kappa"][:1] / 2, p["scale_inv"][:1] / 2, p["dof"][:1] / 2 + 2
+    )
+    split = replace(
+        silos[-1],
+        natural=np.vstack([half, half, silos[-1].natural[1:], prior]),
+        counts=[*[silos[-1].counts[0] / 2] * 2, *silos[-1].counts[1:], 0.0],
+    )
+    fusion = kf.fuse(silos[:-1]).add(split)
+    labels = fusion.labels[-1]
+    assert labels[0] == labels[1]
+    assert labels[-1] == -1
+    assert fusion.n_components == kf.fuse(silos).n_components
+    same_model(fusion.remove(split.name), kf.fuse(silos[:-1]))
+
+
+def test_weights_and_names():
+    silos, _ = rate_silos()
+    weights = {s.name: 1.0 + j for j, s in enumerate(silos)}
+    fusion = kf.fuse(silos, weights=weights)
+    gone = fusion.remove("silo-2").add(silos[2], name="again", weight=3.0)
+    assert gone.silo_names == ("silo-0", "silo-1", "silo-3", "silo-4", "silo-5", "again")
+    assert gone.provenance["silo_weights"] == [1.0, 2.0, 4.0, 5.0, 6.0, 3.0]
+    one, two = (np.sort(f.posterior.natural, axis=0) for f in (gone, fusion))
+    np.testing.assert_allclose(one, two)
+    with pytest.raises(kf.KLFusionError, match="expected a finite weight > 0"):
+        fusion.remove("silo-2").add(silos[2], weight=0.0)
+
+
+def test_words_of_a_silo_that_left_are_gone():
+    from klfusion.structure import Structure
+
+    def topics(name, *words):
+        family = kf.families.Dirichlet(len(words))
+        natural = family.natural(np.array([np.arange(1.0, len(words) + 1)]) * 50)
+        structure = Structure("topics", info={"vocabulary": list(words)})
+        return kf.Posterior(
+            family, natural, name=name, prior=np.full(len(words), 0.1), structure=structure
+        )
+
+    fusion = kf.fuse([topics("a", "ball", "win"), topics("b", "ball", "secret", "win")])
+    assert "secret" in kf.vocabulary.words(fusion.posterior)
+    left = fusion.remove("b")
+    assert kf.vocabulary.words(left.posterior) == ["ball", "win"]
+    assert b"secret" not in storage.dumps(left)
+
+
+def test_files_keep_what_is_needed(tmp_path):
+    silos, _ = normal_wishart_silos()
+    fusion = kf.fuse(silos)
+    kf.save(tmp_path / "f", fusion)
+    loaded = kf.load(tmp_path / "f")
+    same_model(loaded.remove("silo-1"), fusion.remove("silo-1"))
+    same_model(loaded.at(n_components=6), fusion.at(n_components=6))
+    assert kf.fuse(silos, keep_silos=False).silos is None
+
+
+def test_what_cannot_be_changed_says_why():
+    silos, _ = rate_silos()
+    fusion = kf.fuse(silos)
+    with pytest.raises(kf.KLFusionError, match="expected a silo of"):
+        fusion.remove("nobody")
+    with pytest.raises(kf.KLFusionError, match="is the only one"):
+        kf.fuse(silos[:1]).remove("silo-0")
+    with pytest.raises(kf.KLFusionError, match="keep_silos=True"):
+        kf.fuse(silos, keep_silos=False).remove("silo-0")
+    with pytest.raises(kf.KLFusionError, match="two silos are named"):
+        fusion.add(silos[0])
+    relaxed = kf.fuse(normal_wishart_silos(noise=1.0)[0], method="relaxed")
+    with pytest.raises(kf.KLFusionError, match="do not follow from the labels"):
+        relaxed.remove("silo-0")
+    assert relaxed.remove("silo-0", rematch=True).n_silos == 7
+    spahm = kf.baselines.spahm(normal_wishart_silos()[0])
+    with pytest.raises(kf.KLFusionError, match="rematch: expected a method of"):
+        spahm.remove("silo-0", rematch=True)
+
+
+@pytest.mark.slow
+def test_adding_is_far_cheaper_than_fusing_anew():
+    silos, _ = normal_wishart_silos(n_silos=301, dim=8)
+    start = time.process_time()
+    fusion = kf.fuse(silos[:-1])
+    anew = time.process_time() - start
+    start = time.process_time()
+    fusion.add(silos[-1])
+    assert time.process_time() - start < anew / 30
+
+
+# Other sizes ------------------------------------------------------------------------------------
+
+
+def test_every_size_of_the_path_can_be_had():
+    silos, _ = rate_silos()
+    fusion = kf.fuse(silos)
+    sizes = fusion.path.n_components
+    for steps, size in enumerate(sizes):
+        other = fusion.at(n_components=int(size))
+        assert other.n_components == size
+        assert other.objective == pytest.approx(fusion.path.objectives[steps], abs=1e-6)
+        assert other.path is fusion.path
+    same_model(fusion.at(n_components=fusion.n_components), fusion)
+    same_model(fusion.at(penalty=fusion.penalty), fusion)
+    assert other.at(n_components=int(sizes[0])).n_components == sizes[0]
+    with pytest.raises(kf.KLFusionError, match="expected n_components from"):
+        fusion.at(n_components=int(sizes[0]) + 1)
+    with pytest.raises(kf.KLFusionError, match="expected either"):
+        fusion.at()
+    with pytest.raises(kf.KLFusionError, match="with a path"):
+        fusion.remove("silo-0").at(n_components=3)
+
+
+def test_the_right_size_lasts_longest():
+    silos, truth = rate_silos(n_silos=12)
+    path = kf.fuse(silos).path
+    late = len(path.merges) // 2  # early merges are of near copies, whose ratios are chance
+    lasts = path.stability[late:]
+    assert path.n_components[late:][lasts.argmax()] == len(np.unique(np.concatenate(truth)))
+    assert (path.stability >= 0).all()
+    assert path.stability[-1] == np.inf
