@@ -21,7 +21,7 @@ _DIGITS = 9  # in which copies agree; independent fits do not
 _OVERCLAIM = 3.0  # times the usual certainty is never too much
 _SLACK = 10.0  # observations that a prior may be worth
 _OUTLYING = 6.0  # robust deviations, of logarithms
-_MISFIT = 15.0  # times the median; chance gives ten in two dimensions, less in more
+_MISFIT = 15.0  # times the median; good silos of the tests reach seven
 
 
 @dataclass(frozen=True)
