@@ -72,7 +72,9 @@ def test_left_out_components_have_no_margin():
     empty = replace(silos[0], counts=[0.0, *silos[0].counts[1:]])
     fusion = kf.fuse([empty, *silos[1:]])
     assert fusion.labels[0][0] == -1
-    assert np.isnan(kf.diagnose(fusion).margins[0][0])
+    found = kf.diagnose(fusion, resamples=2)
+    assert np.isnan(found.margins[0][0])
+    assert np.isnan(found.stability[0][0])
 
 
 # Silos ------------------------------------------------------------------------------------------
