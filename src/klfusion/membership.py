@@ -139,7 +139,8 @@ def method_of(fusion: Fusion) -> Method | None:
     try:
         call = ast.parse(fusion.method, mode="eval").body
         assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-        known = {method.__name__: method for method in (*METHODS.values(), Units)}
+        methods: list[type[Method]] = [*METHODS.values(), Units]
+        known = {method.__name__: method for method in methods}
         settings = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
         return known[call.func.id](**settings)
     except (AssertionError, KeyError, SyntaxError, TypeError, ValueError):
