@@ -231,3 +231,24 @@ def test_the_right_size_lasts_longest():
     assert path.n_components[late:][lasts.argmax()] == len(np.unique(np.concatenate(truth)))
     assert (path.stability >= 0).all()
     assert path.stability[-1] == np.inf
+
+
+def test_networks_come_and_go():
+    rng = np.random.default_rng(0)
+    shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
+    deep = {**shapes, "fc2.weight": (6, 8), "fc2.bias": (6,), "fc3.weight": (3, 6)}
+    deep["fc3.bias"] = (3,)
+    for layers in (shapes, deep):
+        nets = {
+            name: {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in layers.items()}
+            for name in "abc"
+        }
+        fusion = kf.fuse(nets)
+        if layers is shapes:
+            assert fusion.remove("a").silo_names == ("b", "c")
+        else:
+            with pytest.raises(kf.errors.KLFusionError, match=r"layer 2.*rematch=True"):
+                fusion.remove("a")
+        again = fusion.remove("a", rematch=True)
+        alone = kf.fuse({name: nets[name] for name in "bc"})
+        np.testing.assert_allclose(again.posterior.natural, alone.posterior.natural)
