@@ -32,12 +32,12 @@ Silos = list[kf.Posterior]
 
 @cache
 def mixture() -> tuple[kf.Fusion, Silos]:
-    """Hospitals that see three or four of five kinds of patients; one has a hostile name."""
+    """Hospitals that see three or four of five kinds of patients."""
     rng = np.random.default_rng(0)
     means = np.array([[-6, 0], [0, 6], [6, 0], [0, -6], [1, 1]], dtype=float)
     shapes = rng.normal(size=(5, 2, 2)) + 1.2 * np.eye(2)
     silos = []
-    for name in ["north", "south", "east", "west", "harbour", "hill", EVIL]:
+    for name in ["north", "south", "east", "west", "harbour", "hill", "lake"]:
         sees = rng.permutation(5)[: rng.integers(3, 5)]
         kinds = rng.choice(sees, 500)
         x = means[kinds] + np.einsum("nij,nj->ni", shapes[kinds], rng.normal(size=(500, 2)))
@@ -129,7 +129,7 @@ def network() -> tuple[kf.Fusion, Silos]:
 
 @cache
 def plain() -> tuple[kf.Fusion, Silos]:
-    """Rates of events: nothing to see but numbers."""
+    """Rates of events: nothing to see but numbers; one silo has a hostile name."""
     rates = kf.families.Gamma()
     shapes = {"a": [30, 900], "b": [910, 32, 250], EVIL: [31, 905, 4000]}
     silos = [

@@ -89,8 +89,10 @@ def test_every_view_is_drawn_without_a_complaint(
 
 
 def picture(page: Any, name: str, scheme: str) -> None:
-    """Keep a picture for the documentation, where asked: the model's own view, and one of all."""
-    wanted = name.endswith("-model") or name.startswith("report-mixture-")
+    """Keep a picture for the documentation, where asked: the models' own views, and a few more."""
+    wanted = name.endswith("-model") or re.fullmatch(
+        r"report-mixture-(overview|around|silos)", name
+    )
     if PICTURES and wanted and scheme == "light":
         page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
     elif PICTURES and name == "report-mixture-around":
@@ -126,7 +128,7 @@ def test_words_are_found(browser: Any, tmp_path: Path) -> None:
 
 
 def test_tables_sort_and_filter(browser: Any, tmp_path: Path) -> None:
-    seen = visit(browser, "mixture", tmp_path)
+    seen = visit(browser, "plain", tmp_path)
     panel = seen.tab("silos")
     head = panel.locator("#silo-table thead button", has_text="Mean divergence")
     cells = panel.locator("#silo-table tbody td:nth-of-type(4)")
@@ -148,7 +150,7 @@ def test_tables_sort_and_filter(browser: Any, tmp_path: Path) -> None:
 
 
 def test_hover_tells_size_and_silo(browser: Any, tmp_path: Path) -> None:
-    seen = visit(browser, "mixture", tmp_path)
+    seen = visit(browser, "plain", tmp_path)
     box = seen.page.locator("[data-chart=path]").bounding_box()
     seen.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tip = seen.page.locator("[data-chart=path] > div").last
