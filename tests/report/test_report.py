@@ -207,8 +207,13 @@ def test_views_say_what_the_models_are() -> None:
     network = summarize(gallery.network()[0])["view"]
     assert network["image"] == [8, 8]
     assert np.abs(network["incoming"]).max() == 127
-    fusion = gallery.mixture()[0]
-    mixture = summarize(fusion)["view"]
+    fusion, silos = gallery.mixture()
+    mixture = summarize(fusion, silos)["view"]
+    assert len(mixture["local"]) == sum(silo.n_components for silo in silos)
+    for local in mixture["local"]:  # by its own match, wherever that is
+        place = np.mean(local["outline"][:-1], axis=0)
+        nearest = np.linalg.norm(np.array(mixture["centres"]) - place, axis=1).argmin()
+        assert nearest == local["component"]
     np.testing.assert_allclose(
         mixture["centres"], fusion.posterior.params()["mean"], rtol=1e-3, atol=1e-3
     )

@@ -52,6 +52,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     """
     posterior = fusion.posterior
     natural = None if silos is None else local_natural(fusion, silos)
+    local = None if natural is None else (natural, np.concatenate(fusion.labels))
     by_silo = _silos(fusion, natural)
     return {
         "name": posterior.name,
@@ -73,7 +74,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "silos": by_silo,
         "components": _components(fusion),
         "map": component_map(fusion, natural),
-        "view": model_view(posterior),
+        "view": model_view(posterior, local),
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._typing import FloatArray, IntArray
 from klfusion.families import Dirichlet
 from klfusion.posterior import Posterior
 from klfusion.structure import layers
@@ -21,14 +21,22 @@ _MAX_STATES = 40
 _MAX_COLUMNS = 64
 _MAX_PIXELS = 100_000  # of all units together
 _LEAST_EDGE = 0.02  # probability of a transition worth an arrow
-_ARC = np.linspace(0.0, 2 * np.pi, 49)
+_MAX_LOCAL = 200  # ellipses
+_ARC = np.linspace(0.0, 2 * np.pi, 37)
+_TWO_THIRDS = 1.48  # deviations that hold two thirds of a Gaussian in two dimensions
+
+Local = tuple[FloatArray, IntArray]
 
 
-def model_view(posterior: Posterior) -> dict[str, Any]:
-    """The data of a model's own view; ``kind`` says which, ``"plain"`` where there is none."""
+def model_view(posterior: Posterior, local: Local | None = None) -> dict[str, Any]:
+    """The data of a model's own view; ``kind`` says which, ``"plain"`` where there is none.
+
+    ``local``, the natural parameters (n, p) and the labels (n,) of local components, are drawn
+    around the ellipses they went into.
+    """
     kind = posterior.structure.kind if posterior.structure is not None else None
-    make = _VIEWS.get(kind or "", _ellipses)
-    view = make(posterior)
+    make = _VIEWS.get(kind or "")
+    view = _ellipses(posterior, local) if make is None else make(posterior)
     return {"kind": "plain"} if view is None else view
 
 
@@ -53,14 +61,12 @@ def _expected_variance(params: dict[str, FloatArray]) -> FloatArray | None:
     return np.asarray(params["rate"] / params["shape"])
 
 
-def _ellipses(posterior: Posterior) -> dict[str, Any] | None:
+def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | None:
     """Gaussian components in two dimensions: their own, or those in which the means differ most."""
-    params = posterior.params()
-    covariance = covariances(params)
-    if covariance is None or params["mean"].shape[1] < 2:
+    mean = posterior.params().get("mean")
+    if mean is None or mean.shape[1] < 2 or covariances(posterior.params()) is None:
         return None
-    mean = params["mean"][:MAX_COMPONENTS]
-    dim = mean.shape[1]
+    mean, dim = mean[:MAX_COMPONENTS], mean.shape[1]
     weight = np.ones(len(mean)) if posterior.counts is None else posterior.counts[: len(mean)]
     weight = weight / max(weight.sum(), np.finfo(float).tiny)
     centre = weight @ mean if weight.any() else mean.mean(axis=0)
@@ -70,19 +76,39 @@ def _ellipses(posterior: Posterior) -> dict[str, Any] | None:
         axes = np.linalg.svd(mean - centre)[2][:2].T
         axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
     places = (mean - centre) @ axes
-    flat = np.einsum("da,ndk,kb->nab", axes, covariance[: len(mean)], axes)
-    # In two dimensions, two thirds of a Gaussian lie within 1.48 deviations.
-    ring = 1.48 * np.stack([np.cos(_ARC), np.sin(_ARC)])
-    outlines = places[:, :, None] + np.linalg.cholesky(flat + 1e-12 * np.eye(2)) @ ring
     total = float(((mean - centre) ** 2).sum())
-    return {
+    view = {
         "kind": "mixture",
         "axes": _axis_names(posterior, dim),
         "share_shown": None if dim == 2 else float((places**2).sum() / total) if total else 1.0,
         "centres": _rounded(places),
-        "outlines": [_rounded(outline.T) for outline in outlines],
+        "outlines": _outlines(
+            posterior.family.params(posterior.natural[: len(mean)]), centre, axes
+        ),
         "weights": None if posterior.counts is None else _rounded(weight),
+        "local": [],
     }
+    if local is not None:
+        natural, labels = local
+        shown = np.flatnonzero((labels >= 0) & (labels < len(mean)))
+        shown = shown[:: max(1, -(-len(shown) // _MAX_LOCAL))]
+        drawn = _outlines(posterior.family.params(natural[shown]), centre, axes)
+        view["local"] = [
+            {"component": int(g), "outline": outline}
+            for g, outline in zip(labels[shown], drawn, strict=True)
+        ]
+    return view
+
+
+def _outlines(params: dict[str, FloatArray], centre: FloatArray, axes: FloatArray) -> Any:
+    """Ellipses (n, points, 2) in a plane, each holding two thirds of its Gaussian."""
+    covariance = covariances(params)
+    assert covariance is not None
+    flat = np.einsum("da,ndk,kb->nab", axes, covariance, axes)
+    ring = _TWO_THIRDS * np.stack([np.cos(_ARC), np.sin(_ARC)])
+    places = (params["mean"] - centre) @ axes
+    outlines = places[:, :, None] + np.linalg.cholesky(flat + 1e-12 * np.eye(2)) @ ring
+    return _rounded(outlines.swapaxes(1, 2))
 
 
 def _axis_names(posterior: Posterior, dim: int) -> list[str]:

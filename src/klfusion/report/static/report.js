@@ -107,13 +107,15 @@ const CHARTS = {
   },
   ellipses: (box) => {
     const v = DATA.view;
-    const [x, y] = squared(box, v.outlines.flat());
+    const [x, y] = squared(box, [...v.outlines, ...v.local.map((l) => l.outline)].flat());
     const say = (g) => tip([`component ${g}`, ...(v.weights ? [`${(100 * v.weights[g]).toFixed(1)}% of observations`] : []), `${DATA.components[g]} silos`]);
     const digits = (value) => String(Number(value.toPrecision(3)));
     const labelled = { type: "value", axisLabel: { color: css("--soft"), formatter: digits, showMinLabel: false, showMaxLabel: false } };
     return {
       grid: GRID, xAxis: axis(v.axes[0], 28, { ...labelled, ...x }), yAxis: axis(v.axes[1], 44, { ...labelled, ...y }), tooltip: {},
       series: [
+        { type: "custom", clip: true, silent: true, data: v.local.map((l) => l.outline[0]), renderItem: ({ dataIndex: i }, api) => ({
+          type: "polygon", shape: { points: v.local[i].outline.map((p) => api.coord(p)) }, style: { fill: "none", stroke: colour(v.local[i].component), lineWidth: 1, opacity: 0.6 } }) },
         { type: "custom", clip: true, data: v.centres, tooltip: { formatter: ({ dataIndex: g }) => say(g) }, renderItem: ({ dataIndex: g }, api) => {
           return { type: "polygon", shape: { points: v.outlines[g].map((p) => api.coord(p)) }, style: { fill: colour(g), fillOpacity: 0.18, stroke: colour(g), lineWidth: 2 } };
         } },
