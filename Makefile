@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: help demo test test-core lint format bench docs clean
+.PHONY: help demo test test-core lint format bench docs pictures clean
 
 help:
 	@echo "make demo    fuse a real example and write an HTML report (about a minute with the set-up)"
@@ -12,7 +12,8 @@ help:
 	@echo "make test-core   the same without any extra"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   benchmarks against peers, as ratios measured in one run"
-	@echo "make docs    check that every example in the documentation runs"
+	@echo "make docs    run every example of the documentation, and build its pages into site/"
+	@echo "make pictures   the documentation's pictures of the report (needs chromium)"
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("klfusion needs Python >= 3.11, got " + sys.version) if sys.version_info < (3, 11) else None'
@@ -66,8 +67,16 @@ bench: $(VENV)/.test
 	@mkdir -p out
 	$(BIN)/python -m benchmarks all --out out/benchmarks.json
 
-docs: $(VENV)/.test
-	$(BIN)/python -m pytest tests/test_docs.py
+$(VENV)/.docs: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_site.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: $(VENV)/.test
+	KLFUSION_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/report/test_browser.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-core out build dist
+	rm -rf $(VENV) $(VENV)-core out build dist site

@@ -160,6 +160,21 @@ def test_inspect_as_json_lists_every_array(files: list[str]) -> None:
     assert header["posterior"]["name"] == "south"
 
 
+def test_report_from_the_silos_and_as_json(files: list[str], tmp_path: Path) -> None:
+    output, page = tmp_path / "global.safetensors", tmp_path / "fusion.html"
+    assert run("fuse", *files, "-o", output).exit_code == 0
+    alone = json.loads(run("report", output, "--json").output)
+    given = json.loads(run("report", output, *files, "--json").output)
+    assert not alone["map"]["from_parameters"]
+    assert given["map"]["from_parameters"]
+    assert run("report", output, *files, "-o", page).exit_code == 0
+    assert "Distances in the plane" in page.read_text()
+    assert run("report", output, files[0], "-o", page).exit_code == 1  # not all of them
+    assert run("report", output).exit_code == 2
+    assert run("report", output, "-o", page, "--json").exit_code == 2
+    assert run("report", output, *files, "-o", files[0]).exit_code == 2  # would overwrite it
+
+
 def test_inspect_and_report_a_fusion(files: list[str], tmp_path: Path) -> None:
     output, page = tmp_path / "global.safetensors", tmp_path / "fusion.html"
     run("fuse", *files, "-o", output)

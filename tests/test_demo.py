@@ -41,7 +41,7 @@ def test_files_hold_what_was_fused(result: demo.Result, folder: Path) -> None:
     assert isinstance(saved, kf.Fusion)
     np.testing.assert_array_equal(again.posterior.natural, saved.posterior.natural)
     assert result.report == folder / "fusion.html"
-    assert result.report.stat().st_size < 1_000_000
+    assert result.report.stat().st_size < 2_000_000  # of which the plotting library is 1.1 MB
 
 
 def test_sites_hold_three_digits_each_and_no_image_twice() -> None:

@@ -137,14 +137,16 @@ def fuse(
     import klfusion as kf  # noqa: PLC0415 (slow to import)
     from klfusion import _console  # noqa: PLC0415
     from klfusion.report import summarize, write_report  # noqa: PLC0415
+    from klfusion.silos import read_silos  # noqa: PLC0415
 
     targets = [output] if report is None else [output, report]
     _check_targets(targets, files)
-    fusion = kf.fuse(files, progress=False if as_json else None, **settings)
+    silos = read_silos(files)
+    fusion = kf.fuse(silos, progress=False if as_json else None, **settings)
     kf.save(output, fusion)
     if report is not None:
-        write_report(fusion, report)
-    summary = summarize(fusion)
+        write_report(fusion, report, silos)
+    summary = summarize(fusion, silos)
     if as_json:
         click.echo(json.dumps({**summary, "output": str(output)}))
         return
@@ -244,21 +246,32 @@ def inspect(file: Path, as_json: bool) -> None:
 
 @main.command(epilog=_EPILOG)
 @click.argument("file", type=_FILE)
-@click.option(
-    "-o", "--output", required=True, type=_FILE, metavar="FILE", help="Where the page goes."
-)
-def report(file: Path, output: Path) -> None:
+@click.argument("silos", nargs=-1, type=_FILE)
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Where the page goes.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON instead.")
+def report(file: Path, silos: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
     """Write the HTML report of the fusion in FILE.
 
-    \b
-    Example:
-      klfusion report global.safetensors -o fusion.html
-    """  # noqa: D301 (click reads the character)
-    from klfusion.report import write_report  # noqa: PLC0415
+    Given the SILOS that were fused, its map of local components is computed from them.
 
-    _check_targets([output], [file])
+    \b
+    Examples:
+      klfusion report global.safetensors -o fusion.html
+      klfusion report global.safetensors site-*.safetensors -o fusion.html
+    """  # noqa: D301 (click reads the character)
+    from klfusion.report import summarize, write_report  # noqa: PLC0415
+    from klfusion.silos import read_silos  # noqa: PLC0415
+
+    if (output is None) is not as_json:
+        raise click.UsageError("Give either --output or --json.")
+    if output is not None:
+        _check_targets([output], [file, *silos])
     fusion = _load_fusion(file)
-    click.echo(f"report: {write_report(fusion, output)}")
+    fused = read_silos(silos) if silos else None
+    if output is None:
+        click.echo(json.dumps(summarize(fusion, fused)))
+    else:
+        click.echo(f"report: {write_report(fusion, output, fused)}")
 
 
 def _check_targets(targets: list[Path], inputs: list[Path] | tuple[Path, ...]) -> None:

@@ -106,11 +106,12 @@ def run(out: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _
     seconds = {}
 
     start = perf_counter()
-    models, files = [], []
+    models, files, posteriors = [], [], []
     for site, x in enumerate(x_sites):
         name = f"site-{site + 1:02d}"
         model = fit(x, len(DIGITS_OF_SITE[site]), n_init)
-        kf.save(out / f"{name}.safetensors", kf.extract(model, name=name))
+        posteriors.append(kf.extract(model, name=name))
+        kf.save(out / f"{name}.safetensors", posteriors[-1])
         say(f"{name} fitted {len(x)} images of the digits {DIGITS_OF_SITE[site]}")
         models.append(model)
         files.append(out / f"{name}.safetensors")
@@ -120,7 +121,7 @@ def run(out: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _
     fusion = kf.fuse(files)  # all it sees are the ten files
     seconds["fusion"] = perf_counter() - start
     kf.save(out / "global.safetensors", fusion)
-    report = Path(fusion.report(str(out / "fusion.html")))
+    report = Path(fusion.report(str(out / "fusion.html"), silos=posteriors))
     say(f"fused the ten files: {fusion}")
 
     start = perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -293,11 +293,28 @@ class Fusion:
 
         return rebuild(self.posterior)
 
-    def report(self, path: str) -> str:
-        """Write a self-contained HTML report and return its path."""
+    def report(self, path: str, silos: Sequence[Posterior] | None = None) -> str:
+        """Write a self-contained HTML report and return its path.
+
+        Given the posteriors that were fused, its map of local components is computed from them.
+        """
         from klfusion.report import write_report  # noqa: PLC0415 (reports build on this module)
 
-        return str(write_report(self, path))
+        return str(write_report(self, path, silos))
+
+    def plot(self, silos: Sequence[Posterior] | None = None) -> Any:
+        """Draw size against penalty, who contributed to what, and the map, with matplotlib.
+
+        Returns the figure. Needs ``pip install 'klfusion[plot]'``.
+        """
+        from klfusion.report.plot import plot  # noqa: PLC0415 (reports build on this module)
+
+        return plot(self, silos)
+
+    def _repr_html_(self) -> str:
+        from klfusion.report.html import fragment  # noqa: PLC0415 (reports build on this module)
+
+        return fragment(self)
 
     def __repr__(self) -> str:
         left_out = self.n_left_out

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from klfusion._typing import FloatArray
-from klfusion.fusion import Fusion, PenaltyPath
+from klfusion.fusion import Fusion, PenaltyPath, Status
+from klfusion.posterior import Posterior
+from klfusion.report.embedding import component_map, confidence, local_natural
+from klfusion.report.views import model_view
 
 _HEAD = 10  # numbers of a vector that are kept
 _FULL_MATRIX = 16  # matrices up to this size are kept whole
+_OUTLYING = 3.5  # robust deviations of a silo's log misfit from the others'
+_FEWEST_SILOS = 5  # among which one can be said to be unusual
 
 
-def summarize(fusion: Fusion) -> dict[str, Any]:
+def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[str, Any]:
     """Everything a reader wants to know of a fusion, as JSON-able values.
 
     Long arrays of parameters are abbreviated; what is not a number (no divergence, no bound) is
@@ -25,6 +30,9 @@ def summarize(fusion: Fusion) -> dict[str, Any]:
     Parameters
     ----------
     fusion : Fusion
+    silos : sequence of Posterior, optional
+        What was fused; needed only if the fusion does not keep it (``keep_silos=False``). The map
+        of local components and the confidence of their matches are computed from it.
 
     Returns
     -------
@@ -43,6 +51,10 @@ def summarize(fusion: Fusion) -> dict[str, Any]:
     [0, 0]
     """
     posterior = fusion.posterior
+    silos = fusion.silos if silos is None else silos
+    natural = None if silos is None else local_natural(fusion, silos)
+    local = None if natural is None else (natural, np.concatenate(fusion.labels))
+    by_silo = _silos(fusion, natural)
     return {
         "name": posterior.name,
         "family": str(posterior.family),
@@ -59,8 +71,11 @@ def summarize(fusion: Fusion) -> dict[str, Any]:
         "gap": _number(fusion.gap),
         "trace": [_number(value) for value in fusion.trace],
         "path": None if fusion.path is None else _path(fusion, fusion.path),
-        "silos": _silos(fusion),
+        "warnings": _warnings(fusion, by_silo),
+        "silos": by_silo,
         "components": _components(fusion),
+        "map": component_map(fusion, natural),
+        "view": model_view(posterior, local),
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
 
@@ -80,9 +95,12 @@ def _path(fusion: Fusion, path: PenaltyPath) -> dict[str, Any]:
     }
 
 
-def _silos(fusion: Fusion) -> list[dict[str, Any]]:
+def _silos(fusion: Fusion, natural: FloatArray | None) -> list[dict[str, Any]]:
     weights = fusion.provenance.get("silo_weights")
-    return [
+    sure = np.split(
+        confidence(fusion, natural), np.cumsum([len(own) for own in fusion.labels])[:-1]
+    )
+    silos: list[dict[str, Any]] = [
         {
             "name": name,
             "weight": weights[j] if isinstance(weights, list) and j < len(weights) else None,
@@ -95,6 +113,7 @@ def _silos(fusion: Fusion) -> list[dict[str, Any]]:
                     "component": int(g),
                     "n_local_components": int((labels == g).sum()),
                     "divergence": _mean(divergences[labels == g]),
+                    "confidence": _mean(sure[j][labels == g]),
                 }
                 for g in np.unique(labels[labels >= 0])
             ],
@@ -103,6 +122,50 @@ def _silos(fusion: Fusion) -> list[dict[str, Any]]:
             zip(fusion.silo_names, fusion.labels, fusion.divergences, strict=True)
         )
     ]
+    unusual = _unusual([silo["mean_divergence"] for silo in silos])
+    for silo, is_unusual in zip(silos, unusual, strict=True):
+        silo["warnings"] = _silo_warnings(silo, is_unusual)
+    return silos
+
+
+def _silo_warnings(silo: dict[str, Any], is_unusual: bool) -> list[str]:
+    found = []
+    if is_unusual:
+        found.append("fits much worse than the other silos")
+    if not silo["matches"]:
+        found.append("none of its components was matched")
+    doubtful = [
+        match["component"]
+        for match in silo["matches"]
+        if match["confidence"] is not None and match["confidence"] < 0
+    ]
+    if doubtful:
+        where = ", ".join(str(g) for g in doubtful)
+        found.append(f"another component would be nearer than the match: {where}")
+    return found
+
+
+def _unusual(misfits: list[float | None]) -> list[bool]:
+    """Which are far above the rest, on a log scale, by the median and the median deviation."""
+    known = np.log([value for value in misfits if value])
+    if len(known) < _FEWEST_SILOS:
+        return [False] * len(misfits)
+    middle = float(np.median(known))
+    spread = 1.4826 * float(np.median(np.abs(known - middle)))
+    top = middle + _OUTLYING * max(spread, 0.1)  # silos nearly alike: a third more is not unusual
+    return [bool(value) and math.log(value or 1.0) > top for value in misfits]
+
+
+def _warnings(fusion: Fusion, silos: list[dict[str, Any]]) -> list[str]:
+    """What a reader should know before believing the rest."""
+    found = [] if fusion.status is not Status.MAX_ITER else [str(fusion.status)]
+    n = sum(bool(silo["warnings"]) for silo in silos)
+    if n:
+        found.append(f"{n} of {len(silos)} silos deserve a look: see the table of silos")
+    alone = sum(1 for g in fusion.contributions.T if (g > 0).sum() == 1)
+    if alone and fusion.n_silos > 1:
+        found.append(f"{alone} of {fusion.n_components} components come from one silo alone")
+    return found
 
 
 def _components(fusion: Fusion) -> list[dict[str, Any]]:

@@ -1,0 +1,178 @@
+"""Where components lie in a plane, by how far they diverge, and how sure each match is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.errors import KLFusionError
+from klfusion.families import Family
+from klfusion.fusion import Fusion
+from klfusion.posterior import Posterior
+from klfusion.vocabulary import align_vocabularies
+
+MAX_GLOBAL = 150  # a plane holds no more that can be told apart
+MAX_LOCAL = 400
+_SWEEPS = 40
+_GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
+
+
+def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
+    """Natural parameters of all local components, (n, p), checked to be those that were fused."""
+    expected = {name: len(labels) for name, labels in zip_names(fusion)}
+    got = {silo.name: silo.n_components for silo in silos}
+    if got != expected:
+        wrong = sorted(set(got.items()) ^ set(expected.items()))[0][0]
+        raise KLFusionError(
+            f"silo {wrong!r}: expected the silos that were fused, with "
+            f"{expected.get(wrong, 'no')} components there, got {got.get(wrong, 'none')}"
+        )
+    aligned = {silo.name: silo for silo in align_vocabularies(silos)}
+    for silo in aligned.values():
+        if silo.family != fusion.posterior.family:
+            raise KLFusionError(
+                f"silo {silo.name!r}: expected {fusion.posterior.family}, got {silo.family}"
+            )
+    return np.concatenate([aligned[name].natural for name in fusion.silo_names])
+
+
+def zip_names(fusion: Fusion) -> list[tuple[str, IntArray]]:
+    """Name and labels of every silo."""
+    return list(zip(fusion.silo_names, fusion.labels, strict=True))
+
+
+def confidence(fusion: Fusion, natural: FloatArray | None) -> FloatArray:
+    """How clearly each local component belongs to its match, (n,), in [-1, 1].
+
+    ``(b - a) / max(a, b)`` with ``a = KL(match || local)`` and ``b`` the divergence to the next
+    best global component: 1 is unmistakable, 0 a toss-up, below 0 another would be nearer. Without
+    the silos' parameters ``b`` is the divergence of the match from its nearest other component.
+    NaN for what was left out, or where there is only one global component.
+    """
+    family, centres = fusion.posterior.family, fusion.posterior.natural
+    labels, own = np.concatenate(fusion.labels), np.concatenate(fusion.divergences)
+    result = np.full(len(labels), np.nan)
+    matched = np.flatnonzero(labels >= 0)
+    if len(centres) < 2:
+        return result
+    if natural is None:
+        between = family.kl_from(centres, centres)
+        np.fill_diagonal(between, np.inf)
+        nearest = between.min(axis=1)[labels[matched]]
+    else:
+        others = family.kl_from(centres, natural[matched])
+        others[np.arange(len(matched)), labels[matched]] = np.inf
+        nearest = others.min(axis=1)
+    larger = np.maximum(np.maximum(own[matched], nearest), np.finfo(float).tiny)
+    result[matched] = (nearest - own[matched]) / larger
+    return result
+
+
+def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
+    """Places in a plane of global components and, around them, local ones.
+
+    Distances approximate `distance` of the symmetrised divergences of the components, brought to
+    comparable certainty as they are for matching. Without the silos' parameters local
+    components lie at their known distance, in a direction that tells the silo and nothing else.
+    """
+    labels, own = np.concatenate(fusion.labels), np.concatenate(fusion.divergences)
+    silo = np.repeat(np.arange(fusion.n_silos), [len(of_silo) for of_silo in fusion.labels])
+    local = np.concatenate([np.arange(len(of_silo)) for of_silo in fusion.labels])
+    n_global = min(fusion.n_components, MAX_GLOBAL)
+    candidates = np.flatnonzero((labels >= 0) & (labels < n_global))
+    shown = candidates[_spread(len(candidates), MAX_LOCAL)]
+    family, centres = fusion.posterior.family, fusion.posterior.natural[:n_global]
+    if natural is None:
+        places, stress = embed(_between(family, centres))
+        angle = _GOLDEN_ANGLE * silo[shown]
+        radius = distance(2.0 * own[shown])  # of both directions: nearly twice one
+        around = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        of_local = places[labels[shown]] + around
+    else:
+        rows = family.comparable(np.concatenate([centres, natural[shown]]))
+        places, stress = embed(_between(family, rows))
+        of_local = places[n_global:]
+    return {
+        "from_parameters": natural is not None,
+        "stress": float(stress),
+        "global": [[_round(x), _round(y)] for x, y in places[:n_global]],
+        "local": [
+            {
+                "at": [_round(x), _round(y)],
+                "silo": fusion.silo_names[silo[i]],
+                "local_component": int(local[i]),
+                "component": int(labels[i]),
+                "divergence": _round(own[i]),
+            }
+            for i, (x, y) in zip(shown, of_local, strict=True)
+        ],
+        "n_local_not_shown": int((labels >= 0).sum()) - len(shown),
+    }
+
+
+def distance(divergence: FloatArray) -> FloatArray:
+    """``log(1 + sqrt(J))``: as a metric where components are near, gathered in where they are far.
+
+    Components apart differ by a hundred times what local ones differ from their match: on a plain
+    scale every global component would be a dot with nothing around it.
+    """
+    return np.asarray(np.log1p(np.sqrt(np.maximum(divergence, 0.0))))
+
+
+def _between(family: Family, natural: FloatArray) -> FloatArray:
+    divergences = family.kl(natural, natural)
+    return distance(divergences + divergences.T)
+
+
+def embed(distances: FloatArray) -> tuple[FloatArray, float]:
+    """Places (n, 2) whose distances are near those given, and the stress that remains.
+
+    Classical scaling, then majorisation of ``sum (|x_i - x_j| / d_ij - 1)^2``: every distance
+    counts by its relative error, so that near components stay near where others are far. Stress
+    is the root of the mean of that sum: 0.2 means that distances are right within a fifth or so.
+    """
+    n = len(distances)
+    if n == 1:
+        return np.zeros((1, 2)), 0.0
+    # Copies lie in one place; a floor keeps their weight finite.
+    largest = float(distances.max()) or 1.0
+    target = np.maximum(distances, 1e-3 * largest)
+    places = _classical(target)
+    weight = target**-2.0
+    np.fill_diagonal(weight, 0.0)
+    laplacian = np.diag(weight.sum(axis=1)) - weight
+    inverse = np.linalg.pinv(laplacian, hermitian=True)
+    for _ in range(_SWEEPS):
+        pull = weight * target / np.maximum(_pairwise(places), 1e-9 * largest)
+        places = inverse @ (pull.sum(axis=1)[:, None] * places - pull @ places)
+    off = ~np.eye(n, dtype=bool)
+    error = (_pairwise(places)[off] / target[off] - 1.0) ** 2
+    return places, float(np.sqrt(error.mean()))
+
+
+def _classical(distances: FloatArray) -> FloatArray:
+    centred = distances**2 - (distances**2).mean(axis=0)
+    gram = -0.5 * (centred - centred.mean(axis=1, keepdims=True))
+    values, vectors = np.linalg.eigh(gram)
+    top = vectors[:, ::-1][:, :2] * np.sqrt(np.maximum(values[::-1][:2], 0.0))
+    sign = np.sign(top[np.abs(top).argmax(axis=0), np.arange(top.shape[1])])  # the same everywhere
+    # Points on top of each other could never part again: the majorisation keeps symmetries.
+    jitter = 1e-3 * distances.max() * np.random.default_rng(0).normal(size=top.shape)
+    return np.asarray(top * np.where(sign == 0, 1.0, sign) + jitter)
+
+
+def _pairwise(places: FloatArray) -> FloatArray:
+    difference = places[:, None] - places[None]
+    return np.asarray(np.sqrt(np.einsum("ijk,ijk->ij", difference, difference)))
+
+
+def _spread(n: int, most: int) -> IntArray:
+    """Indices of at most so many of n things, evenly."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")

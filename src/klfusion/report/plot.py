@@ -1,0 +1,119 @@
+"""`plot`: a fusion as a matplotlib figure, for notebooks and papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from klfusion.errors import MissingDependencyError
+from klfusion.fusion import Fusion
+from klfusion.posterior import Posterior
+from klfusion.report.charts import path_points
+from klfusion.report.summarize import summarize
+
+try:
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise MissingDependencyError(
+        "plot needs matplotlib, which is not installed: pip install 'klfusion[plot]'"
+    ) from error
+
+# Okabe and Ito's colours, as in the report: told apart by all.
+_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7a7a7a"]
+_MARKS = ["o", "s", "^", "D", "v", "P"]
+_MAX_SILOS = 60  # with a name beside each row
+
+
+def plot(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> Any:
+    """Size against penalty, who contributed to what, and local components around global ones.
+
+    Parameters
+    ----------
+    fusion : Fusion
+    silos : sequence of Posterior, optional
+        What was fused: the map is then computed from it, as in `klfusion.report.write_report`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Outside pyplot's registry: nothing to close, and notebooks show it once.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> a = kf.Posterior(rates, rates.natural(shape=[30, 900], rate=[10, 10]), name="a")
+    >>> b = kf.Posterior(rates, rates.natural(shape=[910, 32], rate=[10, 10]), name="b")
+    >>> figure = plot(kf.fuse([a, b]))
+    >>> [axes.get_title() for axes in figure.axes][:3]
+    ['size against penalty', 'silo x component', 'local around global']
+    """
+    summary = summarize(fusion, silos)
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    size, who, where = figure.subplots(1, 3)
+    _size(size, summary)
+    _contributions(who, fusion, summary)
+    _map(where, summary["map"])
+    return figure
+
+
+def _size(axes: Any, summary: dict[str, Any]) -> None:
+    axes.set(title="size against penalty", xlabel="penalty (nats)", ylabel="components")
+    path = None if summary["path"] is None else path_points(summary["path"])
+    if path is None:
+        axes.text(0.5, 0.5, "the method has no path", ha="center", transform=axes.transAxes)
+        return
+    penalties, sizes = zip(*path["points"], strict=True)
+    chosen = path["chosen"]
+    axes.step(
+        [*penalties, 1.5 * max(penalties[-1], chosen["penalty"] or 0.0)],
+        [*sizes, sizes[-1]],
+        where="post",
+        color=_COLOURS[0],
+    )
+    axes.set_xscale("log")
+    if chosen["penalty"]:
+        axes.plot(
+            chosen["penalty"], chosen["n_components"],
+            "o", mfc="none", mec=_COLOURS[5], mew=2, ms=10,
+        )  # fmt: skip
+        axes.annotate(
+            f"{chosen['n_components']} components",
+            (chosen["penalty"], chosen["n_components"]),
+            xytext=(0, 10), textcoords="offset points", ha="center",
+        )  # fmt: skip
+    axes.set_ylim(0, None)
+
+
+def _contributions(axes: Any, fusion: Fusion, summary: dict[str, Any]) -> None:
+    axes.set(title="silo x component", xlabel="global component")
+    sure = np.full((fusion.n_silos, fusion.n_components), np.nan)
+    for row, silo in zip(sure, summary["silos"], strict=True):
+        for match in silo["matches"]:
+            value = match["confidence"]
+            row[match["component"]] = 1.0 if value is None else max(0.0, value)
+    image = axes.imshow(
+        sure, aspect="auto", interpolation="nearest", vmin=0, vmax=1, cmap="viridis_r"
+    )
+    axes.figure.colorbar(image, ax=axes, label="confidence of the match")
+    if fusion.n_silos <= _MAX_SILOS:
+        # Matplotlib reads dollars as mathematics, which a name is not.
+        names = [name.replace("$", r"\$") for name in fusion.silo_names]
+        axes.set_yticks(range(fusion.n_silos), names, fontsize=7)
+    else:
+        axes.set_ylabel("silo")
+
+
+def _map(axes: Any, places: dict[str, Any]) -> None:
+    axes.set(title="local around global", xticks=[], yticks=[], aspect="equal")
+    axes.set_xlabel("distance: log(1 + sqrt of symmetrised KL)")
+    for g, (x, y) in enumerate(places["global"]):
+        colour, mark = _COLOURS[g % 8], _MARKS[g // 8 % len(_MARKS)]
+        of_g = np.array([p["at"] for p in places["local"] if p["component"] == g]).reshape(-1, 2)
+        for at in of_g:
+            axes.plot([x, at[0]], [y, at[1]], color=colour, lw=0.6, alpha=0.4)
+        axes.plot(*of_g.T, mark, color=colour, ms=4, alpha=0.8)
+        axes.plot(x, y, mark, mfc="white", mec=colour, mew=2, ms=10)
+        axes.annotate(str(g), (x, y), ha="center", va="center", fontsize=7)

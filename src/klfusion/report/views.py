@@ -1,0 +1,239 @@
+"""What each kind of model is looked at for: ellipses, words, transitions, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.families import Dirichlet
+from klfusion.posterior import Posterior
+from klfusion.structure import layers
+from klfusion.vocabulary import words
+
+MAX_COMPONENTS = 100
+_TOP_WORDS = 15
+_SEARCHED_WORDS = 3000
+_TOPICS_OF_WORD = 3
+_MAX_STATES = 40
+_MAX_COLUMNS = 64
+_MAX_PIXELS = 100_000  # of all units together
+_LEAST_EDGE = 0.02  # probability of a transition worth an arrow
+_MAX_LOCAL = 200  # ellipses
+_ARC = np.linspace(0.0, 2 * np.pi, 37)
+_TWO_THIRDS = 1.48  # deviations that hold two thirds of a Gaussian in two dimensions
+
+Local = tuple[FloatArray, IntArray]
+
+
+def model_view(posterior: Posterior, local: Local | None = None) -> dict[str, Any]:
+    """The data of a model's own view; ``kind`` says which, ``"plain"`` where there is none.
+
+    ``local``, the natural parameters (n, p) and the labels (n,) of local components, are drawn
+    around the ellipses they went into.
+    """
+    kind = posterior.structure.kind if posterior.structure is not None else None
+    make = _VIEWS.get(kind or "")
+    view = _ellipses(posterior, local) if make is None else make(posterior)
+    return {"kind": "plain"} if view is None else view
+
+
+def covariances(params: dict[str, FloatArray]) -> FloatArray | None:
+    """Covariances (n, d, d) that Gaussian parameters stand for; None for any others."""
+    if "scale_inv" in params and "mean" in params:
+        return np.asarray(params["scale_inv"] / params["dof"].reshape(-1, 1, 1))
+    if "covariance" in params:
+        return params["covariance"]
+    if "mean" not in params:
+        return None
+    variance = params["variance"] if "variance" in params else _expected_variance(params)
+    if variance is None:
+        return None
+    full = np.broadcast_to(np.reshape(variance, (len(variance), -1)), params["mean"].shape)
+    return np.asarray(full[:, :, None] * np.eye(full.shape[1]))
+
+
+def _expected_variance(params: dict[str, FloatArray]) -> FloatArray | None:
+    if not {"shape", "rate"} <= params.keys():
+        return None
+    return np.asarray(params["rate"] / params["shape"])
+
+
+def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | None:
+    """Gaussian components in two dimensions: their own, or those in which the means differ most."""
+    mean = posterior.params().get("mean")
+    if mean is None or mean.shape[1] < 2 or covariances(posterior.params()) is None:
+        return None
+    mean, dim = mean[:MAX_COMPONENTS], mean.shape[1]
+    weight = np.ones(len(mean)) if posterior.counts is None else posterior.counts[: len(mean)]
+    weight = weight / max(weight.sum(), np.finfo(float).tiny)
+    centre = weight @ mean if weight.any() else mean.mean(axis=0)
+    if dim == 2:
+        axes, centre = np.eye(2), np.zeros(2)
+    else:
+        axes = np.linalg.svd(mean - centre)[2][:2].T
+        axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
+    places = (mean - centre) @ axes
+    total = float(((mean - centre) ** 2).sum())
+    view = {
+        "kind": "mixture",
+        "axes": _axis_names(posterior, dim),
+        "share_shown": None if dim == 2 else float((places**2).sum() / total) if total else 1.0,
+        "centres": _rounded(places),
+        "outlines": _outlines(
+            posterior.family.params(posterior.natural[: len(mean)]), centre, axes
+        ),
+        "weights": None if posterior.counts is None else _rounded(weight),
+        "local": [],
+    }
+    if local is not None:
+        natural, labels = local
+        shown = np.flatnonzero((labels >= 0) & (labels < len(mean)))
+        shown = shown[:: max(1, -(-len(shown) // _MAX_LOCAL))]
+        drawn = _outlines(posterior.family.params(natural[shown]), centre, axes)
+        view["local"] = [
+            {"component": int(g), "outline": outline}
+            for g, outline in zip(labels[shown], drawn, strict=True)
+        ]
+    return view
+
+
+def _outlines(params: dict[str, FloatArray], centre: FloatArray, axes: FloatArray) -> Any:
+    """Ellipses (n, points, 2) in a plane, each holding two thirds of its Gaussian."""
+    covariance = covariances(params)
+    assert covariance is not None
+    flat = np.einsum("da,ndk,kb->nab", axes, covariance, axes)
+    ring = _TWO_THIRDS * np.stack([np.cos(_ARC), np.sin(_ARC)])
+    places = (params["mean"] - centre) @ axes
+    outlines = places[:, :, None] + np.linalg.cholesky(flat + 1e-12 * np.eye(2)) @ ring
+    return _rounded(outlines.swapaxes(1, 2))
+
+
+def _axis_names(posterior: Posterior, dim: int) -> list[str]:
+    if dim > 2:
+        return ["first principal axis of the means", "second principal axis"]
+    return _feature_names(posterior, dim)
+
+
+def _feature_names(posterior: Posterior, dim: int) -> list[str]:
+    features = posterior.structure.info.get("features") if posterior.structure else None
+    if not isinstance(features, list) or len(features) != dim:
+        return [f"x{i}" for i in range(dim)]
+    return [str(name) for name in features]
+
+
+def _topics(posterior: Posterior) -> dict[str, Any] | None:
+    """The words of each topic with their probabilities, and the topics of each word."""
+    assert posterior.structure is not None
+    if not isinstance(posterior.family, Dirichlet):
+        return None
+    if posterior.structure.info.get("vocabulary") is None:
+        vocabulary = [f"word {i}" for i in range(posterior.natural.shape[1])]
+    else:
+        vocabulary = words(posterior)
+    probability = posterior.natural / posterior.natural.sum(axis=1, keepdims=True)
+    top = np.argsort(-probability[:MAX_COMPONENTS], axis=1, kind="stable")[:, :_TOP_WORDS]
+    common = np.argsort(-probability.max(axis=0), kind="stable")[:_SEARCHED_WORDS]
+    best = np.argsort(-probability[:, common], axis=0, kind="stable")[:_TOPICS_OF_WORD].T
+    return {
+        "kind": "topics",
+        "n_words": len(vocabulary),
+        "topics": [
+            [{"word": vocabulary[w], "probability": _short(row[w])} for w in order]
+            for row, order in zip(probability, top, strict=False)
+        ],
+        "words": [
+            {
+                "word": vocabulary[w],
+                "topics": [[int(g), _short(probability[g, w])] for g in topics],
+            }
+            for w, topics in zip(common, best, strict=True)
+        ],
+    }
+
+
+def _hmm(posterior: Posterior) -> dict[str, Any] | None:
+    """Probabilities of steps between states, and what each state emits on average."""
+    assert posterior.structure is not None
+    arrays, n = posterior.structure.arrays, posterior.n_components
+    needed = {"start": (n,), "start_prior": (n,), "transition": (n, n), "transition_prior": (n, n)}
+    if any(key not in arrays or arrays[key].shape != shape for key, shape in needed.items()):
+        return None
+    start = arrays["start"] + arrays["start_prior"]
+    transition = arrays["transition"] + arrays["transition_prior"]
+    rows = np.maximum(transition.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    shown = slice(0, _MAX_STATES)
+    transition = (transition / rows)[shown, shown]
+    values, names = _emissions(posterior)
+    return {
+        "kind": "hmm",
+        "n_not_shown": max(0, n - _MAX_STATES),
+        "start": _rounded((start / max(start.sum(), np.finfo(float).tiny))[shown]),
+        "transition": _rounded(transition),
+        "least_edge": _LEAST_EDGE,
+        "emissions": _rounded(values[shown, :_MAX_COLUMNS]),
+        "columns": names[:_MAX_COLUMNS],
+        "n_columns": len(names),
+    }
+
+
+def _emissions(posterior: Posterior) -> tuple[FloatArray, list[str]]:
+    params = posterior.params()
+    if "mean" in params:
+        return params["mean"], _feature_names(posterior, params["mean"].shape[1])
+    if isinstance(posterior.family, Dirichlet):
+        natural = posterior.natural
+        symbols = [f"symbol {i}" for i in range(natural.shape[1])]
+        return natural / natural.sum(axis=1, keepdims=True), symbols
+    location = posterior.family.location(posterior.natural)
+    return location, [f"x{i}" for i in range(location.shape[1])]
+
+
+def _network(posterior: Posterior) -> dict[str, Any] | None:
+    """Incoming weights of each unit, as an image where their number is a square, and outgoing."""
+    assert posterior.structure is not None
+    structure, params = posterior.structure, posterior.params()
+    n_in, mean = structure.info.get("n_in"), params.get("mean")
+    following = structure.arrays.get("mean.1")  # weights of the next layer, biases last
+    if mean is None or following is None or not isinstance(n_in, int):
+        return None
+    if mean.shape[1] != n_in + 1 or following.shape[1] != len(mean) + 1:
+        return None
+    side = int(np.sqrt(n_in))
+    units = mean[: max(1, min(MAX_COMPONENTS, _MAX_PIXELS // n_in))]
+    incoming = units[:, :n_in]
+    scale = np.abs(incoming).max() or 1.0
+    out = following[:, : len(units)].T
+    image = side * side == n_in and n_in >= 16
+    return {
+        "kind": "network",
+        "n_in": n_in,
+        "n_out": len(following),
+        "activation": str(structure.info.get("activation")),
+        "n_not_shown": posterior.n_components - len(units),
+        "image": [side, side] if image else [1, n_in],
+        "scale": _short(scale),
+        # 255 steps are more than an eye can tell apart, and a tenth of the digits.
+        "incoming": np.rint(127 * incoming / scale).astype(int).tolist(),
+        "outgoing": _rounded(out),
+    }
+
+
+_VIEWS: dict[str, Callable[[Posterior], dict[str, Any] | None]] = {
+    "topics": _topics,
+    "hmm": _hmm,
+    layers.KIND: _network,
+}
+
+
+def _rounded(array: FloatArray) -> Any:
+    """Nested lists of numbers with four digits, or None where one is not finite."""
+    if array.ndim > 1:
+        return [_rounded(row) for row in array]
+    return [_short(value) for value in array]
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.4g}") if np.isfinite(value) else None
