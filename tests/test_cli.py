@@ -162,7 +162,7 @@ def test_inspect_as_json_lists_every_array(files: list[str]) -> None:
 
 def test_report_from_the_silos_and_as_json(files: list[str], tmp_path: Path) -> None:
     output, page = tmp_path / "global.safetensors", tmp_path / "fusion.html"
-    assert run("fuse", *files, "-o", output).exit_code == 0
+    assert run("fuse", *files, "-o", output, "--forget-silos").exit_code == 0
     alone = json.loads(run("report", output, "--json").output)
     given = json.loads(run("report", output, *files, "--json").output)
     assert not alone["map"]["from_parameters"]

@@ -286,7 +286,7 @@ def test_confidence_compares_the_match_with_the_next_best() -> None:
     match = summarize(fusion, silos)["silos"][2]["matches"][0]
     mean = 4.4 / 3  # of 0, 0 and 4.4
     assert match["confidence"] == pytest.approx(1 - ((4.4 - mean) / (10 - 4.4)) ** 2)
-    match = summarize(fusion)["silos"][2]["matches"][0]  # without the silos: from the match
+    match = summarize(replace(fusion, silos=None))["silos"][2]["matches"][0]  # from the match
     assert match["confidence"] == pytest.approx(1 - ((4.4 - mean) / (10 - mean)) ** 2)
     alone = summarize(kf.fuse([silo("a", [30]), silo("b", [31])]))
     assert alone["silos"][0]["matches"][0]["confidence"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,10 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     [0, 0]
     """
     posterior = fusion.posterior
-    silos = fusion.silos if silos is None else silos
+    if silos is None and fusion.silos is not None:
+        # Those who renamed silos in a result renamed what is shown, not what was sent.
+        renamed = zip(fusion.silos, fusion.silo_names, strict=True)
+        silos = [replace(silo, name=name) for silo, name in renamed]
     natural = None if silos is None else local_natural(fusion, silos)
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
     by_silo = _silos(fusion, natural)

@@ -199,7 +199,7 @@ def _network(posterior: Posterior) -> dict[str, Any] | None:
     following = structure.arrays.get("mean.1")  # weights of the next layer, biases last
     if mean is None or following is None or not isinstance(n_in, int):
         return None
-    if mean.shape[1] != n_in + 1 or following.shape[1] != len(mean) + 1:
+    if mean.shape[1] < n_in + 1 or following.shape[1] != len(mean) + 1:
         return None
     side = int(np.sqrt(n_in))
     units = mean[: max(1, min(MAX_COMPONENTS, _MAX_PIXELS // n_in))]
