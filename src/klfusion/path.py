@@ -22,8 +22,6 @@ from klfusion.clusters import Clusters, merge_saving
 from klfusion.fusion import PenaltyPath
 from klfusion.problem import FusionProblem
 
-_MAX_TRIAL_ENTRIES = 2_000_000  # numbers in one batch of trial merges
-
 
 @dataclass(frozen=True, eq=False)
 class Distances:
@@ -115,14 +113,8 @@ class _Nearest:
 
 def _all_pairs(state: Clusters, report: Report) -> tuple[_Nearest, _Nearest]:
     """Single components: ratios of pairs of different silos, distances within a silo."""
-    n, silo = state.size, state.problem.silo
-    increase = np.full((n, n), np.inf)
-    step = max(1, _MAX_TRIAL_ENTRIES // (n * state.sums.shape[1]))
-    for low in range(0, n, step):
-        report("comparing", low, n)
-        a, b = np.nonzero(np.arange(low, min(low + step, n))[:, None] < np.arange(n))
-        a += low
-        increase[a, b] = increase[b, a] = state.merge_increases(a, b)
+    report("comparing", 0, None)
+    silo, increase = state.problem.silo, state.problem.pair_increases
     together = silo[:, None] == silo[None, :]
     one = np.ones(1, dtype=np.intp)
     ratio = np.where(together, np.inf, increase / merge_saving(one, one))

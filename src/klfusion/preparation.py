@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
-from klfusion.cleaning import merge_splits, near_pairs, with_data
+from klfusion.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 
@@ -95,7 +95,10 @@ def _clean_units(posteriors: Sequence[Posterior]) -> list[list[_Unit]]:
     """Without empty components, and with splits put together."""
     rows = [with_data(p) for p in posteriors]
     kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
-    near = near_pairs(posteriors[0].family, kept)
+    if any(may_have_splits(p) for p in posteriors):
+        near = near_pairs(posteriors[0].family, kept)
+    else:  # comparing all pairs would be for nothing
+        near = [np.zeros((len(own), len(own)), dtype=bool) for own in rows]
     return [merge_splits(*one) for one in zip(posteriors, rows, near, strict=True)]
 
 
