@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments import mocap, simulated, sizes
+from experiments import mocap, simulated, sizes, topics
 
 # Each module has DESCRIPTION, add_arguments(parser) and main(args, console).
-EXPERIMENTS = {"simulated": simulated, "sizes": sizes, "mocap": mocap}
+EXPERIMENTS = {"simulated": simulated, "sizes": sizes, "mocap": mocap, "topics": topics}
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -14,14 +14,14 @@ import klfusion
 SOURCE = Path(klfusion.__file__).parent
 # Each layer may import from the layers above it in this list (and from its own).
 LAYERS = [
-    {"_typing", "errors", "memory", "progress", "provenance"},
+    {"_typing", "errors", "memory", "nearest", "progress", "provenance"},
     {"families"},
     {"structure"},
     {"posterior"},
     {"cleaning"},
     {"fusion", "problem", "preparation", "vocabulary", "assignment", "_safetensors", "_files"},
     {"storage", "_document"},
-    {"algorithm", "clusters", "seeding", "path", "refine", "revision", "selection"},
+    {"algorithm", "clusters", "losses", "seeding", "path", "refine", "revision", "selection"},
     {"search", "methods", "pooling"},
     {"learners"},
     {"adapters", "report"},

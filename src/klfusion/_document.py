@@ -24,6 +24,7 @@ VERSION = 1
 
 _STRUCTURE, _PATH = "structure.", "path."  # prefixes of array names
 _PATH_FIELDS = ("merges", "ratios", "divergences", "n_components")
+_LOSSES = f"{_PATH}losses"  # only where observations are counted
 _INTEGERS = {"labels", "offsets", "path.merges", "path.n_components"}  # the rest is float64
 _NOT_FINITE = ("nan", "inf", "-inf")  # as strings: JSON has no such numbers
 _NUMBER = (int, float, str)
@@ -105,6 +106,8 @@ def _fusion_arrays(fusion: Fusion) -> dict[str, ArrayLike]:
     }
     if fusion.path is not None:
         arrays |= {f"{_PATH}{key}": getattr(fusion.path, key) for key in _PATH_FIELDS}
+        if fusion.path.losses is not None:
+            arrays[_LOSSES] = fusion.path.losses
     return arrays
 
 
@@ -225,6 +228,7 @@ def _expected_shapes(
             m = length("path.merges")
             path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,)]
             shapes |= {f"{_PATH}{k}": s for k, s in zip(_PATH_FIELDS, path_shapes, strict=True)}
+            shapes |= {_LOSSES: (m + 1,)} if _LOSSES in entries else {}
     return shapes
 
 
@@ -277,7 +281,8 @@ def _build_fusion(
     silos = [slice(low, high) for low, high in pairwise(offsets.tolist())]
     path = None
     if "path.merges" in arrays:
-        path = PenaltyPath(**{key: arrays[f"{_PATH}{key}"] for key in _PATH_FIELDS})
+        fields = {key: arrays[f"{_PATH}{key}"] for key in _PATH_FIELDS}
+        path = PenaltyPath(**fields, losses=arrays.get(_LOSSES))
         _check_range("path.n_components", path.n_components, 1, len(labels))
         _check_range("path.merges", path.merges, 0, int(path.n_components[0]) - 1)
     return Fusion(

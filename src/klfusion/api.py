@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -34,6 +34,8 @@ def fuse(
     method: MethodName | Method = "auto",
     n_components: int | None = None,
     penalty: Penalty | None = None,
+    max_loss: float | None = None,
+    within_silo_merging: bool | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
     pooling: Pooling = "average",
     n_init: int | None = None,
@@ -57,6 +59,12 @@ def fuse(
         Size of the global model, where it is known.
     penalty : float or "auto", optional
         Price of global components, in nats: larger gives fewer. Default: chosen from the silos.
+    max_loss : float, optional
+        The smallest size that loses at most so many nats an observation in prediction, by an
+        estimate from the posteriors alone; ``fusion.path.losses`` has it for every size.
+    within_silo_merging : bool, optional
+        Whether components of one silo may become one, which a small model needs where silos hardly
+        overlap. Default: they stay apart.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
     pooling : {"average", "random-effects"}
@@ -94,6 +102,7 @@ def fuse(
     chosen = _method(
         method,
         n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
+        max_loss=max_loss, within_silo_merging=within_silo_merging,
     )  # fmt: skip
     given_weights = silo_weights(weights, posteriors)
     clean = isinstance(chosen, Auto) and len(posteriors) > 1
@@ -140,13 +149,15 @@ def fuse(
 def _method(method: str | Method, **settings: Any) -> Method:
     """The configuration, with the settings that were given."""
     given = {key: value for key, value in settings.items() if value is not None}
-    if isinstance(method, Method):
-        return replace(method, **given) if given else method
-    if method not in METHODS:
+    if isinstance(method, str) and method not in METHODS:
         raise KLFusionError(
             f"expected method to be one of {sorted(METHODS)} or a Method, got {method!r}"
         )
-    return METHODS[method](**given)
+    kind = METHODS[method] if isinstance(method, str) else type(method)
+    unknown = [key for key in given if key not in {field.name for field in fields(kind)}]
+    if unknown:
+        raise KLFusionError(f"method {kind.name!r} has no {unknown[0]}; method 'auto' has")
+    return kind(**given) if isinstance(method, str) else replace(method, **given)
 
 
 def _generator(random_state: Any) -> np.random.Generator:
@@ -163,7 +174,8 @@ def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Pos
     size = method.n_components
     if size is None:
         return
-    if size < problem.largest_silo:
+    apart = not (isinstance(method, Auto) and method.within_silo_merging)
+    if apart and size < problem.largest_silo:
         largest = max(posteriors, key=lambda p: p.n_components)
         raise IncompatibleSilosError(
             f"expected n_components >= {problem.largest_silo}, the size of silo {largest.name!r} "

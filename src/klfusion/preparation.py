@@ -60,6 +60,7 @@ class Prepared:
             natural=self.problem.natural[kept],
             silo=self.problem.silo[kept],
             weights=self.problem.weights[kept],
+            counts=None if self.problem.counts is None else self.problem.counts[kept],
         )
         return replace(self, problem=problem, members=[self.members[i] for i in kept])
 
@@ -84,6 +85,11 @@ def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean:
         np.repeat(silo_weights[turns], [len(units[j]) for j in turns]),
     )
     members = [rows + offsets[j] for j in turns for rows, _ in units[j]]
+    counts = [p.counts for p in posteriors]
+    if not any(c is None for c in counts):
+        counted = np.concatenate([np.asarray(c) for c in counts])
+        behind = np.array([counted[rows].sum() for rows in members])
+        problem = replace(problem, counts=behind)
     return Prepared(problem, members, stacked, offsets)
 
 

@@ -14,6 +14,8 @@ from klfusion import memory
 from klfusion._typing import FloatArray, IntArray
 from klfusion.families import Family
 
+_CERTAIN = 1e9  # observations after which nothing is uncertain
+_LEAST_COUNT = 1e-3  # so that a component without observations has a barycenter
 _BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums, which stay in cache
 
 
@@ -29,12 +31,18 @@ class FusionProblem:
         Which silo each component comes from; components of a silo are neighbours.
     weights : array of shape (n,)
         Weight of each component's divergence in the objective.
+    counts : array of shape (n,), optional
+        How many observations stand behind each component.
+    given : array of shape (n, p), optional
+        Natural parameters as they were before being made comparable.
     """
 
     family: Family
     natural: FloatArray
     silo: IntArray
     weights: FloatArray
+    counts: FloatArray | None = None
+    given: FloatArray | None = None
 
     @cached_property
     def log_partition(self) -> FloatArray:
@@ -144,4 +152,20 @@ class FusionProblem:
 
     def comparable(self) -> FusionProblem:
         """The same components made comparable across silos of different size."""
-        return replace(self, natural=self.family.comparable(self.natural))
+        return replace(self, natural=self.family.comparable(self.natural), given=self.natural)
+
+    def per_observation(self) -> FusionProblem | None:
+        """The problem whose divergences are nats an observation; None if there are none to count.
+
+        Every posterior is made as good as certain, so that divergences are between what they
+        predict, and weighs what it has of all observations.
+        """
+        natural = self.natural if self.given is None else self.given
+        size = self.family.effective_size(natural)
+        if size is None:
+            return None
+        counts = size if self.counts is None else np.maximum(self.counts, _LEAST_COUNT)
+        weights = self.weights * counts
+        weights /= _CERTAIN * weights.sum()
+        certain = self.family.tempered(natural, _CERTAIN / size)
+        return FusionProblem(self.family, certain, self.silo, weights)

@@ -156,7 +156,7 @@ def gather_stragglers(problem: FusionProblem, labels: IntArray) -> IntArray:
     while (usual := Usual.of(clusters)) is not None:
         alone, larger = np.flatnonzero(clusters.counts == 1), np.flatnonzero(clusters.counts > 2)
         holds = clusters.occupied()
-        a, b = np.nonzero(~(holds[larger].astype(np.float32) @ holds[alone].T > 0))
+        a, b = np.nonzero(~(holds[larger] @ holds[alone].T))
         if len(a) == 0:
             break
         increases = clusters.merge_increases(larger[a], alone[b])
