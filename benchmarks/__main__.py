@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("assignment", "hmm")
+NAMES = ("assignment", "hmm", "topics")
 
 
 def main() -> None:

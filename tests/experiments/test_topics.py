@@ -34,11 +34,8 @@ def small_corpus():
     return newsgroups.Corpus(csr_array(np.array(counts, dtype=float)), names, group, GROUPS)
 
 
-@pytest.mark.parametrize("library", ["sklearn", "gensim"])
-def test_a_small_run_writes_everything(tmp_path, library):
-    settings = topics.Settings(
-        trials=1, n_topics=3, n_test=50, n_iter=10, library=library, n_jobs=1
-    )
+def test_a_small_run_writes_everything(tmp_path):
+    settings = topics.Settings(trials=1, n_topics=3, n_test=50, n_iter=10, n_jobs=1)
     console = Console(file=io.StringIO())
     results = topics.run(small_corpus(), tmp_path, settings, console)
     with (tmp_path / "runs.csv").open() as file:
@@ -55,10 +52,19 @@ def test_a_small_run_writes_everything(tmp_path, library):
     assert ours["log_likelihood"] > found["by subject", topics.AMPS]["log_likelihood"]
     assert abs(ours["log_likelihood"] - apart["log_likelihood"]) < 0.05
     assert results["matched"]["by subject"][0]["sources"]
-    # A second run fits nothing anew.
-    fits = list((tmp_path / "cache").rglob("output.pkl"))
-    topics.run(small_corpus(), tmp_path, settings, console)
-    assert len(list((tmp_path / "cache").rglob("output.pkl"))) == len(fits)
+
+
+def test_fits_of_gensim_are_kept(tmp_path):
+    settings = topics.Settings(n_topics=3, n_iter=2, library="gensim", n_jobs=1)
+    trials = {1: {"by subject": newsgroups.splits(small_corpus(), 1, 50)["by subject"]}}
+    fits = topics.Fits(tmp_path, settings, Console(file=io.StringIO()))
+    silos = fits.local(trials)[1, "by subject"]
+    assert [p.n_components for p in silos.values()] == [3] * 5
+    kept = sorted((tmp_path / "cache").rglob("output.pkl"))
+    assert len(kept) == 5
+    assert fits.local(trials)[1, "by subject"].keys() == silos.keys()
+    assert sorted((tmp_path / "cache").rglob("output.pkl")) == kept
+    assert Topics.of(silos["science"], small_corpus()).concentration.shape == (3, 200)
 
 
 def test_messages_become_stems():
