@@ -7,9 +7,10 @@ Two facts bear on whether two clusters are one component or two:
 - different components tend to meet in some silo; two halves of one component never do.
 
 Each merge of the path is judged by the chance that two different components would lie as near as
-these do and never meet. Merges are believed up to the last one that different components do not
-explain. Where silos specialise, components fail to meet for reasons of their own: how often they
-do is estimated from clusters too far apart to be one, and weakens the second fact accordingly.
+these do and that some would never meet. Merges are believed up to the last one that different
+components do not explain. Where silos specialise, components fail to meet for reasons of their
+own: how often they do is estimated from clusters too far apart to be one, and weakens the second
+fact accordingly.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ from klfusion.fusion import PenaltyPath
 from klfusion.path import Distances
 from klfusion.problem import FusionProblem
 
-# A merge is believed if different components look like this in fewer than one case of ten.
-_LEVEL = 0.1
+# A merge is believed if different components look like this in fewer than one case of seven.
+_LEVEL = 0.15
+# Of many merges of different components some pass by chance. So a merge counts only while, of
+# those before it, no stretch has far more failures than three in ten: at most two beyond that.
+_FAILURES = 0.3
+_SLACK = 2.0
 # What is assumed of the deviation of log-distances between different components before any are
 # seen, and how many clusters that is worth.
 _PRIOR_SPREAD = 0.4
@@ -83,13 +88,15 @@ def _noise(problem: FusionProblem, distances: Distances) -> float:
 def _evident_steps(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> int:
     """Merges up to the last one that different components do not explain."""
     near = _chance_of_lying_near(distances)
-    pure = _last_below(near, _LEVEL)
+    pure = _last_believed(near)
     segregation = _segregation(problem, path.labels(pure))
     outside, inside, members = _merging_silos(problem, path)
     never = _chance_of_never_meeting(outside, inside, members)
+    # There are many others, and only those that never meet come to be merged.
+    never = 1.0 - (1.0 - never) ** np.maximum(path.n_components[:-1] - 1, 1)
     never = segregation + (1.0 - segregation) * never
     alone = np.where(members == 1, _odds_of_one_silo(problem, path), 1.0)
-    return max(pure, _last_below(near * never * alone, _LEVEL))
+    return max(pure, _last_believed(near * never * alone))
 
 
 def _odds_of_one_silo(problem: FusionProblem, path: PenaltyPath) -> FloatArray:
@@ -111,10 +118,13 @@ def _chance_of_lying_near(distances: Distances) -> FloatArray:
     return np.where(np.isnan(z), 1.0, stdtr(dof, z))
 
 
-def _last_below(chance: FloatArray, level: float) -> int:
-    """Number of steps up to the last whose chance is below the level."""
-    below = np.flatnonzero(chance < level)
-    return int(below[-1]) + 1 if len(below) else 0
+def _last_believed(chance: FloatArray) -> int:
+    """Number of steps up to the last whose chance is low, not counting lucky ones."""
+    low = chance < _LEVEL
+    balance = np.cumsum(np.where(low, 1.0 - _FAILURES, -_FAILURES))
+    best = np.maximum(np.maximum.accumulate(balance), 0.0) if len(balance) else balance
+    believed = np.flatnonzero(low & (balance >= best - _SLACK))
+    return int(believed[-1]) + 1 if len(believed) else 0
 
 
 def _merging_silos(
