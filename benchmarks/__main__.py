@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("assignment", "hmm", "membership")
+NAMES = ("assignment", "hmm", "membership", "topics")
 
 
 def main() -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments import bnn, calibration, divergences, mocap, rounds, simulated, sizes
+from experiments import bnn, calibration, divergences, mocap, rounds, simulated, sizes, topics
 
 # Each module has DESCRIPTION, add_arguments(parser) and main(args, console).
 EXPERIMENTS = {
     "simulated": simulated,
     "sizes": sizes,
     "mocap": mocap,
+    "topics": topics,
     "bnn": bnn,
     "calibration": calibration,
     "divergences": divergences,

@@ -219,8 +219,8 @@ def run(recordings: Recordings, out: Path, seeds: int, quick: bool, n_jobs: int)
     runs = [r for group, _ in done for r in group]
     rows = [r for group in checks for r in group]
     out.mkdir(parents=True, exist_ok=True)
-    _write(out / "runs.csv", runs)
-    _write(out / "held_out.csv", rows)
+    write_rows(out / "runs.csv", runs)
+    write_rows(out / "held_out.csv", rows)
     truth, labels = np.concatenate(recordings.labels), done[0][1][OURS]
     results = {
         "settings": {"seeds": tasks, "n_init": n_init, "seconds": time.perf_counter() - start},
@@ -264,7 +264,8 @@ def shown(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _write(path: Path, rows: list[Any]) -> None:
+def write_rows(path: Path, rows: list[Any]) -> None:
+    """Dataclasses as a table."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(asdict(rows[0])))
         writer.writeheader()

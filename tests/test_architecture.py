@@ -14,7 +14,7 @@ import klfusion
 SOURCE = Path(klfusion.__file__).parent
 # Each layer may import from the layers above it in this list (and from its own).
 LAYERS = [
-    {"_typing", "errors", "memory", "progress", "provenance"},
+    {"_typing", "errors", "memory", "nearest", "progress", "provenance"},
     {"families"},
     {"structure"},
     {"posterior"},
@@ -22,7 +22,17 @@ LAYERS = [
     {"fusion", "problem", "preparation", "vocabulary", "classes", "networks"}
     | {"assignment", "_safetensors", "_files", "_kept", "_values"},
     {"storage", "_document"},
-    {"algorithm", "clusters", "seeding", "path", "refine", "revision", "selection"},
+    {
+        "algorithm",
+        "clusters",
+        "losses",
+        "nearest",
+        "seeding",
+        "path",
+        "refine",
+        "revision",
+        "selection",
+    },
     {"mean_map", "divergences", "search", "methods", "pooling", "robust"},
     {"learners"},
     {"units"},

@@ -24,8 +24,9 @@ FORMAT = "klfusion"
 VERSION = 1
 
 _STRUCTURE, _PATH = "structure.", "path."  # prefixes of array names
-_PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows")
+_PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows", "losses")
 _INTEGERS = {"labels", "offsets", "path.merges", "path.n_components", "path.rows"}  # else float64
+_OPTIONAL = {"path.rows", "path.losses"}  # the second only where observations are counted
 _NOT_FINITE = ("nan", "inf", "-inf")  # as strings: JSON has no such numbers
 _NUMBER = (int, float, str)
 
@@ -197,9 +198,9 @@ def _expected_shapes(
         shapes["trace"] = (length("trace"),)
         if any(name.startswith(_PATH) for name in entries):
             m = length("path.merges")
-            path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,), (total,)]
+            path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,), (total,), (m + 1,)]
             named = {f"{_PATH}{k}": s for k, s in zip(_PATH_FIELDS, path_shapes, strict=True)}
-            shapes |= {k: s for k, s in named.items() if k != "path.rows" or k in entries}
+            shapes |= {k: s for k, s in named.items() if k not in _OPTIONAL or k in entries}
         if _kept.ARRAY in document["fusion"]:
             shapes[_kept.ARRAY] = (_kept.check(document["fusion"][_kept.ARRAY], silos),)
     return shapes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +34,8 @@ def fuse(
     method: MethodName | Method = "auto",
     n_components: int | Sequence[int] | None = None,
     penalty: Penalty | None = None,
+    max_loss: float | None = None,
+    within_silo_merging: bool | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
     pooling: Pooling = "average",
     divergence: str = "kl",
@@ -60,6 +62,12 @@ def fuse(
         Size of the global model, where it is known; one for each hidden layer of a network.
     penalty : float or "auto", optional
         Price of global components, in nats: larger gives fewer. Default: chosen from the silos.
+    max_loss : float, optional
+        The smallest size that loses at most so many nats an observation in prediction, by an
+        estimate from the posteriors alone; ``fusion.path.losses`` has it for every size.
+    within_silo_merging : bool, optional
+        Whether components of one silo may become one, which a small model needs where silos hardly
+        overlap. Default: they stay apart.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
     pooling : {"average", "product", "product-safe", "random-effects", "hierarchical", "robust"}
@@ -119,6 +127,7 @@ def fuse(
     chosen = _method(
         preferred(posteriors) if method == "auto" else method,
         n_components=sizes[0], penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
+        max_loss=max_loss, within_silo_merging=within_silo_merging,
     )  # fmt: skip
     given_weights = silo_weights(weights, posteriors)
     rng = _generator(random_state)
@@ -200,13 +209,15 @@ def _sizes(
 def _method(method: str | Method, **settings: Any) -> Method:
     """The configuration, with the settings that were given."""
     given = {key: value for key, value in settings.items() if value is not None}
-    if isinstance(method, Method):
-        return replace(method, **given) if given else method
-    if method not in METHODS:
+    if isinstance(method, str) and method not in METHODS:
         raise KLFusionError(
             f"expected method to be one of {sorted(METHODS)} or a Method, got {method!r}"
         )
-    return METHODS[method](**given)
+    kind = METHODS[method] if isinstance(method, str) else type(method)
+    unknown = [key for key in given if key not in {field.name for field in fields(kind)}]
+    if unknown:
+        raise KLFusionError(f"method {kind.name!r} has no {unknown[0]}; method 'auto' has")
+    return kind(**given) if isinstance(method, str) else replace(method, **given)
 
 
 def _generator(random_state: Any) -> np.random.Generator:

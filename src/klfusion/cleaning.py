@@ -41,6 +41,13 @@ def with_data(posterior: Posterior) -> IntArray:
     return np.flatnonzero((counts >= least) | (counts == counts.max()))
 
 
+def may_have_splits(posterior: Posterior) -> bool:
+    """Whether one component against two can be judged: a mixture of known prior and counts."""
+    structure = posterior.structure
+    mixture = structure is None or structure.kind == "mixture"
+    return mixture and posterior.prior is not None and posterior.counts is not None
+
+
 def near_pairs(family: Family, silos: Sequence[FloatArray]) -> list[BoolArray]:
     """Which components of a silo are nearer to each other than those of one silo usually are.
 
@@ -97,11 +104,9 @@ def merge_splits(
     """
     groups = [np.array([row]) for row in rows]
     natural, near = posterior.natural[rows], near.copy()
-    prior, structure = posterior.prior, posterior.structure
-    mixture = structure is None or structure.kind == "mixture"
-    if prior is None or posterior.counts is None or not mixture:
+    if not may_have_splits(posterior):
         return list(zip(groups, natural, strict=True))
-    counts = posterior.counts[rows]
+    prior, counts = posterior.prior, np.asarray(posterior.counts)[rows]
     while near.any():
         a, b = np.nonzero(np.triu(near, k=1))
         gain = _gain_of_one(posterior, natural, counts, a, b)

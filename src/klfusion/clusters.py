@@ -13,7 +13,7 @@ from klfusion.problem import FusionProblem
 
 # Above this many numbers a batch of trial sums is not formed; the divergence to the centre,
 # shrunk as the quadratic approximation says, stands in for the exact increase.
-_MAX_TRIAL_ENTRIES = 4_000_000
+_MAX_TRIAL_ENTRIES = 1_500_000
 
 
 class Clusters:
@@ -109,7 +109,9 @@ class Clusters:
 
     def _refresh(self, which: IntArray) -> None:
         """Log-partitions of the centres that changed."""
-        used = which[self.counts[which] > 0]
+        single = which[self.counts[which] == 1]
+        self.centre_a[single] = self.members_a[single] / self.mass[single]
+        used = which[self.counts[which] > 1]
         if len(used):
             centres = self.sums[used] / self.mass[used, None]
             self.centre_a[used] = self.problem.family.log_partition(centres)
@@ -143,11 +145,21 @@ class Clusters:
 
     def merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
         """Increase of the gaps if cluster ``a[k]`` and ``b[k]`` became one."""
+        if self.problem.knows_pairs:
+            row = np.empty(self.size, dtype=np.intp)
+            row[self.labels] = np.arange(self.problem.n)
+            out = self.problem.pair_increases[row[a], row[b]]
+            other = np.flatnonzero((self.counts[a] > 1) | (self.counts[b] > 1))
+            if len(other):
+                out[other] = self._merge_increases(a[other], b[other])
+            return out
+        return self._merge_increases(a, b)
+
+    def _merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
         total = self.mass[a] + self.mass[b]
-        trial = (self.sums[a] + self.sums[b]) / total[:, None]
         before = self.mass[a] * self.centre_a[a] + self.mass[b] * self.centre_a[b]
-        increase = before - total * self.problem.family.log_partition(trial)
-        return np.asarray(np.maximum(increase, 0.0))
+        after = self.problem.log_partition_of_averages(self.sums, a, b, total)
+        return np.asarray(np.maximum(before - total * after, 0.0))
 
 
 def merge_saving(n_a: IntArray, n_b: IntArray) -> FloatArray:

@@ -7,7 +7,7 @@ minimises their weighted sum. `AmidProblem` hands both to the algorithm, which k
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
@@ -213,7 +213,7 @@ DIVERGENCES: dict[str, Divergence] = {
 class AmidProblem(FusionProblem):
     """A problem whose costs and averages are those of a divergence."""
 
-    amid: Divergence
+    amid: Divergence = field(kw_only=True)
 
     def costs(self, centres: FloatArray) -> FloatArray:
         """Weighted divergences, an (n, G) matrix."""
@@ -247,7 +247,7 @@ def amid_problem(problem: FusionProblem, name: str) -> FusionProblem:
     if name == KL.name:
         return problem
     fields = problem.family, problem.natural, problem.silo, problem.weights
-    return AmidProblem(*fields, chosen_divergence(name))
+    return AmidProblem(*fields, problem.counts, amid=chosen_divergence(name))
 
 
 def _squares(a: FloatArray, b: FloatArray) -> FloatArray:

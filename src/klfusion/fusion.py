@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
+from klfusion.errors import KLFusionError
 from klfusion.posterior import Posterior
 
 
@@ -43,6 +44,9 @@ class PenaltyPath:
         Total Jensen gap before each step, and at the end.
     n_components : int array of shape (m + 1,)
         Number of clusters before each step, and at the end.
+    losses : array of shape (m + 1,), optional
+        What prediction loses by so many merges, in nats an observation, as estimated from the
+        posteriors alone; None where it is not known how many observations are behind them.
     rows : int array of shape (number of local components,), optional
         The path's row of each local component, silos one after the other; -1 for one left out.
 
@@ -69,6 +73,7 @@ class PenaltyPath:
     divergences: FloatArray
     n_components: IntArray
     rows: IntArray | None = None
+    losses: FloatArray | None = None
 
     @property
     def penalties(self) -> FloatArray:
@@ -100,6 +105,15 @@ class PenaltyPath:
     def steps_at(self, penalty: float) -> int:
         """How many merges a penalty pays for."""
         return int(np.searchsorted(self.penalties, penalty, side="right"))
+
+    def steps_within(self, max_loss: float) -> int:
+        """How many merges lose at most so much, in nats an observation."""
+        if self.losses is None:
+            raise KLFusionError(
+                "expected posteriors that tell how many observations they are worth, which "
+                "losses are counted in; got a family that does not: give n_components or penalty"
+            )
+        return int(np.searchsorted(self.losses, max_loss, side="right")) - 1
 
     def labels(self, steps: int) -> IntArray:
         """Cluster of each component after so many merges, (n,)."""

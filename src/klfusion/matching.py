@@ -70,7 +70,8 @@ def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Pos
     size = method.n_components
     if size is None:
         return
-    if size < problem.largest_silo:
+    apart = not (isinstance(method, Auto) and method.within_silo_merging)
+    if apart and size < problem.largest_silo:
         largest = max(posteriors, key=lambda p: p.n_components)
         raise IncompatibleSilosError(
             f"expected n_components >= {problem.largest_silo}, the size of silo {largest.name!r} "

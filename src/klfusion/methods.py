@@ -13,6 +13,7 @@ from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import PenaltyPath, Status
+from klfusion.losses import least_loss_path, path_losses
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine
@@ -20,6 +21,7 @@ from klfusion.revision import find_blends, gather_stragglers, part_doubles
 from klfusion.search import (
     Solution,
     certified,
+    cut,
     known_size,
     known_size_starts,
     penalised_starts,
@@ -28,6 +30,7 @@ from klfusion.search import (
 from klfusion.selection import choose
 
 Penalty = float | Literal["auto"]
+_MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
 
 
 @dataclass(frozen=True)
@@ -143,10 +146,31 @@ class Auto(Method):
     Posteriors of silos of different size are made comparable; the whole penalty path is walked
     once; the penalty is chosen from it; local search refines the plan; what failed local fits left
     is put right. ``n_init > 1`` adds starts from KL k-means++ seeds.
+
+    ``max_loss`` asks for the smallest size on the path whose estimated predictive loss is at most
+    so many nats an observation. ``within_silo_merging`` lets components of one silo merge, too:
+    those first that lose least. Its size is that of ``n_components``, else ``max_loss`` (0.02).
     """
 
     name: ClassVar[str] = "auto"
     n_init: int = 1
+    max_loss: float | None = None
+    within_silo_merging: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_loss is not None:
+            if not (_is_number(self.max_loss) and self.max_loss >= 0):
+                raise KLFusionError(
+                    f"expected max_loss to be a number >= 0, nats an observation, "
+                    f"got {self.max_loss!r}"
+                )
+            if self.n_components is not None or self.penalty != "auto":
+                raise KLFusionError("expected one of max_loss, n_components and penalty, got two")
+        if self.within_silo_merging and self.penalty != "auto":
+            raise KLFusionError(
+                "expected within_silo_merging with n_components or max_loss, got a penalty"
+            )
 
     def matching(self, problem: FusionProblem) -> FusionProblem:
         """Posteriors brought to comparable certainty."""
@@ -154,7 +178,16 @@ class Auto(Method):
 
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, choose, refine."""
+        if self.within_silo_merging:
+            path = least_loss_path(problem, report)
+            if self.n_components is not None:
+                return cut(problem, path, problem.n - self.n_components)
+            most = _MAX_LOSS if self.max_loss is None else self.max_loss
+            return cut(problem, path, path.steps_within(most))
         path, distances = penalty_path(problem, report)
+        path = replace(path, losses=path_losses(problem, path))
+        if self.max_loss is not None:
+            return cut(problem, path, path.steps_within(self.max_loss))
         if self.n_components is not None:
             return self._of_known_size(problem, path, self.n_components, rng, report)
         if self.penalty == "auto":

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from klfusion import memory
-from klfusion._typing import BoolArray, FloatArray, IntArray
+from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.clusters import Clusters, merge_saving
 from klfusion.fusion import PenaltyPath
+from klfusion.nearest import Nearest
 from klfusion.problem import FusionProblem
-
-_MAX_TRIAL_ENTRIES = 2_000_000  # numbers in one batch of trial merges
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,42 +90,14 @@ def penalty_path(problem: FusionProblem, report: Report) -> tuple[PenaltyPath, D
         return path, Distances(np.log(merged), typical, spread, counts.astype(np.intp))
 
 
-class _Nearest:
-    """A symmetric matrix of distances with the smallest of each row kept up to date."""
-
-    def __init__(self, matrix: FloatArray) -> None:
-        self.matrix = matrix
-        self.nearest = matrix.argmin(axis=1)
-        self.smallest = matrix[np.arange(len(matrix)), self.nearest]
-
-    def replace(self, a: int, b: int, others: IntArray, distances: FloatArray) -> None:
-        """Give row ``a`` new distances to ``others``, and none to row ``b``, which is gone."""
-        matrix = self.matrix
-        matrix[b, :] = matrix[:, b] = matrix[a, :] = matrix[:, a] = np.inf
-        matrix[a, others] = matrix[others, a] = distances
-        stale: BoolArray = (self.nearest == a) | (self.nearest == b)
-        stale[[a, b]] = True
-        rows = np.flatnonzero(stale)
-        self.nearest[rows] = matrix[rows].argmin(axis=1)
-        self.smallest[rows] = matrix[rows, self.nearest[rows]]
-        closer = matrix[:, a] < self.smallest
-        self.nearest[closer], self.smallest[closer] = a, matrix[closer, a]
-
-
-def _all_pairs(state: Clusters, report: Report) -> tuple[_Nearest, _Nearest]:
+def _all_pairs(state: Clusters, report: Report) -> tuple[Nearest, Nearest]:
     """Single components: ratios of pairs of different silos, distances within a silo."""
-    n, silo = state.size, state.problem.silo
-    increase = np.full((n, n), np.inf)
-    step = max(1, _MAX_TRIAL_ENTRIES // (n * state.sums.shape[1]))
-    for low in range(0, n, step):
-        report("comparing", low, n)
-        a, b = np.nonzero(np.arange(low, min(low + step, n))[:, None] < np.arange(n))
-        a += low
-        increase[a, b] = increase[b, a] = state.merge_increases(a, b)
+    report("comparing", 0, None)
+    silo, increase = state.problem.silo, state.problem.pair_increases
     together = silo[:, None] == silo[None, :]
     one = np.ones(1, dtype=np.intp)
     ratio = np.where(together, np.inf, increase / merge_saving(one, one))
-    return _Nearest(ratio), _Nearest(np.where(together, 2.0 * increase, np.inf))
+    return Nearest(ratio), Nearest(np.where(together, 2.0 * increase, np.inf))
 
 
 def _inverse(state: Clusters, a: int, b: int | IntArray) -> FloatArray:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
-from klfusion.cleaning import merge_splits, near_pairs, with_data
+from klfusion.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 
@@ -64,6 +64,7 @@ class Prepared:
             natural=self.problem.natural[kept],
             silo=self.problem.silo[kept],
             weights=self.problem.weights[kept],
+            counts=None if self.problem.counts is None else self.problem.counts[kept],
         )
         return replace(self, problem=problem, members=[self.members[i] for i in kept])
 
@@ -88,6 +89,11 @@ def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean:
         np.repeat(silo_weights[turns], [len(units[j]) for j in turns]),
     )
     members = [rows + offsets[j] for j in turns for rows, _ in units[j]]
+    counts = [p.counts for p in posteriors]
+    if not any(c is None for c in counts):
+        counted = np.concatenate([np.asarray(c) for c in counts])
+        behind = np.array([counted[rows].sum() for rows in members])
+        problem = replace(problem, counts=behind)
     return Prepared(problem, members, stacked, offsets)
 
 
@@ -99,7 +105,10 @@ def _clean_units(posteriors: Sequence[Posterior]) -> list[list[_Unit]]:
     """Without empty components, and with splits put together."""
     rows = [with_data(p) for p in posteriors]
     kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
-    near = near_pairs(posteriors[0].family, kept)
+    if any(may_have_splits(p) for p in posteriors):
+        near = near_pairs(posteriors[0].family, kept)
+    else:  # comparing all pairs would be for nothing
+        near = [np.zeros((len(own), len(own)), dtype=bool) for own in rows]
     return [merge_splits(*one) for one in zip(posteriors, rows, near, strict=True)]
 
 

@@ -14,6 +14,10 @@ from klfusion import memory
 from klfusion._typing import FloatArray, IntArray
 from klfusion.families import Family
 
+_CERTAIN = 1e9  # observations after which nothing is uncertain
+_LEAST_COUNT = 1e-3  # so that a component without observations has a barycenter
+_BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums, which stay in cache
+
 
 @dataclass(frozen=True, eq=False)
 class FusionProblem:
@@ -27,17 +31,57 @@ class FusionProblem:
         Which silo each component comes from; components of a silo are neighbours.
     weights : array of shape (n,)
         Weight of each component's divergence in the objective.
+    counts : array of shape (n,), optional
+        How many observations stand behind each component.
+    given : array of shape (n, p), optional
+        Natural parameters as they were before being made comparable.
     """
 
     family: Family
     natural: FloatArray
     silo: IntArray
     weights: FloatArray
+    counts: FloatArray | None = None
+    given: FloatArray | None = None
 
     @cached_property
     def log_partition(self) -> FloatArray:
         """``A`` of each component, (n,)."""
         return self.family.log_partition(self.natural)
+
+    @cached_property
+    def pair_increases(self) -> FloatArray:
+        """Jensen gap of each pair of components, (n, n); the diagonal is infinite."""
+        a, b = np.triu_indices(self.n, k=1)
+        total = self.weights[a] + self.weights[b]
+        weighted = self.weights * self.log_partition
+        sums = self.natural * self.weights[:, None]
+        gaps = weighted[a] + weighted[b]
+        gaps -= total * self.log_partition_of_averages(sums, a, b, total)
+        out = np.full((self.n, self.n), np.inf)
+        out[a, b] = out[b, a] = np.maximum(gaps, 0.0)
+        return out
+
+    @property
+    def knows_pairs(self) -> bool:
+        """Whether `pair_increases` has been computed."""
+        return "pair_increases" in vars(self)
+
+    def log_partition_of_averages(
+        self, sums: FloatArray, a: IntArray, b: IntArray, mass: FloatArray
+    ) -> FloatArray:
+        """``A((sums[a[k]] + sums[b[k]]) / mass[k])`` of many pairs, (m,)."""
+        out = np.empty(len(mass))
+        step = max(1, _BLOCK_ENTRIES // sums.shape[1])
+        room = np.empty((2, min(step, len(mass)), sums.shape[1]))
+        for low in range(0, len(mass), step):
+            some = slice(low, low + step)
+            trial, other = room[:, : len(mass[some])]
+            np.take(sums, a[some], axis=0, out=trial, mode="clip")  # else it would be buffered
+            trial += np.take(sums, b[some], axis=0, out=other, mode="clip")
+            trial /= mass[some, None]
+            out[some] = self.family.log_partition(trial)
+        return out
 
     @cached_property
     def silos(self) -> list[slice]:
@@ -108,4 +152,20 @@ class FusionProblem:
 
     def comparable(self) -> FusionProblem:
         """The same components made comparable across silos of different size."""
-        return replace(self, natural=self.family.comparable(self.natural))
+        return replace(self, natural=self.family.comparable(self.natural), given=self.natural)
+
+    def per_observation(self) -> FusionProblem | None:
+        """The problem whose divergences are nats an observation; None if there are none to count.
+
+        Every posterior is made as good as certain, so that divergences are between what they
+        predict, and weighs what it has of all observations.
+        """
+        natural = self.natural if self.given is None else self.given
+        size = self.family.effective_size(natural)
+        if size is None:
+            return None
+        counts = size if self.counts is None else np.maximum(self.counts, _LEAST_COUNT)
+        weights = self.weights * counts
+        weights /= _CERTAIN * weights.sum()
+        certain = self.family.tempered(natural, _CERTAIN / size)
+        return FusionProblem(self.family, certain, self.silo, weights)

@@ -156,7 +156,7 @@ def gather_stragglers(problem: FusionProblem, labels: IntArray) -> IntArray:
     while (usual := Usual.of(clusters)) is not None:
         alone, larger = np.flatnonzero(clusters.counts == 1), np.flatnonzero(clusters.counts > 2)
         holds = clusters.occupied()
-        a, b = np.nonzero(~(holds[larger].astype(np.float32) @ holds[alone].T > 0))
+        a, b = np.nonzero(~(holds[larger] @ holds[alone].T))
         if len(a) == 0:
             break
         increases = clusters.merge_increases(larger[a], alone[b])
@@ -189,6 +189,7 @@ def find_blends(problem: FusionProblem, labels: IntArray) -> BoolArray:
     if usual is None:
         return blended[clusters.labels]
     holds = clusters.occupied()
+    known: dict[tuple[int, int], FloatArray] = {}
     for c in np.argsort(clusters.counts, kind="stable"):
         absent = ~holds[:, holds[c]]  # from the silos that hold c, (G, n_c)
         others = np.flatnonzero(
@@ -201,7 +202,7 @@ def find_blends(problem: FusionProblem, labels: IntArray) -> BoolArray:
         pairs = np.array(list(combinations(near, 2)))
         pairs = pairs[(absent[pairs[:, 0]] & absent[pairs[:, 1]]).mean(axis=1) >= 0.5]
         if len(pairs):
-            increase = _increase_over_best_blend(clusters, int(c), pairs)
+            increase = _increase_over_best_blend(clusters, int(c), pairs, known)
             between = float(usual.deviations(increase))
             apart = float(usual.deviations(single.min())) - between
             blended[c] = between <= _USUAL and apart >= _APART
@@ -212,28 +213,51 @@ def find_blends(problem: FusionProblem, labels: IntArray) -> BoolArray:
     return found
 
 
-def _increase_over_best_blend(clusters: Clusters, c: int, pairs: IntArray) -> float:
-    """Least increase of the gaps if ``c`` joined a weighted average of one of the pairs (k, 2)."""
-    pair = np.repeat(pairs, len(_SHARES), axis=0)
-    share = np.tile(_SHARES, len(pairs))
-    best = int(_blend_increases(clusters, c, pair, share).argmin())
+def _increase_over_best_blend(
+    clusters: Clusters, c: int, pairs: IntArray, known: dict[tuple[int, int], FloatArray]
+) -> float:
+    """Least increase of the gaps if ``c`` joined a weighted average of one of the pairs (k, 2).
+
+    ``known`` keeps the averages' log-partitions, which do not depend on ``c``.
+    """
+    increases = np.empty((len(pairs), len(_SHARES)))
+    for k, (i, j) in enumerate(pairs.tolist()):
+        if (i, j) not in known:
+            known[i, j] = clusters.problem.family.log_partition(_blends(clusters, i, j, _SHARES)[0])
+        increases[k] = _blend_increases(clusters, c, i, j, _SHARES, known[i, j])
+    best, share = np.unravel_index(increases.argmin(), increases.shape)
     # Where clusters lie far apart for what is usual, a coarse grid of shares would miss it.
-    finer = share[best] + _FINER
-    return float(_blend_increases(clusters, c, pair[best : best + 1], finer).min())
+    finer = _SHARES[share] + _FINER
+    i, j = pairs[best].tolist()
+    return float(_blend_increases(clusters, c, i, j, finer).min())
 
 
-def _blend_increases(clusters: Clusters, c: int, pair: IntArray, share: FloatArray) -> FloatArray:
-    """Increase of the gaps if ``c`` joined each average, (m,)."""
-    log_partition = clusters.problem.family.log_partition
-    centres = clusters.sums[pair] / clusters.mass[pair][:, :, None]
-    blend = share[:, None] * centres[:, 0] + (1.0 - share)[:, None] * centres[:, 1]
-    # An average of two centres is as certain as the mass behind it makes it.
-    first, second = clusters.mass[pair].T
-    mass = 1.0 / (share**2 / first + (1.0 - share) ** 2 / second)
+def _blends(clusters: Clusters, i: int, j: int, share: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Averages of two centres (m, p), each as certain as the mass behind it (m,) makes it."""
+    first, second = clusters.mass[i], clusters.mass[j]
+    blend = np.outer(share / first, clusters.sums[i])
+    blend += np.outer((1.0 - share) / second, clusters.sums[j])
+    return blend, 1.0 / (share**2 / first + (1.0 - share) ** 2 / second)
+
+
+def _blend_increases(
+    clusters: Clusters,
+    c: int,
+    i: int,
+    j: int,
+    share: FloatArray,
+    log_partition: FloatArray | None = None,
+) -> FloatArray:
+    """Increase of the gaps if ``c`` joined each average of clusters ``i`` and ``j``, (m,)."""
+    family = clusters.problem.family
+    blend, mass = _blends(clusters, i, j, share)
+    if log_partition is None:
+        log_partition = family.log_partition(blend)
     total = mass + clusters.mass[c]
-    joint = (mass[:, None] * blend + clusters.sums[c]) / total[:, None]
-    before = mass * log_partition(blend) + clusters.mass[c] * clusters.centre_a[c]
-    return np.asarray(before - total * log_partition(joint))
+    blend *= (mass / total)[:, None]
+    blend += clusters.sums[c] / total[:, None]
+    before = mass * log_partition + clusters.mass[c] * clusters.centre_a[c]
+    return np.asarray(before - total * family.log_partition(blend))
 
 
 def _left_out_increases(clusters: Clusters, members: IntArray) -> FloatArray:

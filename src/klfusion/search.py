@@ -111,6 +111,20 @@ def certified(
     )
 
 
+def cut(problem: FusionProblem, path: PenaltyPath, steps: int) -> Solution:
+    """A path's own solution after so many steps, which is what its losses are told of.
+
+    The bound lets every component choose for itself, as components of one silo may be together.
+    """
+    labels = path.labels(steps)
+    size = int(labels.max()) + 1
+    value = problem.divergence(labels, size)
+    bound = float(problem.costs(problem.average(labels, size)).min(axis=1).sum())
+    return Solution(
+        labels, labels, value, min(bound, value), [value], 0.0, Status.CONVERGED, path=path
+    )
+
+
 def known_size_starts(
     limits: Limits,
     problem: FusionProblem,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
-from scipy.special import digamma, gammaln
 
 from klfusion._typing import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.families.base import Family
+from klfusion.families.gamma_functions import digamma, sum_log_gamma
 from klfusion.families.parameters import positive_dimension, rows
 
 _TINY = np.finfo(np.float64).tiny
@@ -53,11 +53,11 @@ class Dirichlet(Family):
 
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
-        return np.asarray(gammaln(natural).sum(axis=1) - gammaln(natural.sum(axis=1)))
+        return sum_log_gamma(natural) - sum_log_gamma(natural.sum(axis=1, keepdims=True))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[log theta]``."""
-        return np.asarray(digamma(natural) - digamma(natural.sum(axis=1))[:, None])
+        return digamma(natural) - digamma(natural.sum(axis=1, keepdims=True))
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """The concentrations."""

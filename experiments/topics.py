@@ -1,0 +1,241 @@
+"""Section 5.3: topic models of five silos' newsgroups, fused."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from joblib import Memory, Parallel, delayed
+from rich.console import Console
+from rich.progress import track
+
+import klfusion as kf
+from experiments import data, newsgroups, topic_fits
+from experiments.mocap import shown, summary, write_rows
+from experiments.newsgroups import Corpus, Split
+from experiments.topic_scores import Test, Topics, coherence
+
+DESCRIPTION = "topic models of 20 Newsgroups (section 5.3)"
+# Trials use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used 900.
+FIRST_SEED = 501
+N_TOPICS = 10  # of each silo
+N_TEST = 1000
+MAX_LOSS = 0.02  # nats a word
+CURVE = (50, 45, 40, 35, 30, 25, 20, 15, 10)  # sizes at which paths are looked at
+
+Silos = dict[str, kf.Posterior]
+OURS, APART, AMPS = "KL-fusion", "concatenation", "AMPS"
+WITHIN, POOLED = "KL-fusion, ten topics, within silos", "pooled LDA"
+METHODS: dict[str, Callable[[Silos], kf.Fusion]] = {
+    OURS: kf.fuse,
+    "KL-fusion, paper's letter": lambda silos: kf.fuse(silos, method="relaxed"),
+    "KL-fusion, loss at most 0.02": lambda silos: kf.fuse(silos, max_loss=MAX_LOSS),
+    "KL-fusion, within silos, loss at most 0.02": lambda silos: kf.fuse(
+        silos, within_silo_merging=True, max_loss=MAX_LOSS
+    ),
+    "KL-fusion, homogeneous": lambda silos: kf.fuse(silos, method="homogeneous"),
+    WITHIN: lambda silos: kf.fuse(silos, within_silo_merging=True, n_components=_largest(silos)),
+    AMPS: kf.baselines.amps,
+    APART: lambda silos: kf.fuse(silos, max_loss=0.0),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method on one split of one trial: a row of ``runs.csv``."""
+
+    seed: int
+    split: str
+    method: str
+    topics: int
+    log_likelihood: float  # nats a held-out word
+    cpu_seconds: float  # of the fusion alone
+    npmi: float
+    ari: float  # documents' dominant topics against newsgroups
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is made of."""
+
+    trials: int = 10
+    n_topics: int = N_TOPICS
+    n_test: int = N_TEST
+    n_iter: int = topic_fits.N_ITER
+    library: str = "sklearn"
+    n_jobs: int = -1
+
+
+def _largest(silos: Silos) -> int:
+    return max(p.n_components for p in silos.values())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``python -m experiments topics``."""
+    data.add_argument(parser)
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--library", choices=["sklearn", "gensim"], default="sklearn")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+
+
+def main(args: argparse.Namespace, console: Console) -> None:
+    """Run everything, show the table."""
+    corpus = Memory(args.out / "cache", verbose=0).cache(newsgroups.load)(args.data_dir)
+    n, n_words = corpus.counts.shape
+    console.print(f"{n:,} documents, {n_words:,} words")
+    settings = Settings(trials=args.trials, library=args.library, n_jobs=args.jobs)
+    results = run(corpus, args.out, settings, console)
+    console.print(shown(results["methods"]))
+
+
+def run(corpus: Corpus, out: Path, settings: Settings, console: Console) -> dict[str, Any]:
+    """Fit, fuse and score; write ``runs.csv``, ``results.json`` and the figures."""
+    from experiments import topic_figures  # noqa: PLC0415 (matplotlib, only where it is drawn)
+
+    seeds = [FIRST_SEED + k for k in range(settings.trials)]
+    trials = {seed: newsgroups.splits(corpus, seed, settings.n_test) for seed in seeds}
+    fitted = Fits(out, settings, console)
+    silos = fitted.local(trials)
+    fused = {
+        (seed, name): {method: timed(fuse, own) for method, fuse in METHODS.items()}
+        for (seed, name), own in track(silos.items(), "fusing", console=console)
+    }
+    sizes = {seed: fused[seed, "by subject"][OURS][0].n_components for seed in seeds}
+    pooled = fitted.pooled(trials, sizes)
+    runs = []
+    for seed in track(seeds, "scoring", console=console):
+        for name, split in trials[seed].items():
+            models = {
+                m: (Topics.of(f.posterior, corpus), s) for m, (f, s) in fused[seed, name].items()
+            }
+            for size in (settings.n_topics, sizes[seed]):
+                label = "ten topics" if size == settings.n_topics else "as many topics as KL-fusion"
+                models[f"{POOLED}, {label}"] = pooled[seed, size], 0.0
+            runs += scored(seed, name, split, models)
+    write_rows(out / "runs.csv", runs)
+    first = seeds[0], "by subject"
+    results: dict[str, Any] = {
+        "settings": asdict(settings) | {"seeds": seeds, "documents": len(corpus.group)},
+        "methods": summary(runs, ["split", "method"]),
+        "sizes": {f"{s} {name}": f[OURS][0].n_components for (s, name), f in fused.items()},
+        "curve": curve(silos[first], Test.of(trials[first[0]][first[1]], first[0]), corpus),
+        "matched": {
+            name: matched(silos[seeds[0], name], fused[seeds[0], name][OURS][0])
+            for name in trials[seeds[0]]
+        },
+    }
+    (out / "results.json").write_text(json.dumps(results, indent=1))
+    topic_figures.draw(out, [asdict(r) for r in runs], results["curve"])
+    return results
+
+
+class Fits:
+    """Fits in parallel, each kept on disk."""
+
+    def __init__(self, out: Path, settings: Settings, console: Console) -> None:
+        self.settings, self.console = settings, console
+        self._fit = Memory(out / "cache", verbose=0).cache(topic_fits.fit)
+
+    def _all(self, tasks: list[tuple[Any, list[str], int, int]], what: str) -> list[Any]:
+        settings = self.settings
+        done = Parallel(n_jobs=settings.n_jobs, return_as="generator")(
+            delayed(self._fit)(*task, settings.n_iter, settings.library) for task in tasks
+        )
+        return list(track(done, what, total=len(tasks), console=self.console))
+
+    def local(self, trials: dict[int, dict[str, Split]]) -> dict[tuple[int, str], Silos]:
+        """The posteriors of all silos of all splits of all trials."""
+        keys = [
+            (seed, name, j, 1000 * seed + 10 * number + j)
+            for seed, splits in trials.items()
+            for number, (name, split) in enumerate(splits.items())
+            for j in range(len(split.names))
+        ]
+        tasks = [
+            (*trials[s][name].local(j), self.settings.n_topics, own) for s, name, j, own in keys
+        ]
+        silos: dict[tuple[int, str], Silos] = {}
+        for (seed, name, j, _), task, model in zip(
+            keys, tasks, self._all(tasks, "fitting silos"), strict=True
+        ):
+            silo = trials[seed][name].names[j]
+            silos.setdefault((seed, name), {})[silo] = self._extracted(model, silo, task[1])
+        return silos
+
+    def pooled(
+        self, trials: dict[int, dict[str, Split]], sizes: dict[int, int]
+    ) -> dict[tuple[int, int], Topics]:
+        """All documents in one place, with a silo's number of topics and with the fused one."""
+        keys = [(s, size) for s in trials for size in sorted({self.settings.n_topics, sizes[s]})]
+        splits = {seed: splits["by subject"] for seed, splits in trials.items()}
+        tasks = [
+            (splits[s].pooled(), splits[s].corpus.words, size, 1000 * s + 90) for s, size in keys
+        ]
+        models = self._all(tasks, "fitting pooled models")
+        return {
+            key: Topics.of(self._extracted(model, "pooled", task[1]), splits[key[0]].corpus)
+            for key, task, model in zip(keys, tasks, models, strict=True)
+        }
+
+    def _extracted(self, model: Any, name: str, words: list[str]) -> kf.Posterior:
+        if self.settings.library == "gensim":
+            return kf.extract(model, name=name)
+        return kf.extract(model, name=name, vocabulary=words)
+
+
+def timed(fuse: Callable[[Silos], kf.Fusion], silos: Silos) -> tuple[kf.Fusion, float]:
+    """A fusion and its CPU seconds, which other work on the machine does not lengthen."""
+    start = time.process_time()
+    fusion = fuse(silos)
+    return fusion, time.process_time() - start
+
+
+def scored(
+    seed: int, name: str, split: Split, models: dict[str, tuple[Topics, float]]
+) -> list[Run]:
+    """Every model on the test documents."""
+    test, counts = Test.of(split, seed), split.pooled()
+    return [
+        Run(
+            seed, name, method, len(topics.concentration), test.log_likelihood(topics), seconds,
+            coherence(topics, counts), test.agreement(topics),
+        )
+        for method, (topics, seconds) in models.items()
+    ]  # fmt: skip
+
+
+def curve(silos: Silos, test: Test, corpus: Corpus) -> list[dict[str, Any]]:
+    """Log-likelihood and estimated loss at sizes along the two paths."""
+    rows = []
+    whole = kf.fuse(silos, max_loss=0.0)  # without topics of no words
+    for within in (False, True):
+        for size in CURVE:
+            if _largest(silos) <= size <= whole.n_components:
+                fusion = kf.fuse(silos, n_components=size, within_silo_merging=within)
+                found = test.log_likelihood(Topics.of(fusion.posterior, corpus))
+                path = fusion.path
+                assert path is not None  # method "auto" has one
+                assert path.losses is not None  # and topics count words
+                losses = dict(zip(path.n_components.tolist(), path.losses.tolist(), strict=True))
+                row = {"within_silos": within, "topics": size, "log_likelihood": found}
+                # A path that keeps silos' topics apart may end before the smallest size.
+                rows.append({**row, "estimated_loss": losses.get(size)})
+    return rows
+
+
+def matched(silos: Silos, fusion: kf.Fusion) -> list[dict[str, Any]]:
+    """Words and sources of the topics that several silos share."""
+    local = {name: kf.vocabulary.top_words(silo, 8) for name, silo in silos.items()}
+    words = kf.vocabulary.top_words(fusion.posterior, 8)
+    rows = []
+    for g in range(fusion.n_components):
+        sources = fusion.sources(g)
+        if len(sources) > 1:
+            own = [{"silo": name, "words": local[name][k]} for name, k in sources]
+            rows.append({"words": words[g], "sources": own})
+    return rows

@@ -1,0 +1,127 @@
+"""What merges lose: the estimate, sizes by it, and components of one silo that merge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from klfusion.errors import KLFusionError
+
+N_WORDS = 60
+
+
+def topic_silos(sizes=(5_000, 20_000, 8_000), seed=0):
+    """Three silos, two topics each; one of the topics is the same in all."""
+    rng = np.random.default_rng(seed)
+    words = rng.dirichlet(np.full(N_WORDS, 0.3), size=4)
+    family = kf.families.Dirichlet(N_WORDS)
+    out = []
+    for j, size in enumerate(sizes):
+        counts = np.stack([rng.multinomial(size, words[k]) for k in (0, j + 1)])
+        natural = 0.1 + counts
+        prior = np.full(N_WORDS, 0.1)
+        out.append(kf.Posterior(family, natural, f"s{j}", prior, counts.sum(axis=1)))
+    return out
+
+
+def test_losses_are_the_weighted_divergences_of_the_predictions():
+    fusion = kf.fuse(topic_silos())
+    path = fusion.path
+    silos = topic_silos()
+    q = np.concatenate([s.natural / s.natural.sum(axis=1, keepdims=True) for s in silos])
+    n = np.concatenate([s.counts for s in silos])
+    # The path's rows are in an order of its own, so compare the whole: all in the last clusters.
+    groups = fusion.labels
+    labels = np.concatenate(groups)
+    total = 0.0
+    for g in range(fusion.n_components):
+        own = labels == g
+        centre = n[own] @ q[own] / n[own].sum()
+        total += float(n[own] @ (q[own] * np.log(q[own] / centre)).sum(axis=1))
+    step = int(np.flatnonzero(path.n_components == fusion.n_components)[0])
+    assert path.losses[step] == pytest.approx(total / n.sum(), rel=1e-4)
+    assert path.losses[0] == 0.0
+    assert (np.diff(path.losses) >= 0).all()
+
+
+def test_max_loss_gives_the_smallest_size_within_it():
+    silos = topic_silos()
+    sizes = [kf.fuse(silos, max_loss=x).n_components for x in (0.0, 0.01, 0.5, 10.0)]
+    assert sizes == [6, 4, *sizes[2:]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] >= 2  # a silo's own topics stay apart
+
+
+def test_within_a_silo():
+    silos = topic_silos()
+    one = kf.fuse(silos, within_silo_merging=True, max_loss=10.0)
+    assert one.n_components == 1
+    assert one.lower_bound <= one.objective
+    assert one.contributions.tolist() == [[2], [2], [2]]
+    assert one.posterior.natural[0] == pytest.approx(
+        np.concatenate([s.natural for s in silos]).mean(axis=0)
+    )
+    assert kf.fuse(silos, within_silo_merging=True).n_components == 4  # loses at most 0.02
+    assert kf.fuse(silos, within_silo_merging=True, n_components=1).n_components == 1
+    by_loss = kf.fuse(silos, within_silo_merging=True, n_components=3).path
+    np.testing.assert_array_equal(by_loss.losses, by_loss.divergences)
+
+
+def test_mixtures_too():
+    family = kf.families.NormalWishart(1)
+    shift = 2.0  # two deviations: pooling two halves loses log(sqrt(2)) or so
+    means = [[0.0], [shift]]
+    natural = family.natural(means, [1e4, 1e4], np.full((2, 1, 1), 1e4), [1e4, 1e4])
+    silo = kf.Posterior(family, natural, "a", counts=[1e4, 1e4])
+    other = kf.Posterior(family, natural, "b", counts=[1e4, 1e4])
+    fusion = kf.fuse([silo, other], within_silo_merging=True, n_components=1)
+    variance = 1.0 + shift**2 / 4
+    assert fusion.path.losses[-1] == pytest.approx(0.5 * np.log(variance), rel=1e-3)
+
+
+def test_the_order_of_silos_changes_nothing():
+    silos = topic_silos()
+    for options in ({"max_loss": 0.01}, {"within_silo_merging": True, "n_components": 3}):
+        forth, back = kf.fuse(silos, **options), kf.fuse(silos[::-1], **options)
+        assert sorted(map(tuple, forth.posterior.natural)) == sorted(
+            map(tuple, back.posterior.natural)
+        )
+
+
+def test_losses_are_stored(tmp_path):
+    fusion = kf.fuse(topic_silos())
+    kf.save(tmp_path / "f.safetensors", fusion)
+    np.testing.assert_array_equal(
+        kf.load(tmp_path / "f.safetensors").path.losses, fusion.path.losses
+    )
+
+
+def test_without_observations_there_is_nothing_to_count():
+    family = kf.families.DiagonalNormal(2)
+    rng = np.random.default_rng(0)
+    silos = [
+        kf.Posterior(family, family.natural(rng.normal(size=(2, 2)), np.ones((2, 2))), n)
+        for n in "ab"
+    ]
+    assert kf.fuse(silos).path.losses is None
+    with pytest.raises(KLFusionError, match="how many observations"):
+        kf.fuse(silos, max_loss=0.1)
+    with pytest.raises(KLFusionError, match="within_silo_merging: expected posteriors that tell"):
+        kf.fuse(silos, within_silo_merging=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_loss": -1.0}, "number >= 0"),
+        ({"max_loss": "much"}, "number >= 0"),
+        ({"max_loss": 0.1, "n_components": 4}, "got two"),
+        ({"max_loss": 0.1, "penalty": 4.0}, "got two"),
+        ({"within_silo_merging": True, "penalty": 4.0}, "got a penalty"),
+        ({"max_loss": 0.1, "method": "relaxed"}, "method 'relaxed' has no max_loss"),
+    ],
+)
+def test_errors(options, message):
+    with pytest.raises(KLFusionError, match=message):
+        kf.fuse(topic_silos(), **options)
