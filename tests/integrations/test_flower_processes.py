@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,11 @@ TLS_FILES = {"ca": "ca.pem", "cert": "superlink.pem", "key": "superlink.key"}
 FAULTY = Path(__file__).parent / "faulty_app"
 
 
+def bits(fusion):
+    """The result; what is kept of the silos also says what they can do, such as refit."""
+    return dumps(replace(fusion, silos=None))
+
+
 def test_example_and_restart(tmp_path):
     store = tmp_path / "store"
     with Federation(tmp_path) as federation:
@@ -37,10 +43,10 @@ def test_example_and_restart(tmp_path):
             f"cellar-{i + 1}": fit(SimpleNamespace(node_config={"cellar": i})) for i in range(3)
         }
         expected = kf.fuse(models)
-        assert (store / "global.safetensors").read_bytes() == dumps(expected)
+        assert bits(kf.load(store / "global.safetensors")) == bits(expected)
         stored = sorted(map(kf.load, store.glob("silo-*")), key=lambda silo: silo.name)
         assert [silo.name for silo in stored] == list(models)
-        assert dumps(kf.fuse(stored)) == dumps(expected)
+        assert bits(kf.fuse(stored)) == bits(expected)
         for name in models:  # the fused posterior came back
             received = (tmp_path / f"{name}-received.safetensors").read_bytes()
             assert received == dumps(expected.posterior)
@@ -49,7 +55,7 @@ def test_example_and_restart(tmp_path):
         federation.end(nodes)
         (store / "global.safetensors").unlink()
         log = federation.run(EXAMPLE, store=store)
-        assert (store / "global.safetensors").read_bytes() == dumps(expected), log
+        assert bits(kf.load(store / "global.safetensors")) == bits(expected), log
 
 
 def test_faults(tmp_path):
