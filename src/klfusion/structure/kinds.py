@@ -22,7 +22,7 @@ def fuse_structures(
     structures: Sequence[Structure | None],
     labels: Sequence[IntArray],
     n_components: int,
-    match: layers.Match,
+    match: layers.Match = layers.match_anew,
 ) -> Structure | None:
     """Carry the silos' structures through the matching.
 
