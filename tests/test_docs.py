@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from klfusion.errors import MissingDependencyError
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -24,6 +26,8 @@ def test_code_runs(page, tmp_path, monkeypatch):
             if (error.name or "").partition(".")[0] in {"klfusion", "numpy", "sklearn"}:
                 raise
             pytest.skip(f"{page.name} needs {error.name}, which is not installed")
+        except MissingDependencyError as error:  # the same, in our words
+            pytest.skip(f"{page.name}: {error}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
