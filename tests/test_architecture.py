@@ -22,8 +22,9 @@ LAYERS = [
     {"fusion", "problem", "preparation", "vocabulary", "classes", "networks"}
     | {"assignment", "_safetensors", "_files", "_kept", "_values"},
     {"storage", "_document"},
-    {"algorithm", "clusters", "losses", "seeding"} | {"path", "refine", "revision", "selection"},
-    {"mean_map", "divergences", "search", "methods", "pooling", "robust"},
+    {"algorithm", "clusters", "losses", "seeding"}
+    | {"path", "refine", "revision", "selection", "streaming"},
+    {"mean_map", "divergences", "search", "scale", "methods", "pooling", "robust"},
     {"learners"},
     {"units"},
     {"matching"},

@@ -137,7 +137,9 @@ def fuse(
         )
         problem = prepared.problem
         plan, labels, order = ordered(solution, prepared.first)
-        path = solution.path and replace(solution.path, rows=prepared.spread(np.arange(problem.n)))
+        path = solution.path
+        if path is not None and path.n_components[0] == problem.n:  # else it is of a sketch
+            path = replace(path, rows=prepared.spread(np.arange(problem.n)))
         kept = supported(labels, problem.silo, min_support)
         if len(kept) < len(order):
             rows = np.isin(labels, kept)

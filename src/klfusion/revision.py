@@ -65,6 +65,11 @@ class Usual:
         """How unusual it is that something adds so much."""
         return np.asarray((_logarithm(np.asarray(increase)) - self.middle) / self.spread)
 
+    def farthest(self, n: int) -> float:
+        """What the farthest of ``n`` members adds, but for one case of twenty."""
+        reach = float(ndtri((1.0 - _LEVEL) ** (1.0 / n)))
+        return float(np.exp(self.middle + reach * self.spread))
+
 
 def part_doubles(problem: FusionProblem, labels: IntArray) -> IntArray:
     """Labels with doubles parted in two, and again while that leaves others.
@@ -152,7 +157,6 @@ def gather_stragglers(problem: FusionProblem, labels: IntArray) -> IntArray:
     int array of shape (n,)
     """
     clusters = Clusters(problem, labels)
-    reach = float(ndtri((1.0 - _LEVEL) ** (1.0 / problem.n)))
     while (usual := Usual.of(clusters)) is not None:
         alone, larger = np.flatnonzero(clusters.counts == 1), np.flatnonzero(clusters.counts > 2)
         holds = clusters.occupied()
@@ -161,7 +165,7 @@ def gather_stragglers(problem: FusionProblem, labels: IntArray) -> IntArray:
             break
         increases = clusters.merge_increases(larger[a], alone[b])
         nearest = int(increases.argmin())
-        if usual.deviations(increases[nearest]) > reach:
+        if increases[nearest] > usual.farthest(problem.n):
             break
         clusters.merge(int(larger[a[nearest]]), int(alone[b[nearest]]), float(increases[nearest]))
         clusters.compact()

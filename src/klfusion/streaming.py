@@ -1,0 +1,359 @@
+"""Assignments streamed over silos that lie in parts: in memory, in files, on other machines.
+
+A sweep sends the global components to every part and gets sums back. The penalty, concave in the
+counts, is replaced by its tangent at the last counts, which lies above it; so all silos can be
+assigned at once, and the objective still never rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from klfusion._typing import FloatArray, IntArray
+from klfusion.algorithm import Report
+from klfusion.families import Family
+from klfusion.problem import FusionProblem
+
+_T = TypeVar("_T")
+_PART_ENTRIES = 4_000_000  # divergences in one part: 32 MB
+
+
+class Parts(Protocol):
+    """All silos, some in each part; a silo is never divided, and has a number of its own."""
+
+    @property
+    def family(self) -> Family:
+        """Of every component."""
+
+    def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
+        """What the task gives for each part and its arguments, in the order of parts."""
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """A problem in parts small enough for their divergences to stay small, too."""
+
+    problem: FusionProblem
+    columns: int = 1_000  # global components expected
+
+    @property
+    def family(self) -> Family:
+        """Of every component."""
+        return self.problem.family
+
+    def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
+        """One part after the other: the matrix products in it use all cores."""
+        return map(task, self.parts, *arguments)
+
+    @cached_property
+    def parts(self) -> list[FusionProblem]:
+        """Views of runs of silos."""
+        problem, step = self.problem, max(1, _PART_ENTRIES // self.columns)
+        stops = np.array([rows.stop for rows in problem.silos])
+        last = np.searchsorted(stops, np.arange(step, problem.n + step, step))
+        edges = np.unique([0, *stops[np.minimum(last, len(stops) - 1)], problem.n])
+        return [rows_of(problem, slice(a, b)) for a, b in pairwise(edges.tolist())]
+
+
+@dataclass(frozen=True, eq=False)
+class Without:
+    """Parts less some components of each."""
+
+    parts: Parts
+    kept: Sequence[IntArray]  # rows of each part
+
+    @property
+    def family(self) -> Family:
+        """Of every component."""
+        return self.parts.family
+
+    def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
+        """The task on what is kept of each part."""
+        return self.parts.map(partial(_on_rows, task), self.kept, *arguments)
+
+
+def _on_rows(task: Callable[..., _T], part: FusionProblem, rows: IntArray, *arguments: Any) -> _T:
+    return task(part if len(rows) == part.n else rows_of(part, rows), *arguments)
+
+
+def rows_of(problem: FusionProblem, rows: slice | IntArray) -> FusionProblem:
+    """Some components of a problem, with what is known of them."""
+    some = replace(
+        problem,
+        natural=problem.natural[rows],
+        silo=problem.silo[rows],
+        weights=problem.weights[rows],
+        counts=None if problem.counts is None else problem.counts[rows],
+        given=None if problem.given is None else problem.given[rows],
+    )
+    vars(some)["log_partition"] = problem.log_partition[rows]  # it is cached
+    return some
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """What a plan adds up, and where it left every component.
+
+    Parameters
+    ----------
+    counts : int array of shape (G,)
+    mass : array of shape (G,)
+    sums : array of shape (G, p)
+    members_a : array of shape (G,)
+        Weighted sums of the members' log-partitions.
+    meets : array of shape (G, G)
+        In how many silos two global components are both found.
+    labels : list of int arrays
+        Of each part; -1 for what is left alone.
+    """
+
+    counts: IntArray
+    mass: FloatArray
+    sums: FloatArray
+    members_a: FloatArray
+    meets: FloatArray
+    labels: list[IntArray]
+
+    @classmethod
+    def of(cls, parts: Iterable[Tally]) -> Tally:
+        """The sum of all."""
+        total: Tally | None = None
+        for part in parts:
+            total = (
+                part
+                if total is None
+                else cls(
+                    total.counts + part.counts,
+                    total.mass + part.mass,
+                    total.sums + part.sums,
+                    total.members_a + part.members_a,
+                    total.meets + part.meets,
+                    total.labels + part.labels,
+                )
+            )
+        assert total is not None  # there are parts
+        return total
+
+    @property
+    def all_labels(self) -> IntArray:
+        """Of all parts, one after the other."""
+        return np.concatenate(self.labels)
+
+    @property
+    def n_alone(self) -> int:
+        """How many components were left alone."""
+        return sum(int((own < 0).sum()) for own in self.labels)
+
+    @property
+    def centres(self) -> FloatArray:
+        """The barycenters, (G, p)."""
+        return np.asarray(self.sums / self.mass[:, None])
+
+    def compact(self) -> Tally:
+        """Without global components that nothing is left of."""
+        used = np.flatnonzero(self.counts)
+        if len(used) == len(self.counts):
+            return self
+        number = np.full(len(self.counts) + 1, -1, dtype=np.intp)  # the last: of label -1
+        number[used] = np.arange(len(used))
+        return replace(
+            self,
+            counts=self.counts[used],
+            mass=self.mass[used],
+            sums=self.sums[used],
+            members_a=self.members_a[used],
+            meets=self.meets[np.ix_(used, used)],
+            labels=[number[own] for own in self.labels],
+        )
+
+    def objective(self, family: Family, penalty: float) -> float:
+        """Jensen gaps plus ``penalty * sum_g sqrt(n_g)``; what is alone counts as one each."""
+        gaps = self.members_a - self.mass * family.log_partition(self.centres)
+        roots = np.sqrt(self.counts).sum() + self.n_alone
+        return float(np.maximum(gaps, 0.0).sum() + penalty * roots)
+
+
+def sweep(parts: Parts, centres: FloatArray, prices: FloatArray, alone: float = np.inf) -> Tally:
+    """Assign every silo to the centres, at a price each; ``alone`` is that of joining none.
+
+    Parameters
+    ----------
+    parts : Parts
+    centres : array of shape (G, p)
+    prices : array of shape (G,)
+    alone : float
+
+    Returns
+    -------
+    Tally
+        Global components may have become empty.
+    """
+    return Tally.of(parts.map(partial(_assign, centres=centres, prices=prices, alone=alone)))
+
+
+def _assign(part: FusionProblem, centres: FloatArray, prices: FloatArray, alone: float) -> Tally:
+    costs = part.costs(centres)
+    costs += prices
+    labels = costs.argmin(axis=1)
+    labels[costs[np.arange(part.n), labels] > alone] = -1
+    turn = np.cumsum(np.diff(part.silo, prepend=part.silo[:1]) != 0)
+    for j in _in_conflict(turn, labels):
+        labels[part.silos[j]] = _block(costs[part.silos[j]], alone)
+    taken, size = labels >= 0, len(centres)
+    mass, sums, members_a = rows_of(part, np.flatnonzero(taken)).sums(labels[taken], size)
+    holds = np.zeros((int(turn.max(initial=-1)) + 1, size), dtype=np.float32)
+    holds[turn[taken], labels[taken]] = 1.0
+    counts = np.bincount(labels[taken], minlength=size)
+    return Tally(counts, mass, sums, members_a, (holds.T @ holds).astype(np.float64), [labels])
+
+
+def _in_conflict(silo: IntArray, labels: IntArray) -> IntArray:
+    """Silos two of whose components chose the same; for all others the choice is optimal."""
+    rows = np.flatnonzero(labels >= 0)
+    key = np.sort(silo[rows] * (int(labels.max(initial=0)) + 1) + labels[rows])
+    twice = key[1:][np.diff(key) == 0]
+    return np.unique(twice // (int(labels.max(initial=0)) + 1))
+
+
+def _block(costs: FloatArray, alone: float) -> IntArray:
+    """The best labels of one silo; -1 where being alone is cheaper."""
+    size = costs.shape[1]
+    if np.isfinite(alone):
+        costs = np.hstack([costs, np.full((len(costs), len(costs)), alone)])
+    column = linear_sum_assignment(costs)[1]
+    return np.where(column < size, column, -1)
+
+
+def tangents(counts: IntArray | FloatArray, penalty: float) -> FloatArray:
+    """By how much one more component raises each ``penalty * sqrt(n_g)``, at most."""
+    return np.asarray(0.5 * penalty / np.sqrt(np.maximum(counts, 1)))
+
+
+def descend(
+    parts: Parts,
+    centres: FloatArray,
+    counts: IntArray | FloatArray,
+    penalty: float,
+    *,
+    max_iter: int,
+    tol: float,
+    report: Report,
+) -> tuple[Tally, list[float], bool]:
+    """Sweep and average in turn, with no new global components, until nothing changes.
+
+    Returns
+    -------
+    tally, trace, converged
+    """
+    trace: list[float] = []
+    tally = None
+    for number in range(max_iter):
+        report("sweeping", number + 1, None)
+        found = sweep(parts, centres, tangents(counts, penalty)).compact()
+        value = found.objective(parts.family, penalty)
+        if tally is not None and trace[-1] - value <= tol * abs(trace[-1]):
+            return tally, trace, True
+        tally, centres, counts = found, found.centres, found.counts
+        trace.append(value)
+    assert tally is not None  # there is one sweep at least
+    return tally, trace, False
+
+
+@dataclass(frozen=True, eq=False)
+class Stock:
+    """Parts, and how many components there are in each silo of each."""
+
+    parts: Parts
+    sizes: Sequence[IntArray]
+
+    @classmethod
+    def of(cls, parts: Parts) -> Stock:
+        """Ask the parts."""
+        return cls(parts, list(parts.map(_silo_sizes)))
+
+    @cached_property
+    def silo(self) -> IntArray:
+        """The silo of each component, (n,)."""
+        sizes = np.concatenate(self.sizes)
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where each silo begins, (J,)."""
+        return np.concatenate([[0], np.cumsum(np.concatenate(self.sizes))[:-1]])
+
+    @property
+    def n(self) -> int:
+        """Number of components."""
+        return len(self.silo)
+
+    @property
+    def n_silos(self) -> int:
+        """Number of silos."""
+        return len(self.starts)
+
+    def by_part(self, values: Any) -> list[Any]:
+        """An array over all components, as one a part."""
+        return np.split(values, np.cumsum([own.sum() for own in self.sizes])[:-1])
+
+    def take(self, rows: IntArray) -> FusionProblem:
+        """Some components, in rising order, as a problem of their own."""
+        chosen = np.zeros(self.n, dtype=bool)
+        chosen[rows] = True
+        kept = [np.flatnonzero(own) for own in self.by_part(chosen)]
+        return joined(list(Without(self.parts, kept).map(_itself)))
+
+    def first_silos(self, order: IntArray, most: int) -> IntArray:
+        """The components of the first silos of an order, ``most`` in all but two silos at least."""
+        sizes = np.concatenate(self.sizes)[order]
+        enough = max(2, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
+        return np.flatnonzero(np.isin(self.silo, order[:enough]))
+
+
+def _silo_sizes(part: FusionProblem) -> IntArray:
+    return np.array([rows.stop - rows.start for rows in part.silos], dtype=np.intp)
+
+
+def _itself(part: FusionProblem) -> FusionProblem:
+    return part
+
+
+def joined(problems: Sequence[FusionProblem]) -> FusionProblem:
+    """One problem of several; silos keep their order and are numbered from 0 on."""
+
+    def together(name: str) -> Any:
+        values = [getattr(one, name) for one in problems]
+        return None if any(v is None for v in values) else np.concatenate(values)
+
+    silo = np.unique(together("silo"), return_inverse=True)[1].astype(np.intp)
+    some = replace(
+        problems[0], silo=silo,
+        **{name: together(name) for name in ("natural", "weights", "counts", "given")},
+    )  # fmt: skip
+    vars(some)["log_partition"] = together("log_partition")
+    return some
+
+
+def bound(
+    parts: Parts, centres: FloatArray, labels: Sequence[IntArray], counts: IntArray, penalty: float
+) -> float:
+    """A value below that of every plan at these centres.
+
+    A column's norm is at least its product with any unit vector; with that of the plan at hand
+    the penalty becomes a price, ``penalty / sqrt(n_g)`` for staying and none for moving.
+    """
+    prices = penalty / np.sqrt(np.maximum(counts, 1))
+    return sum(parts.map(partial(_bound, centres, prices), labels))
+
+
+def _bound(centres: FloatArray, prices: FloatArray, part: FusionProblem, labels: IntArray) -> float:
+    costs = part.costs(centres)
+    costs[np.arange(part.n), labels] += prices[labels]
+    return float(costs.min(axis=1).sum())
