@@ -23,7 +23,7 @@ LAYERS = [
     | {"assignment", "_safetensors", "_files", "_kept", "_values"},
     {"storage", "_document"},
     {"algorithm", "clusters", "losses", "seeding"}
-    | {"path", "refine", "revision", "selection", "streaming"},
+    | {"path", "refine", "revision", "selection", "parts", "streaming", "globals"},
     {"mean_map", "divergences", "search", "scale", "methods", "pooling", "robust"},
     {"learners"},
     {"units"},

@@ -11,8 +11,9 @@ from sklearn.metrics import adjusted_rand_score
 import klfusion as kf
 from klfusion import methods
 from klfusion.algorithm import objective
+from klfusion.parts import InMemory, Stock, Without
 from klfusion.problem import FusionProblem
-from klfusion.streaming import InMemory, Stock, Without, bound, descend, sweep, tangents
+from klfusion.streaming import bound, descend, sweep, tangents
 
 
 def many_silos(n_silos, seed):

@@ -16,6 +16,7 @@ from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion import PenaltyPath, Status
 from klfusion.losses import least_loss_path, path_losses
+from klfusion.parts import InMemory
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine
@@ -31,7 +32,6 @@ from klfusion.search import (
     seed_centres,
 )
 from klfusion.selection import choose
-from klfusion.streaming import InMemory
 
 Penalty = float | Literal["auto"]
 _MOST_ON_PATH = 1_200  # components; more are sketched first

@@ -15,67 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._typing import BoolArray, FloatArray, IntArray
+from klfusion._typing import BoolArray, IntArray
 from klfusion.algorithm import Report
-from klfusion.clusters import Clusters, merge_saving
-from klfusion.families import Family
+from klfusion.clusters import Clusters
 from klfusion.fusion import Status
+from klfusion.globals import Globals, merged
+from klfusion.parts import Parts, Stock, Without, rows_of
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
 from klfusion.revision import Usual, find_blends, part_doubles
 from klfusion.search import Limits, Solution
-from klfusion.streaming import (
-    Parts,
-    Stock,
-    Tally,
-    Without,
-    bound,
-    descend,
-    rows_of,
-    sweep,
-    tangents,
-)
+from klfusion.streaming import Tally, bound, descend
 
 _ROUNDS = 8  # of finding what the sketch had not seen
 _LOOK = 8  # times the sketch: what is looked at a second time
 _TOL = 1e-7  # relative fall of the objective in a sweep that is not worth another
-_NEIGHBOURS = 4  # of a global component, those that may be one with it
 _MOST_ALONE = 5_000  # that get a column each in the bound
-
-
-@dataclass(frozen=True, eq=False)
-class Globals:
-    """Global components on the way: where they are, and how many local ones are in each."""
-
-    centres: FloatArray
-    counts: FloatArray
-
-    @classmethod
-    def of_labels(cls, problem: FusionProblem, labels: IntArray, share: float = 1.0) -> Globals:
-        """The clusters of a problem that is a ``share`` of all."""
-        labels = np.unique(labels, return_inverse=True)[1]
-        counts = np.bincount(labels)
-        return cls(problem.average(labels, len(counts)), counts / share)
-
-    @classmethod
-    def of(cls, tally: Tally) -> Globals:
-        """Those of a sweep."""
-        return cls(tally.centres, tally.counts.astype(np.float64))
-
-    def sweep(self, parts: Parts, penalty: float, alone: float) -> Tally:
-        """Assign every silo, with the choice of being alone."""
-        return sweep(parts, self.centres, tangents(self.counts, penalty), alone)
-
-    def some(self, which: IntArray | BoolArray) -> Globals:
-        """Some of them."""
-        return Globals(self.centres[which], self.counts[which])
-
-    def joined(self, others: Globals) -> Globals:
-        """These and others."""
-        return Globals(
-            np.concatenate([self.centres, others.centres]),
-            np.concatenate([self.counts, others.counts]),
-        )
 
 
 def fuse_many(
@@ -121,14 +76,17 @@ def fuse_many(
     penalty = found.penalty
     state = Globals.of_labels(sketch, found.labels, len(sketch.silos) / stock.n_silos)
     if not grows:
-        return _settled(stock, state, _Aside.none(stock), found, grows, limits, report)
-    state = _merged(_grown(stock, state, penalty, most, rng, report), parts.family, penalty)
+        return _settled(stock, state, _Aside.none(stock), found, grows, None, limits, report)
+    tally = _grown(stock, state, penalty, most, rng, report)
+    state, _ = merged(tally, parts.family, penalty, stock.n_silos)
     if second_look:
         look = _second_look(stock, state, penalty, most, rng)
     else:
         look = _Look(state, np.zeros(len(state.counts), dtype=bool), penalty)
     labels = look.state.sweep(parts, penalty, look.alone).all_labels
-    return _settled(stock, look.state, look.aside(stock, labels), found, grows, limits, report)
+    return _settled(
+        stock, look.state, look.aside(stock, labels), found, grows, look.usual, limits, report
+    )
 
 
 def _grown(
@@ -157,41 +115,6 @@ def _grown(
     return tally
 
 
-def _merged(tally: Tally, family: Family, penalty: float) -> Globals:
-    """Global components that never meet made one where that pays, the best pairs first."""
-    mass, sums, counts = tally.mass.copy(), tally.sums.copy(), tally.counts.copy()
-    meets = tally.meets.copy()
-    while True:
-        centres = sums / mass[:, None]
-        log_partition = family.log_partition(centres)
-        a, b = _near_pairs(family.kl_from(centres, centres, log_partition), meets)
-        total = mass[a] + mass[b]
-        increase = mass[a] * log_partition[a] + mass[b] * log_partition[b]
-        increase -= total * family.log_partition((sums[a] + sums[b]) / total[:, None])
-        gain = penalty * merge_saving(counts[a], counts[b]) - np.maximum(increase, 0.0)
-        gone, changed = np.zeros((2, len(counts)), dtype=bool)
-        for k in np.argsort(-gain, kind="stable")[: int((gain > 0).sum())]:
-            i, j = a[k], b[k]
-            if not (changed[i] or changed[j]):
-                changed[[i, j]] = gone[j] = True
-                for array in (mass, sums, counts, meets, meets.T):
-                    array[i] += array[j]
-        if not gone.any():
-            return Globals(centres, counts.astype(np.float64))
-        mass, sums, counts = mass[~gone], sums[~gone], counts[~gone]
-        meets = meets[np.ix_(~gone, ~gone)]
-
-
-def _near_pairs(kl: FloatArray, meets: FloatArray) -> tuple[IntArray, IntArray]:
-    """Pairs of near global components that never meet, each once."""
-    distance = np.where(meets > 0, np.inf, kl + kl.T)  # each meets itself
-    nearest = np.argsort(distance, axis=1, kind="stable")[:, :_NEIGHBOURS]
-    a = np.repeat(np.arange(len(kl)), nearest.shape[1])
-    pairs = np.stack([a, nearest.ravel()], axis=1)[np.isfinite(distance[a, nearest.ravel()])]
-    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-    return pairs[:, 0], pairs[:, 1]
-
-
 @dataclass(frozen=True, eq=False)
 class _Look:
     """What a second look says.
@@ -204,11 +127,14 @@ class _Look:
         Which of them are blends of two others.
     alone : float
         The price of being alone: what is nearer than that to a global component is a straggler.
+    usual : Usual, optional
+        What members usually add to their global component.
     """
 
     state: Globals
     blended: BoolArray
     alone: float
+    usual: Usual | None = None
 
     def aside(self, stock: Stock, labels: IntArray) -> _Aside:
         """What is alone, and what is a blend and left out; no silo goes without any."""
@@ -263,6 +189,7 @@ def _second_look(
         state=state.some(entire).joined(new),
         blended=np.concatenate([entire_blends[entire], blended[halves], blended[lonely]]),
         alone=penalty if usual is None else max(penalty, usual.farthest(stock.n)),
+        usual=usual,
     )
 
 
@@ -283,28 +210,31 @@ def _settled(
     aside: _Aside,
     found: Solution,
     grows: bool,
+    usual: Usual | None,
     limits: Limits,
     report: Report,
 ) -> Solution:
     """Descend, with what is set aside where it is, and certify."""
     kept = ~(aside.alone | aside.left_out)
     parts = Without(stock.parts, [np.flatnonzero(own) for own in stock.by_part(kept)])
-    trace: list[float] = []
+    penalty = found.penalty
     while True:
-        tally, more, converged = descend(
-            parts, state.centres, state.counts, found.penalty,
+        tally, trace, converged = descend(
+            parts, state.centres, state.counts, penalty,
             max_iter=limits.max_iter, tol=max(limits.tol, _TOL), report=report,
         )  # fmt: skip
-        trace += more
-        state = _merged(tally, parts.family, found.penalty) if grows else state
-        if not grows or len(state.counts) == len(tally.counts):
+        if not grows:
             break
+        state, raised = merged(tally, parts.family, found.penalty, stock.n_silos, usual)
+        if len(state.counts) == len(tally.counts):
+            break
+        penalty = max(penalty, raised)
     size, alone = len(tally.counts), np.flatnonzero(aside.alone)
     labels = np.zeros(stock.n, dtype=np.intp)
     labels[kept] = tally.all_labels
     labels[alone] = size + np.arange(len(alone))
-    trace = [value + found.penalty * len(alone) for value in trace]
-    lower = found.penalty * np.sqrt(stock.n)  # all sharing one column's norm
+    trace = [value + penalty * len(alone) for value in trace]
+    lower = penalty * np.sqrt(stock.n)  # all sharing one column's norm
     if len(alone) <= _MOST_ALONE:
         rest = [np.flatnonzero(~own) for own in stock.by_part(aside.left_out)]
         centres, counts = tally.centres, tally.counts
@@ -312,14 +242,14 @@ def _settled(
             centres = np.concatenate([centres, stock.take(alone).natural])
             counts = np.concatenate([counts, np.ones(len(alone), dtype=np.intp)])
         of_part = [own[rows] for own, rows in zip(stock.by_part(labels), rest, strict=True)]
-        lower = bound(Without(stock.parts, rest), centres, of_part, counts, found.penalty)
+        lower = bound(Without(stock.parts, rest), centres, of_part, counts, penalty)
     return Solution(
         plan=labels,
         labels=labels,
         objective=trace[-1],
         lower_bound=min(lower, trace[-1]),
         trace=trace,
-        penalty=found.penalty,
+        penalty=penalty,
         status=Status.CONVERGED if converged else Status.MAX_ITER,
         path=found.path,
         left_out=aside.left_out if aside.left_out.any() else None,
