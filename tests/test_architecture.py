@@ -31,7 +31,8 @@ LAYERS = [
     {"adapters", "report"},
     {"silos"},
     {"api"},
-    {"membership"},
+    {"membership", "batches"},
+    {"files"},
     {"diagnostics", "rounds"},
     {"baselines"},
     {"__init__"},
@@ -41,7 +42,9 @@ LAYERS = [
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
 # `fusion.model()`, `report()`, `add()` and the like are conveniences; they import when called.
-DEFERRED = {("fusion", "adapters"), ("fusion", "report"), ("fusion", "membership")}
+DEFERRED = {("fusion", "adapters"), ("fusion", "report"), ("fusion", "membership")} | {
+    ("api", "files")
+}
 
 
 def room(path: Path) -> str:

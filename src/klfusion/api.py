@@ -21,7 +21,7 @@ from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
-from klfusion.silos import aligned_silos, read_silos, silo_weights
+from klfusion.silos import Silo, aligned_silos, read_silos, silo_weights
 from klfusion.structure import fuse_structures, layers
 from klfusion.units import preferred
 
@@ -46,6 +46,7 @@ def fuse(
     progress: bool | None = None,
     keep_silos: bool = True,
     min_support: int = 1,
+    memory_limit: int | str | None = None,
 ) -> Fusion:
     """Fuse the posteriors of silos into one global model.
 
@@ -96,6 +97,10 @@ def fuse(
         removed and other sizes picked later. False: only what is fused is kept.
     min_support : int
         Leave out (label -1) global components that fewer silos have.
+    memory_limit : int or str, optional
+        Bytes, or words such as ``"2GB"``: read the silos, which must be files, some at a time, and
+        keep the rest in a scratch folder. Method ``"auto"`` and pooling ``"average"`` only; what
+        the silos sent is not kept.
 
     Returns
     -------
@@ -115,6 +120,24 @@ def fuse(
     >>> fusion.labels
     (array([0, 1]), array([1, 0, 2]))
     """
+    if memory_limit is not None:
+        from klfusion.files import fuse_files  # noqa: PLC0415 (it builds on this module)
+
+        chosen = _method(
+            method, n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter,
+            tol=tol, max_loss=max_loss, within_silo_merging=within_silo_merging,
+        )  # fmt: skip
+        if (pooling, divergence) != ("average", KL.name):
+            raise KLFusionError(
+                f"with memory_limit: expected pooling 'average' and divergence 'kl', "
+                f"got {pooling!r} and {divergence!r}"
+            )
+        with progress_bar(progress) as report:
+            return fuse_files(
+                models, memory_limit, chosen,
+                weights=weights, min_support=min_support, rng=_generator(random_state),
+                report=report,
+            )  # fmt: skip
     silos = read_silos(models)
     posteriors = aligned_silos(silos)
     check_pooling(pooling, posteriors)
@@ -261,7 +284,7 @@ def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntAr
 
 
 def global_posterior(
-    posteriors: Sequence[Posterior],
+    posteriors: Sequence[Silo],
     natural: FloatArray,
     labels: Sequence[IntArray],
     match: layers.Match,

@@ -14,9 +14,10 @@ from klfusion.algorithm import AssignRelaxed, Report, alternate
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.families import Family
 from klfusion.fusion import PenaltyPath, Status
 from klfusion.losses import least_loss_path, path_losses
-from klfusion.parts import InMemory
+from klfusion.parts import InMemory, Parts
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine
@@ -191,13 +192,12 @@ class Auto(Method):
                 return cut(problem, path, problem.n - self.n_components)
             most = _MAX_LOSS if self.max_loss is None else self.max_loss
             return cut(problem, path, path.steps_within(most))
-        if self.max_loss is None and problem.n > _most_on_path(problem):
+        if self.max_loss is None and problem.n > _most_on_path(problem.family):
             return self._on_sketch(problem, rng, report)
-        return self._on_path(problem, rng, report)
+        return self.on_path(problem, rng, report)
 
-    def _on_path(
-        self, problem: FusionProblem, rng: np.random.Generator, report: Report
-    ) -> Solution:
+    def on_path(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Walk the path of all components, choose, refine."""
         path, distances = penalty_path(problem, report)
         path = replace(path, losses=path_losses(problem, path))
         if self.max_loss is not None:
@@ -220,16 +220,7 @@ class Auto(Method):
         self, problem: FusionProblem, rng: np.random.Generator, report: Report
     ) -> Solution:
         """The path of a sample of silos, and assignments of all."""
-        found = fuse_many(
-            InMemory(problem),
-            lambda sketch: self._on_path(sketch, rng, report),
-            self,
-            most=_most_on_path(problem),
-            grows=self.n_components is None,
-            second_look=self.penalty == "auto",
-            rng=rng,
-            report=report,
-        )
+        found = self.stream(InMemory(problem), rng, report)
         if found.left_out is not None or problem.n * int(found.labels.max()) > _MOST_MOVES:
             return found
         labels, trace, converged = refine(
@@ -238,6 +229,19 @@ class Auto(Method):
         )  # fmt: skip
         trace = [*found.trace[:-1], *trace]
         return certified(problem, labels, trace, converged, found.penalty, found.path)
+
+    def stream(self, parts: Parts, rng: np.random.Generator, report: Report) -> Solution:
+        """The path of a sketch of silos that lie in parts, and assignments of all."""
+        return fuse_many(
+            parts,
+            lambda sketch: self.on_path(sketch, rng, report),
+            self,
+            most=_most_on_path(parts.family),
+            grows=self.n_components is None,
+            second_look=self.penalty == "auto",
+            rng=rng,
+            report=report,
+        )
 
     def _second_look(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
         """Part doubles; point out blends or, where there are none, gather stragglers."""
@@ -325,9 +329,9 @@ class Relaxed(Method):
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Relaxed, Homogeneous)}
 
 
-def _most_on_path(problem: FusionProblem) -> int:
+def _most_on_path(family: Family) -> int:
     """Components the path can be walked on in a few seconds."""
-    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / problem.family.size)))
+    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / family.size)))
 
 
 def _is_integer(value: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +28,14 @@ class Parts(Protocol):
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """What the task gives for each part and its arguments, in the order of parts."""
 
+    def reduce(
+        self,
+        task: Callable[..., _T],
+        combine: Callable[[_T, _T], _T],
+        *arguments: Sequence[Any],
+    ) -> _T:
+        """What the task gives for all parts, neighbours combined."""
+
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
@@ -45,10 +53,21 @@ class InMemory:
         """One part after the other: the matrix products in it use all cores."""
         return map(task, self.parts, *arguments)
 
+    def reduce(
+        self,
+        task: Callable[..., _T],
+        combine: Callable[[_T, _T], _T],
+        *arguments: Sequence[Any],
+    ) -> _T:
+        """The parts' results combined as they come."""
+        return reduce(combine, self.map(task, *arguments))
+
     @cached_property
     def parts(self) -> list[FusionProblem]:
         """Views of runs of silos."""
         problem, step = self.problem, max(1, _PART_ENTRIES // self.columns)
+        if problem.n <= step:
+            return [problem]
         stops = np.array([rows.stop for rows in problem.silos])
         last = np.searchsorted(stops, np.arange(step, problem.n + step, step))
         edges = np.unique([0, *stops[np.minimum(last, len(stops) - 1)], problem.n])
@@ -70,6 +89,15 @@ class Without:
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """The task on what is kept of each part."""
         return self.parts.map(partial(_on_rows, task), self.kept, *arguments)
+
+    def reduce(
+        self,
+        task: Callable[..., _T],
+        combine: Callable[[_T, _T], _T],
+        *arguments: Sequence[Any],
+    ) -> _T:
+        """The parts' results combined."""
+        return self.parts.reduce(partial(_on_rows, task), combine, self.kept, *arguments)
 
 
 def _on_rows(task: Callable[..., _T], part: FusionProblem, rows: IntArray, *arguments: Any) -> _T:

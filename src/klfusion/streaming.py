@@ -7,9 +7,9 @@ assigned at once, and the objective still never rises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.families import Family
-from klfusion.parts import Parts, rows_of
+from klfusion.parts import InMemory, Parts, rows_of
 from klfusion.problem import FusionProblem
 
 
@@ -45,25 +45,16 @@ class Tally:
     meets: FloatArray
     labels: list[IntArray]
 
-    @classmethod
-    def of(cls, parts: Iterable[Tally]) -> Tally:
-        """The sum of all."""
-        total: Tally | None = None
-        for part in parts:
-            total = (
-                part
-                if total is None
-                else cls(
-                    total.counts + part.counts,
-                    total.mass + part.mass,
-                    total.sums + part.sums,
-                    total.members_a + part.members_a,
-                    total.meets + part.meets,
-                    total.labels + part.labels,
-                )
-            )
-        assert total is not None  # there are parts
-        return total
+    def plus(self, other: Tally) -> Tally:
+        """Both; the other's parts come after these."""
+        return Tally(
+            self.counts + other.counts,
+            self.mass + other.mass,
+            self.sums + other.sums,
+            self.members_a + other.members_a,
+            self.meets + other.meets,
+            self.labels + other.labels,
+        )
 
     @property
     def all_labels(self) -> IntArray:
@@ -119,10 +110,20 @@ def sweep(parts: Parts, centres: FloatArray, prices: FloatArray, alone: float = 
     Tally
         Global components may have become empty.
     """
-    return Tally.of(parts.map(partial(_assign, centres=centres, prices=prices, alone=alone)))
+    task = partial(_assign, centres=centres, prices=prices, alone=alone)
+    return parts.reduce(task, Tally.plus)
 
 
 def _assign(part: FusionProblem, centres: FloatArray, prices: FloatArray, alone: float) -> Tally:
+    """Assign a part, piece by piece where the matrix of its divergences would be large."""
+    pieces = InMemory(part, len(centres)).parts
+    tally = reduce(Tally.plus, (_assign_piece(own, centres, prices, alone) for own in pieces))
+    return replace(tally, labels=[tally.all_labels])
+
+
+def _assign_piece(
+    part: FusionProblem, centres: FloatArray, prices: FloatArray, alone: float
+) -> Tally:
     costs = part.costs(centres)
     costs += prices
     labels = costs.argmin(axis=1)
@@ -199,10 +200,15 @@ def bound(
     the penalty becomes a price, ``penalty / sqrt(n_g)`` for staying and none for moving.
     """
     prices = penalty / np.sqrt(np.maximum(counts, 1))
-    return sum(parts.map(partial(_bound, centres, prices), labels))
+    return parts.reduce(partial(_bound, centres=centres, prices=prices), float.__add__, labels)
 
 
-def _bound(centres: FloatArray, prices: FloatArray, part: FusionProblem, labels: IntArray) -> float:
-    costs = part.costs(centres)
-    costs[np.arange(part.n), labels] += prices[labels]
-    return float(costs.min(axis=1).sum())
+def _bound(part: FusionProblem, labels: IntArray, centres: FloatArray, prices: FloatArray) -> float:
+    total, start = 0.0, 0
+    for piece in InMemory(part, len(centres)).parts:
+        own = labels[start : start + piece.n]
+        costs = piece.costs(centres)
+        costs[np.arange(piece.n), own] += prices[own]
+        total += float(costs.min(axis=1).sum())
+        start += piece.n
+    return total
