@@ -123,7 +123,7 @@ def fuse(
     if memory_limit is not None:
         from klfusion.files import fuse_files  # noqa: PLC0415 (it builds on this module)
 
-        chosen = _method(
+        chosen = configured(
             method, n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter,
             tol=tol, max_loss=max_loss, within_silo_merging=within_silo_merging,
         )  # fmt: skip
@@ -135,7 +135,7 @@ def fuse(
         with progress_bar(progress) as report:
             return fuse_files(
                 models, memory_limit, chosen,
-                weights=weights, min_support=min_support, rng=_generator(random_state),
+                weights=weights, min_support=min_support, rng=generator(random_state),
                 report=report,
             )  # fmt: skip
     silos = read_silos(models)
@@ -147,13 +147,13 @@ def fuse(
             f"got {pooling!r}"
         )
     sizes = _sizes(n_components, posteriors)
-    chosen = _method(
+    chosen = configured(
         preferred(posteriors) if method == "auto" else method,
         n_components=sizes[0], penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
         max_loss=max_loss, within_silo_merging=within_silo_merging,
     )  # fmt: skip
     given_weights = silo_weights(weights, posteriors)
-    rng = _generator(random_state)
+    rng = generator(random_state)
     with progress_bar(progress) as report:
         prepared, solution = match_silos(
             posteriors, given_weights, chosen, rng, report, divergence=divergence
@@ -231,7 +231,7 @@ def _sizes(
     return given + [None] * (depth - len(given))
 
 
-def _method(method: str | Method, **settings: Any) -> Method:
+def configured(method: str | Method, **settings: Any) -> Method:
     """The configuration, with the settings that were given."""
     given = {key: value for key, value in settings.items() if value is not None}
     if isinstance(method, str) and method not in METHODS:
@@ -245,7 +245,8 @@ def _method(method: str | Method, **settings: Any) -> Method:
     return kind(**given) if isinstance(method, str) else replace(method, **given)
 
 
-def _generator(random_state: Any) -> np.random.Generator:
+def generator(random_state: Any) -> np.random.Generator:
+    """A source of random numbers from a seed or another source."""
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
