@@ -101,7 +101,7 @@ def demo(out: Path, quick: bool) -> None:
 )  # fmt: skip
 @click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
-@click.option("--max-loss", type=float, help="Smallest size that loses so many nats an observation.")
+@click.option("--max-loss", type=float, help="The smallest size that loses so many nats a datum.")
 @click.option(
     "--within-silo-merging", is_flag=True, default=None,
     help="Let components of one silo become one: sizes below the largest silo's.",

@@ -1,4 +1,4 @@
-"""scikit-learn's `GaussianMixture`: point estimates, made a posterior by the number of observations.
+"""scikit-learn's `GaussianMixture`: point estimates, made a posterior by their number of data.
 
 Its means, covariances and weights are the moments of the observations behind each component, and
 those are all that a conjugate posterior needs. The prior is the one `BayesianGaussianMixture` takes
