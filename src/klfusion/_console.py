@@ -79,7 +79,8 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
     _say(console, f"status     {summary['status']['text']}")
     _say(console, f"objective  {_number(summary['objective'])} nats")
     gap = summary["gap"]
-    _say(console, f"gap        {'unknown' if gap is None else f'{gap:.2%}'} to the certified bound")
+    bound = "a rough" if summary["status"]["code"] == "kept" else "the certified"
+    _say(console, f"gap        {'unknown' if gap is None else f'{gap:.2%}'} to {bound} bound")
     rows = [
         (
             str(g),

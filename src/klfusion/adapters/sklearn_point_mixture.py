@@ -68,13 +68,17 @@ def _bayesian(model: Any, n_observations: float) -> Any:
 
 def _moments(model: Any) -> tuple[FloatArray, FloatArray]:
     """Mean (d,) and covariance (d, d) of the mixture, and so of the data it was fitted to."""
-    dim, weights, own = model.means_.shape[1], model.weights_, model.covariances_
-    within = {
-        "full": lambda: np.tensordot(weights, own, axes=1),
-        "tied": lambda: own,
-        "diag": lambda: np.diag(weights @ own),
-        "spherical": lambda: (weights @ own) * np.eye(dim),
-    }[model.covariance_type]()
+    weights, own = model.weights_, model.covariances_
+    within: FloatArray
+    match model.covariance_type:
+        case "full":
+            within = np.tensordot(weights, own, axes=1)
+        case "tied":
+            within = own
+        case "diag":
+            within = np.diag(weights @ own)
+        case _:
+            within = (weights @ own) * np.eye(model.means_.shape[1])
     mean = weights @ model.means_
     away = model.means_ - mean
     return mean, within + (away.T * weights) @ away
