@@ -39,8 +39,8 @@ def parse_bytes(limit: int | str) -> int:
 
     Examples
     --------
-    >>> parse_bytes("1.5 GiB"), parse_bytes(1000)
-    (1610612736, 1000)
+    >>> parse_bytes("1.5 GiB"), parse_bytes(100_000_000)
+    (1610612736, 100000000)
     """
     match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", str(limit), re.IGNORECASE)
     try:
@@ -130,7 +130,7 @@ class Files:
             for field in _FIELDS:
                 value = getattr(problem, field)
                 if value is not None:
-                    np.save(paths[-1] / f"{field}.npy", value, allow_pickle=False)
+                    np.save(paths[-1] / f"{field}.npy", value)
         assert family is not None  # there is a silo at least
         return OnDisk(family, paths)
 
@@ -165,7 +165,7 @@ class OnDisk:
 
     def _open(self, folder: Path) -> FusionProblem:
         found = {
-            field: np.load(path, mmap_mode="r", allow_pickle=False)
+            field: np.load(path, mmap_mode="r")
             for field in _FIELDS
             if (path := folder / f"{field}.npy").exists()
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -156,7 +156,7 @@ class OnWorkers:
         count = min(len(named), _BATCHES * threads)
         numbered = [(number, *one) for number, one in enumerate(named)]
         edges = np.linspace(0, len(named), count + 1).astype(int)
-        chunks = [numbered[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        chunks = [numbered[a:b] for a, b in pairwise(edges)]
         self._client, self._edges = client, edges
         # Not scattered: what a task was given, the scheduler can give to another worker.
         self._batches = [client.submit(_read, chunk, pure=False) for chunk in chunks]
