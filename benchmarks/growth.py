@@ -17,6 +17,7 @@ SIZES = {
     "components": (10, 20, 40, 80),
     "dimension": (5, 10, 20, 40),
 }
+REPEATS = {"silos": 1, "components": 3, "dimension": 3}
 QUICK_SIZES = {"silos": (10, 20), "components": (5, 10), "dimension": (5, 10)}
 
 
@@ -29,12 +30,12 @@ def exponent(sizes: list[float], seconds: list[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
-def _fused(silos: int, components: int, dimension: int) -> Measured:
+def _fused(repeats: int, silos: int, components: int, dimension: int) -> Measured:
     made, _ = mixture_silos(
         silos, np.random.default_rng(0),
         n_true=10 * components, size=components, dim=dimension,
     )  # fmt: skip
-    return measure(lambda: kf.fuse(made), repeats=1)
+    return measure(lambda: kf.fuse(made), repeats=repeats)
 
 
 def run(quick: bool = False) -> list[Row]:
@@ -42,7 +43,8 @@ def run(quick: bool = False) -> list[Row]:
     kf.fuse(mixture_silos(3, np.random.default_rng(0), n_true=5, size=3, dim=3)[0])  # imports
     rows = []
     for what, sizes in (QUICK_SIZES if quick else SIZES).items():
-        runs = [_fused(**{**BASE, what: size}) for size in sizes]
+        repeats = 1 if quick else REPEATS[what]
+        runs = [_fused(repeats, **{**BASE, what: size}) for size in sizes]
         cpu = [run.cpu for run in runs]
         rest: dict[str, Any] = {key: value for key, value in BASE.items() if key != what}
         listed = ", ".join(f"{size:,}" for size in sizes)
@@ -55,7 +57,7 @@ def run(quick: bool = False) -> list[Row]:
                 "exponent": exponent(list(sizes), cpu),
                 "sizes": list(sizes), "all_cpu_s": cpu,
                 "all_peak_mb": [run.peak_mb for run in runs],
-                "note": "CPU " + ", ".join(f"{s:.2g}" for s in cpu) + " s",
+                "note": "CPU " + ", ".join(f"{s:.3g}" for s in cpu) + " s",
             }
         )  # fmt: skip
     return rows
