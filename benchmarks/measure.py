@@ -21,6 +21,8 @@ from threadpoolctl import threadpool_limits
 
 Row = dict[str, Any]
 _PROCESS = Path("/proc/self")
+# A call is repeated until it has taken about so long, but not more often than that.
+_LEAST_SECONDS, _MOST_REPEATS = 0.3, 51
 # Which extra of klfusion installs a peer.
 _EXTRAS = {"cvxpy": "bench", "ot": "bench", "torch": "torch", "hmmlearn": "hmmlearn"}
 
@@ -36,20 +38,24 @@ class Measured:
 
 
 def measure(call: Callable[[], Any], repeats: int = 1) -> Measured:
-    """Run several times; the memory is that of the last run, when all is imported.
+    """Run so many times, short calls more often; the memory is that of the last run.
 
     The peak is how far resident memory rose above where it stood before the call: what the
     arguments take is not in it, nor what earlier calls left with the allocator. Linux only.
     """
-    walls, cpus = [], []
-    for number in range(repeats):
+    walls: list[float] = []
+    cpus: list[float] = []
+    while len(walls) < repeats:
         result = None  # else the last result would be in memory beside the next
-        before = _reset_peak() if number == repeats - 1 else None
+        if len(walls) in (0, repeats - 1):
+            before = _reset_peak()
         with threadpool_limits(1):
             wall, cpu = time.perf_counter(), time.process_time()
             result = call()
             cpus.append(time.process_time() - cpu)
             walls.append(time.perf_counter() - wall)
+        if len(walls) == 1:
+            repeats = max(repeats, min(_MOST_REPEATS, int(_LEAST_SECONDS / walls[0])))
     peak = None if before is None else max(0.0, (_memory("VmHWM") - before) / 1024)
     return Measured(result, median(walls), median(cpus), peak)
 

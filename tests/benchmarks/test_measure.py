@@ -33,6 +33,12 @@ def test_results_of_earlier_runs_are_not_in_the_peak():
     assert len(measured.result) == 5_000_000
 
 
+def test_short_calls_are_repeated():
+    calls = []
+    measure.measure(lambda: calls.append(0) or time.sleep(0.02))
+    assert 3 <= len(calls) <= 20
+
+
 def test_the_ratio_is_of_cpu_times():
     ours = measure.Measured(None, wall=9.0, cpu=1.0, peak_mb=1.0)
     theirs = measure.Measured(None, wall=10.0, cpu=4.0, peak_mb=None)
