@@ -21,8 +21,9 @@ from threadpoolctl import threadpool_limits
 
 Row = dict[str, Any]
 _PROCESS = Path("/proc/self")
-# A call is repeated until it has taken about so long, but not more often than that.
-_LEAST_SECONDS, _MOST_REPEATS = 0.3, 51
+# A call is repeated until it has taken about so long, but not more often than that: what others
+# do on the machine slows one run by half and the next not at all.
+LEAST_SECONDS, MOST_REPEATS = 1.5, 31
 # Which extra of klfusion installs a peer.
 _EXTRAS = {"cvxpy": "bench", "ot": "bench", "torch": "torch", "hmmlearn": "hmmlearn"}
 
@@ -45,17 +46,17 @@ def measure(call: Callable[[], Any], repeats: int = 1) -> Measured:
     """
     walls: list[float] = []
     cpus: list[float] = []
-    while len(walls) < repeats:
-        result = None  # else the last result would be in memory beside the next
-        if len(walls) in (0, repeats - 1):
-            before = _reset_peak()
-        with threadpool_limits(1):
+    with threadpool_limits(1):
+        while len(walls) < repeats:
+            result = None  # else the last result would be in memory beside the next
+            if len(walls) == repeats - 1:
+                before = _reset_peak()
             wall, cpu = time.perf_counter(), time.process_time()
             result = call()
             cpus.append(time.process_time() - cpu)
             walls.append(time.perf_counter() - wall)
-        if len(walls) == 1:
-            repeats = max(repeats, min(_MOST_REPEATS, int(_LEAST_SECONDS / walls[0])))
+            if len(walls) == 1:
+                repeats = max(repeats, min(MOST_REPEATS, int(LEAST_SECONDS / walls[0])))
     peak = None if before is None else max(0.0, (_memory("VmHWM") - before) / 1024)
     return Measured(result, median(walls), median(cpus), peak)
 
