@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks import assignment, measure
+from benchmarks import assignment, fusion, hmm, homogeneous, measure
 
 
 def test_waiting_is_wall_time_and_not_cpu_time():
@@ -53,10 +53,25 @@ def test_the_ratio_is_of_cpu_times():
     assert (row["ours_s"], row["peer_s"], row["peak_mb"], row["note"]) == (9.0, 10.0, 1.0, "so")
 
 
-def test_a_missing_peer_is_left_out_with_the_line_that_installs_it(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "cvxpy", None)
-    assert assignment.run(quick=True) == []
-    assert "pip install 'klfusion[bench]'" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("benchmark", "library", "extra"),
+    [(assignment, "cvxpy", "bench"), (homogeneous, "ot", "bench"), (hmm, "hmmlearn", "hmmlearn")],
+)
+def test_a_missing_peer_is_left_out_with_the_line_that_installs_it(
+    benchmark, library, extra, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    assert benchmark.run(quick=True) == []
+    said = capsys.readouterr().out
+    assert library in said
+    assert f"pip install 'klfusion[{extra}]'" in said
+
+
+def test_the_other_peers_stay(monkeypatch, capsys):
+    for library in ("cvxpy", "ot"):
+        monkeypatch.setitem(sys.modules, library, None)
+    assert [row["peer"] for row in fusion.run(quick=True)] == ["SPAHM"]
+    assert capsys.readouterr().out.count("pip install") == 2
 
 
 def test_the_machine_is_described_without_its_name():
