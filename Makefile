@@ -62,6 +62,7 @@ lint: $(VENV)/.lint
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python mkdocs_hooks.py
 
 bench: $(VENV)/.test
 	@mkdir -p out

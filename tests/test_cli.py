@@ -79,6 +79,40 @@ def test_fuse_passes_every_option_on(files: list[str], tmp_path: Path) -> None:
     assert "max_iter=7" in fusion.method
 
 
+def test_fuse_goes_below_the_largest_silo_where_asked(files: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "global.safetensors"
+    refused = run("fuse", *files, "-o", output, "--n-components", 2)
+    assert refused.exit_code == 1
+    assert "within_silo_merging=True goes below" in refused.output
+    result = run("fuse", *files, "-o", output, "--n-components", 2, "--within-silo-merging")
+    assert result.exit_code == 0, result.output
+    assert "(1 put together with another of the same silo)" in result.output
+    assert run("fuse", *files, "-o", output, "--max-loss", 1e9).exit_code == 0
+    fusion = kf.load(output)
+    assert isinstance(fusion, kf.Fusion)
+    assert fusion.n_components == 3
+
+
+def test_fuse_takes_every_divergence(files: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "global.safetensors"
+    option = next(p for p in main.commands["fuse"].params if p.name == "divergence")
+    for name in option.type.choices:
+        result = run("fuse", *files, "-o", output, "--divergence", name)
+        if name == "wasserstein":  # for Gaussians, which these are not
+            assert result.exit_code == 1
+            continue
+        assert result.exit_code == 0, result.output
+        fusion = kf.load(output)
+        assert isinstance(fusion, kf.Fusion)
+        assert fusion.provenance["divergence"] == name
+
+
+def test_a_missing_directory_is_named(files: list[str], tmp_path: Path) -> None:
+    result = run("fuse", *files, "-o", tmp_path / "no" / "global.safetensors")
+    assert result.exit_code == 1
+    assert f"there is no directory {tmp_path / 'no'}" in result.output
+
+
 def test_fuse_as_json_prints_nothing_else(files: list[str], tmp_path: Path) -> None:
     result = real("fuse", *files, "-o", tmp_path / "g.safetensors", "--json", "--n-components", 4)
     assert result.stderr == ""

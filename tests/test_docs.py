@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+import mkdocs_hooks
+from klfusion.cli import main
 from klfusion.errors import MissingDependencyError
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +39,55 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_names_of_code_lead_to_its_lines(page):
+    text = page.read_text(encoding="utf-8")
+    where = mkdocs_hooks.definitions(text)
+    assert sorted(where) == mkdocs_hooks.named(text), "run python mkdocs_hooks.py"
+    for name, (file, line) in where.items():
+        real, lines = mkdocs_hooks.place(name)
+        assert (page.parent / file).resolve() == real, name
+        assert line in lines, f"{name} begins at line {lines[0]}: run python mkdocs_hooks.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_pictures_name_their_command(page):
+    text = page.read_text(encoding="utf-8")
+    if "![" in text:
+        assert re.search(r"python -m experiments \w+|make pictures", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_exist_with_their_options(page):
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    inline = re.findall(r"`((?:klfusion [a-z]+ |make |python -m )[^`\n]*)`", text)
+    for line in [*"\n".join(blocks).splitlines(), *inline]:
+        words = shlex.split(line, comments=True)
+        if any(word in {"...", "|"} for word in words):  # shortened
+            continue
+        if words[:1] == ["klfusion"]:
+            command = main.commands[words[1]]
+            known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
+            assert {word for word in words[2:] if word.startswith("-")} <= known, line
+        elif words[:1] == ["make"]:
+            assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+        elif words[:3] == ["python", "-m", "experiments"]:
+            _check_experiment(*words[3:])
+        elif words[:3] == ["python", "-m", "benchmarks"]:
+            assert (ROOT / "benchmarks" / f"{words[3]}.py").exists() or words[3] == "all", line
+
+
+def _check_experiment(name, *arguments):
+    pytest.importorskip("matplotlib", reason="the experiments need pip install 'klfusion[plot]'")
+    from experiments.__main__ import EXPERIMENTS
+
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--out")
+    EXPERIMENTS[name].add_arguments(parser)
+    assert parser.parse_known_args(arguments)[1] == []
 
 
 def test_readme_opens_with_the_two_commands():

@@ -296,3 +296,15 @@ def test_any_silos_give_a_valid_fusion(sizes, seed, method, penalty):
     assert fusion.lower_bound <= fusion.objective
     assert (np.diff(fusion.trace) <= 1e-9 * abs(fusion.trace[0])).all()
     assert (fusion.contributions <= 1).all()
+
+
+def test_copies_have_no_gap_and_tell_what_was_put_together():
+    rates = kf.families.Gamma()
+    natural = rates.natural(shape=[30.0, 900.0, 31.0], rate=[10.0, 10.0, 10.0])
+    silos = [kf.Posterior(rates, natural, name=name, counts=[10.0] * 3) for name in "ab"]
+    apart = kf.fuse(silos)
+    assert apart.gap == 0.0
+    assert apart.n_put_together == 0
+    fusion = kf.fuse(silos, within_silo_merging=True, n_components=2)
+    assert fusion.n_put_together == 2  # one of each silo
+    assert "2 put together" in repr(fusion)

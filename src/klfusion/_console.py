@@ -67,18 +67,20 @@ def _some(names: Sequence[str]) -> str:
 
 def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[Path]) -> None:
     """Tell what a fusion came to, and where it is."""
-    left_out = summary["n_left_out"]
+    left_out, together = summary["n_left_out"], summary["n_put_together"]
     _say(
         console,
         f"{_plural(summary['n_silos'], 'silo')}, "
         f"{_plural(summary['n_local_components'], 'local component')} -> "
         f"{_plural(summary['n_components'], 'global component')}"
-        + (f" ({left_out} left out: next to no data, or two blended into one)" if left_out else ""),
+        + (f" ({left_out} left out: next to no data, or two blended into one)" if left_out else "")
+        + (f" ({together} put together with another of the same silo)" if together else ""),
     )
     _say(console, f"status     {summary['status']['text']}")
     _say(console, f"objective  {_number(summary['objective'])} nats")
     gap = summary["gap"]
-    _say(console, f"gap        {'unknown' if gap is None else f'{gap:.2%}'} to the certified bound")
+    bound = "a rough" if summary["status"]["code"] == "kept" else "the certified"
+    _say(console, f"gap        {'unknown' if gap is None else f'{gap:.2%}'} to {bound} bound")
     rows = [
         (
             str(g),

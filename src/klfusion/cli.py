@@ -101,6 +101,18 @@ def demo(out: Path, quick: bool) -> None:
 )  # fmt: skip
 @click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
+@click.option("--max-loss", type=float, help="The smallest size that loses so many nats a datum.")
+@click.option(
+    "--within-silo-merging", is_flag=True, default=None,
+    help="Let components of one silo become one: sizes below the largest silo's.",
+)  # fmt: skip
+@click.option(
+    "--divergence", default="kl", show_default=True,
+    type=click.Choice(
+        ["kl", "kl-reverse", "jeffreys", "euclidean-natural", "euclidean-mean", "wasserstein"]
+    ),
+    help="What is minimised; kl is the paper's, and the only one with every pooling.",
+)  # fmt: skip
 @click.option(
     "--pooling", default="average", show_default=True,
     type=click.Choice(
@@ -281,7 +293,10 @@ def _check_targets(targets: list[Path], inputs: list[Path] | tuple[Path, ...]) -
         if _real(target) in taken:
             raise click.UsageError(f"{target} is {taken[_real(target)]} and would be overwritten.")
         taken[_real(target)] = "the output file"
-        if target.is_dir() or not os.access(target.resolve().parent, os.W_OK):
+        parent = target.resolve().parent
+        if not parent.is_dir():
+            raise KLFusionError(f"{target}: cannot be written (there is no directory {parent})")
+        if target.is_dir() or not os.access(parent, os.W_OK):
             raise KLFusionError(f"{target}: expected a file in a directory that can be written to")
 
 

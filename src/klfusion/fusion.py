@@ -13,6 +13,8 @@ from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.posterior import Posterior
 
+_ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing else
+
 
 class Status(Enum):
     """How a fusion ended; the value is the message people read."""
@@ -188,9 +190,15 @@ class Fusion:
         return int(sum((labels < 0).sum() for labels in self.labels))
 
     @property
+    def n_put_together(self) -> int:
+        """Number of local components that went to the same global one as another of their silo."""
+        matched = sum(int((labels >= 0).sum()) for labels in self.labels)
+        return matched - sum(len(np.unique(labels[labels >= 0])) for labels in self.labels)
+
+    @property
     def gap(self) -> float:
         """Relative gap between the objective and its lower bound; 0 means proven optimal."""
-        if self.objective <= self.lower_bound:
+        if self.objective - self.lower_bound <= _ROUNDING:
             return 0.0
         return (self.objective - self.lower_bound) / abs(self.objective)
 
@@ -331,11 +339,12 @@ class Fusion:
         return fragment(self)
 
     def __repr__(self) -> str:
-        left_out = self.n_left_out
+        left_out, together = self.n_left_out, self.n_put_together
         return (
             f"Fusion({_counted(self.n_silos, 'silo')} -> "
             f"{_counted(self.n_components, 'component')}, "
             f"{f'{left_out} local left out, ' if left_out else ''}"
+            f"{f'{together} put together, ' if together else ''}"
             f"objective {self.objective:.6g}, gap {self.gap:.2%}, {self.status.name.lower()})"
         )
 

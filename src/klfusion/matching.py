@@ -75,7 +75,7 @@ def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Pos
         largest = max(posteriors, key=lambda p: p.n_components)
         raise IncompatibleSilosError(
             f"expected n_components >= {problem.largest_silo}, the size of silo {largest.name!r} "
-            f"(its components stay apart), got {size}"
+            f"(its components stay apart; within_silo_merging=True goes below), got {size}"
         )
     if size > problem.n:
         raise IncompatibleSilosError(

@@ -43,8 +43,8 @@ def browser() -> Iterator[Any]:
 class Visit:
     """A page that is open, with all that went wrong on it and all it asked for."""
 
-    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
-        self.page = browser.new_page(viewport={"width": 1200, "height": 900}, **options)
+    def __init__(self, browser: Any, path: Path, width: int = 1200, **options: Any) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
         self.page.set_default_timeout(10_000)
         self.wrong: list[str] = []
         self.asked: list[str] = []
@@ -85,6 +85,16 @@ def test_every_view_is_drawn_without_a_complaint(
         for chart in panel.locator("[data-chart]").all():
             assert chart.locator("svg path").count() > 0
         picture(seen.page, f"report-{kind}-{panel.get_attribute('id')}", scheme)
+    seen.close()
+
+
+@pytest.mark.parametrize("kind", gallery.KINDS)
+def test_nothing_is_cut_off_on_a_telephone(kind: str, browser: Any, tmp_path: Path) -> None:
+    seen = visit(browser, kind, tmp_path, width=360)
+    for tab in seen.page.locator("[role=tab]").all():
+        tab.click()
+        wide = "document.documentElement.scrollWidth - window.innerWidth"
+        assert seen.page.evaluate(wide) <= 0, tab.inner_text()
     seen.close()
 
 

@@ -33,6 +33,7 @@ class _Adapter:
 # (top-level package, class) of a model, and of whatever it inherits from, to its adapter.
 _ADAPTERS = {
     ("sklearn", "BayesianGaussianMixture"): _Adapter("sklearn_mixture", None),
+    ("sklearn", "GaussianMixture"): _Adapter("sklearn_point_mixture", None),
     ("sklearn", "LatentDirichletAllocation"): _Adapter("sklearn_lda", None),
     ("hmmlearn", "VariationalGaussianHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
     ("hmmlearn", "VariationalCategoricalHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
@@ -87,7 +88,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     Parameters
     ----------
     model : fitted model
-        A scikit-learn ``BayesianGaussianMixture`` or ``LatentDirichletAllocation``; a gensim
+        A scikit-learn ``BayesianGaussianMixture``, ``GaussianMixture`` (with ``n_observations``)
+        or ``LatentDirichletAllocation``; a gensim
         ``LdaModel`` or ``LdaMulticore``; an hmmlearn ``VariationalGaussianHMM`` or
         ``VariationalCategoricalHMM``; a ``klfusion.learners.StickyHDPHMM``; a Bayesian network: one
         of `klfusion.learners`, a mapping of means and variances, a module of bayesian-torch, an
@@ -97,7 +99,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         The silo's name.
     **options
         What some adapters need besides the model, such as ``vocabulary``, the words of a
-        ``LatentDirichletAllocation``, ``class_counts`` of a network, ``model`` for IVON,
+        ``LatentDirichletAllocation``, ``n_observations`` that a ``GaussianMixture`` was fitted to,
+        ``class_counts`` of a network, ``model`` for IVON,
         ``plate`` and (NumPyro) ``params`` for guides.
 
     Returns

@@ -69,8 +69,8 @@ const CHARTS = {
       return [`${points[i][1]} components`, `penalty from ${short(points[i][0])}` + (i + 1 < points.length ? ` to ${short(points[i + 1][0])} nats` : " nats up")];
     };
     return {
-      grid: GRID, xAxis: axis("penalty per component (nats, log scale)", 28, { type: "log", min: points[0][0], max: right, axisLabel: { color: css("--soft"), showMinLabel: false, showMaxLabel: false, formatter: (v) => short(v) } }),
-      yAxis: axis("components", 44, { min: 0 }),
+      grid: { ...GRID, left: 72 }, xAxis: axis("penalty per component (nats, log scale)", 28, { type: "log", min: points[0][0], max: right, axisLabel: { color: css("--soft"), showMinLabel: false, showMaxLabel: false, formatter: (v) => short(v) } }),
+      yAxis: axis("components", 54, { min: 0 }),
       tooltip: { trigger: "axis", axisPointer: { type: "line" }, formatter: (items) => {
         const item = items.find((i) => i.seriesIndex === 0);
         return item ? tip(step(item.dataIndex)) : tip(["this fusion"]);
