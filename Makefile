@@ -11,7 +11,7 @@ help:
 	@echo "make test    run the whole test suite"
 	@echo "make test-core   the same without any extra"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   benchmarks against peers, as ratios measured in one run"
+	@echo "make bench   benchmarks against peers, as ratios measured in one run, and what moved"
 	@echo "make docs    run every example of the documentation, and build its pages into site/"
 	@echo "make pictures   the documentation's pictures of the report (needs chromium)"
 

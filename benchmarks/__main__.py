@@ -1,57 +1,75 @@
-"""``python -m benchmarks NAME --out FILE.json``: run, print a table, keep the figures."""
+"""``python -m benchmarks NAME --out FILE.json``: run, print a table, say what moved."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("assignment", "hmm", "membership", "topics")
+from benchmarks import accepted
+from benchmarks.measure import Row, machine
+
+NAMES = (
+    "assignment", "fusion", "growth", "hmm", "homogeneous", "kl", "local", "membership",
+    "neurons", "topics",
+)  # fmt: skip
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", choices=[*NAMES, "all"])
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
     parser.add_argument("--quick", action="store_true", help="leave out the large problems")
-    args = parser.parse_args()
+    parser.add_argument(
+        "--accept", action="store_true", help=f"make these figures {accepted.PATH.name}'s"
+    )
+    args = parser.parse_args(argv)
+    if args.accept and args.quick:
+        parser.error("--accept is for whole runs, not for --quick")
     names = NAMES if args.name == "all" else (args.name,)
-    rows = [
-        {"benchmark": name, **row}
-        for name in names
-        for row in import_module(f"benchmarks.{name}").run(quick=args.quick)
-    ]
-    Console(width=160).print(table(rows))
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        versions = {"python": platform.python_version(), "numpy": np.__version__}
-        args.out.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+    console = Console(width=180, highlight=False)
+    console.print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    rows: list[Row] = []
+    for name in names:
+        module = import_module(f"benchmarks.{name}")
+        with console.status(name):
+            rows += (found := [{"benchmark": name, **row} for row in module.run(quick=args.quick)])
+        console.print(table(name, found))
+        if args.out:  # what is measured is kept, whatever happens to the rest
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            args.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+    if args.accept:
+        accepted.accept(rows, machine())
+        console.print(f"accepted: {len(rows)} figures, in {accepted.PATH.name}")
+    elif not args.quick:  # quick problems have no accepted figures
+        moved = accepted.changes(rows, accepted.load(), names)
+        console.print(accepted.table(moved) if moved else "Nothing moved by more than 20 %.")
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
-    """Rows for people: how many times faster than the peer, and both objectives."""
-    shown = Table("problem", "peer", "ours", "peer", "ratio", "objective", "peer's", "gap")
+def table(title: str, rows: list[Row]) -> Table:
+    """Rows for people: times of both, how many times faster, memory of both."""
+    shown = Table(
+        "problem", "peer", "ours", "CPU", "peer's", "CPU", "ratio", "MB", "peer's", "", title=title
+    )
     for row in rows:
-        value, peer, gap = (row.get(k) for k in ("objective", "peer_objective", "gap"))
-        shown.add_row(
-            row["problem"],
-            row["peer"],
-            f"{1e3 * row['ours_s']:.1f} ms",
-            f"{1e3 * row['peer_s']:.1f} ms",
-            f"{row['ratio']:.1f}x",
-            "" if value is None else f"{value:.5g}",
-            "" if peer is None else f"{peer:.5g}",
-            "" if gap is None else f"{gap:.2%}",
-        )
+        times = (_time(row.get(key)) for key in ("ours_s", "cpu_s", "peer_s", "peer_cpu_s"))
+        memory = (row.get(key) for key in ("peak_mb", "peer_peak_mb"))
+        ratio = f"n^{row['exponent']:.2f}" if "exponent" in row else f"{row['ratio']:.3g}x"
+        megabytes = ("" if mb is None else f"{mb:,.0f}" for mb in memory)
+        shown.add_row(row["problem"], row["peer"], *times, ratio, *megabytes, row.get("note", ""))
     return shown
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"
 
 
 if __name__ == "__main__":

@@ -1,24 +1,20 @@
-"""Assignment at fixed costs against cvxpy, the KL matrix against a bare product, whole fusions."""
+"""Assignment at fixed costs, binary and relaxed, against cvxpy with Clarabel and SCS."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import klfusion as kf
-from benchmarks.conic import fuse_conic, solve_conic
-from benchmarks.timing import timed
-from experiments.simulation import Simulation, fit_mixture, simulate
+from benchmarks.measure import Row, compare, has, measure
 from klfusion.assignment.exact import binary_objective, solve_exact
 from klfusion.assignment.relaxed import certified_bound, solve_relaxed
-from klfusion.families import NormalWishart
-from klfusion.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]
-Row = dict[str, Any]
+# Silos, true components, components of the largest silo, candidates.
+SHAPES = [(50, 5, 5, 15), (50, 20, 10, 60), (200, 20, 10, 60)]
 
 
 def simulated_costs(
@@ -43,87 +39,42 @@ def simulated_costs(
 
 
 def _exact_and_relaxed(shape: tuple[int, int, int, int], penalty: float) -> list[Row]:
+    from benchmarks.conic import solve_conic
+
     costs, silo, silos = simulated_costs(*shape)
     name = f"{shape[0]} silos x {shape[3]} candidates, penalty {penalty}"
-    exact = timed(lambda: solve_exact(costs, silos, penalty), repeats=5)
-    relaxed = timed(lambda: solve_relaxed(costs, silo, penalty), repeats=5)
+    exact = measure(lambda: solve_exact(costs, silos, penalty), repeats=5)
+    relaxed = measure(lambda: solve_relaxed(costs, silo, penalty), repeats=5)
     bound = certified_bound(costs, silo, penalty, exact.result.labels, tol=1e-5)
+    value = binary_objective(costs, exact.result.labels, penalty)
     rows = []
     for solver in ("CLARABEL", "SCS"):
-        peer = timed(lambda solver=solver: solve_conic(costs, silo, penalty, solver))  # type: ignore[misc]
-        exact_value = binary_objective(costs, exact.result.labels, penalty)
+        peer = measure(partial(solve_conic, costs, silo, penalty, solver))
+        theirs = peer.result[1]
         rows += [
-            {
-                "problem": f"exact: {name}", "peer": f"cvxpy + {solver}",
-                "ours_s": exact.seconds, "peer_s": peer.seconds,
-                "ratio": peer.seconds / exact.seconds,
-                "objective": exact_value, "peer_objective": peer.result[1],
-                "lower_bound": bound, "gap": exact_value / bound - 1.0,
-            },
-            {
-                "problem": f"relaxed: {name}", "peer": f"cvxpy + {solver}",
-                "ours_s": relaxed.seconds, "peer_s": peer.seconds,
-                "ratio": peer.seconds / relaxed.seconds,
-                "objective": relaxed.result.objective, "peer_objective": peer.result[1],
-                "lower_bound": relaxed.result.lower_bound, "gap": relaxed.result.gap,
-            },
+            compare(
+                f"exact: {name}", f"cvxpy + {solver}", exact, peer,
+                objective=value, peer_objective=theirs, lower_bound=bound,
+                note=f"{value / bound - 1:.2%} above the bound",
+            ),
+            compare(
+                f"relaxed: {name}", f"cvxpy + {solver}", relaxed, peer,
+                objective=relaxed.result.objective, peer_objective=theirs,
+                lower_bound=relaxed.result.lower_bound,
+                note=f"gap {relaxed.result.gap:.1e}, "
+                f"objective {relaxed.result.objective / theirs - 1:+.1e} of the peer's",
+            ),
         ]  # fmt: skip
     return rows
 
 
-def _random_normal_wisharts(family: NormalWishart, n: int, rng: np.random.Generator) -> FloatArray:
-    d = family.dim
-    half = rng.normal(size=(n, d, d + 5))
-    return family.natural(
-        mean=rng.normal(size=(n, d)),
-        kappa=rng.gamma(5.0, 10.0, size=n),
-        scale_inv=half @ half.swapaxes(1, 2),
-        dof=d + rng.gamma(5.0, 10.0, size=n),
-    )
-
-
-def _kl_matrix() -> Row:
-    family, rng = NormalWishart(20), np.random.default_rng(0)
-    centres = _random_normal_wisharts(family, 200, rng)
-    locals_ = _random_normal_wisharts(family, 20_000, rng)
-    known = family.log_partition(locals_)
-    mean = family.mean(centres)
-    ours = timed(lambda: family.kl_from(centres, locals_, known), repeats=9)
-    bare = timed(lambda: locals_ @ mean.T, repeats=9)
-    return {
-        "problem": "KL matrix of 20,000 x 200 Normal-Wisharts, 20 dimensions",
-        "peer": "bare matrix product (the limit)",
-        "ours_s": ours.seconds, "peer_s": bare.seconds, "ratio": bare.seconds / ours.seconds,
-    }  # fmt: skip
-
-
-def _whole_fusion(n_candidates: int) -> Row:
-    """The paper's simulation: 50 silos fitted by scikit-learn, 5 true components, 10 dimensions."""
-    simulated = simulate(Simulation(), np.random.default_rng(0))
-    silos = [
-        kf.extract(fit_mixture(x, len(components), seed=0, n_init=8), name=f"silo-{j}")
-        for j, (x, components) in enumerate(zip(simulated.data, simulated.components, strict=True))
-    ]
-    natural = np.concatenate([s.natural for s in silos])
-    silo = np.repeat(np.arange(len(silos)), [s.n_components for s in silos])
-    problem = FusionProblem(silos[0].family, natural, silo, np.ones(len(silo))).centred()
-    ours = timed(lambda: kf.fuse(silos), repeats=9)
-    peer = timed(lambda: fuse_conic(problem, n_candidates, "SCS"))
-    return {
-        "problem": f"whole fusion, 50 silos, 5 components, peer with {n_candidates} candidates",
-        "peer": f"the paper's alternation, cvxpy + SCS ({peer.result[0]} iterations)",
-        "ours_s": ours.seconds, "peer_s": peer.seconds, "ratio": peer.seconds / ours.seconds,
-        "components": ours.result.n_components, "true_components": len(simulated.means),
-    }  # fmt: skip
-
-
 def run(quick: bool = False) -> list[Row]:
-    """All rows; ``quick`` leaves out the large problems."""
-    shapes = [(50, 5, 5, 15), (50, 20, 10, 60)] + ([] if quick else [(200, 20, 10, 60)])
-    rows = [
+    """All rows; ``quick`` keeps the smallest problem."""
+    if not has("cvxpy"):
+        return []
+    return [
         row
-        for shape in shapes
+        for shape in SHAPES[: 1 if quick else None]
         for penalty in (0.1, 0.5)
         for row in _exact_and_relaxed(shape, penalty)
     ]
-    return [*rows, _kl_matrix(), *(_whole_fusion(n) for n in (15, 60))]

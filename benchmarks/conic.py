@@ -8,6 +8,13 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from klfusion.algorithm import alternate
+from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.methods import Relaxed
+from klfusion.problem import FusionProblem
+from klfusion.progress import silent
+from klfusion.seeding import kl_plus_plus
+
 FloatArray = NDArray[np.float64]
 
 
@@ -25,18 +32,13 @@ def solve_conic(
     return np.asarray(plan.value), float(problem.value)
 
 
-def fuse_conic(problem: Any, n_candidates: int, solver: str, seed: int = 0) -> tuple[int, float]:
-    """The paper's alternation with the conic solver in its inner loop: iterations, objective."""
-    from klfusion.algorithm import alternate  # noqa: PLC0415
-    from klfusion.methods import Relaxed  # noqa: PLC0415
-    from klfusion.progress import silent  # noqa: PLC0415
-    from klfusion.seeding import kl_plus_plus  # noqa: PLC0415
-
+def fuse_conic(problem: FusionProblem, n_candidates: int, solver: str, seed: int = 0) -> FloatArray:
+    """Centres (G, p) in use, by the paper's alternation with the conic solver in its inner loop."""
     centres = problem.natural[kl_plus_plus(problem, n_candidates, np.random.default_rng(seed))]
     scale = float(problem.costs(centres).std())
     penalty = Relaxed.scale * scale
 
-    def assign(costs: FloatArray, problem: Any, previous: Any) -> FloatArray:
+    def assign(costs: FloatArray, problem: FusionProblem, previous: Any) -> FloatArray:
         del previous
         plan, _ = solve_conic(costs / scale, problem.silo, Relaxed.scale, solver)
         plan = np.maximum(plan, 0.0)
@@ -45,4 +47,5 @@ def fuse_conic(problem: Any, n_candidates: int, solver: str, seed: int = 0) -> t
     found = alternate(
         problem, centres, assign, penalty, max_iter=50, tol=Relaxed.tol, report=silent
     )
-    return len(found.trace), found.trace[-1]
+    labels = solve_hungarian(-np.asarray(found.plan, dtype=np.float64), problem.silos)
+    return found.centres[np.unique(labels)]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import numpy as np
-from hmmlearn.vhmm import VariationalGaussianHMM
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from benchmarks.measure import Measured, Row, compare, has, measure
 from klfusion.families import NormalWishart
 from klfusion.learners import _starts
 from klfusion.learners._inference import Frames, Model
@@ -37,8 +39,13 @@ def simulated(lengths: list[int], dim: int, n_states: int, seed: int = 0) -> Flo
     )
 
 
-def seconds_of_ours(x: FloatArray, lengths: list[int], n_states: int, n_iter: int) -> float:
-    """Median time of an iteration: statistics, all posteriors, the bound."""
+def clocks() -> tuple[float, float]:
+    """Wall and CPU time now."""
+    return time.perf_counter(), time.process_time()
+
+
+def ours(x: FloatArray, lengths: list[int], n_states: int, n_iter: int) -> list[Any]:
+    """Clocks around our iterations: statistics, all posteriors, the bound."""
     family = NormalWishart(x.shape[1])
     d = family.dim
     prior = family.natural(np.zeros((1, d)), [0.1], np.eye(d)[None], [d + 2.0])[0]
@@ -46,54 +53,56 @@ def seconds_of_ours(x: FloatArray, lengths: list[int], n_states: int, n_iter: in
     sizes = np.array(lengths)
     frames = Frames.of(x, sizes)
     labels = _starts.by_place(x, n_states, np.random.default_rng(0))
-    statistics, sticks, times = _starts.statistics_of(frames, labels, sizes), None, []
+    statistics, sticks, times = _starts.statistics_of(frames, labels, sizes), None, [clocks()]
     for _ in range(n_iter):
-        start = time.perf_counter()
         estimate = model.maximise(statistics, sticks)
         sticks = estimate.transitions.sticks
         statistics, _ = model.expect(frames, estimate)
-        times.append(time.perf_counter() - start)
-    return median(times[1:])
+        times.append(clocks())
+    return times[1:]  # the first warms up
 
 
-def seconds_of_peer(
+def peers(
     x: FloatArray, lengths: list[int], n_states: int, n_iter: int, implementation: str
-) -> float:
-    """Median time between two reports of hmmlearn's monitor."""
+) -> list[Any]:
+    """Clocks at the reports of hmmlearn's monitor."""
+    from hmmlearn.vhmm import VariationalGaussianHMM
+
     model = VariationalGaussianHMM(
         n_states, covariance_type="full", n_iter=n_iter, tol=0.0, random_state=0,
         implementation=implementation,
     )  # fmt: skip
-    times: list[float] = []
+    times: list[tuple[float, float]] = []
     report = model.monitor_.report
 
     def timed(bound: float) -> Any:
-        times.append(time.perf_counter())
+        times.append(clocks())
         return report(bound)
 
     model.monitor_.report = timed
     model.fit(x, lengths)
-    return median(b - a for a, b in pairwise(times))
+    return times
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
-    """All rows; ``quick`` leaves out the long recordings."""
+def an_iteration(call: Callable[[], list[Any]]) -> Measured:
+    """Median times between the clocks a call gives back; the memory is that of the whole call."""
+    whole = measure(call)
+    wall, cpu = (median(b - a for a, b in pairwise(c)) for c in zip(*whole.result, strict=True))
+    return replace(whole, wall=wall, cpu=cpu)
+
+
+def run(quick: bool = False) -> list[Row]:
+    """All rows; ``quick`` keeps the smallest problem."""
+    if not has("hmmlearn"):
+        return []
     logging.getLogger("hmmlearn").setLevel(logging.ERROR)
     rows = []
-    for problem, (lengths, dim, n_states) in SIZES.items():
-        if quick and sum(lengths) > 10_000:
-            continue
-        n_iter = 6 if sum(lengths) > 10_000 else 40
-        x = simulated(lengths, dim, n_states)
-        with threadpool_limits(1):
-            ours = seconds_of_ours(x, lengths, n_states, n_iter)
-            for implementation in ("log", "scaling"):
-                peer = seconds_of_peer(x, lengths, n_states, n_iter, implementation)
-                rows.append(
-                    {
-                        "problem": f"HMM iteration: {problem}",
-                        "peer": f"hmmlearn VariationalGaussianHMM, {implementation}",
-                        "ours_s": ours, "peer_s": peer, "ratio": peer / ours,
-                    }
-                )  # fmt: skip
+    for problem, (lengths, dim, n_states) in list(SIZES.items())[: 1 if quick else None]:
+        n_iter = 6 if quick or sum(lengths) > 10_000 else 40
+        given = simulated(lengths, dim, n_states), lengths, n_states, n_iter
+        own = an_iteration(partial(ours, *given))
+        for implementation in ("log", "scaling"):
+            peer = f"hmmlearn VariationalGaussianHMM, {implementation}"
+            theirs = an_iteration(partial(peers, *given, implementation))
+            rows.append(compare(f"HMM iteration: {problem}", peer, own, theirs))
     return rows

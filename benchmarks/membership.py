@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 import klfusion as kf
+from benchmarks.measure import Row, compare, measure
 
 
 def silos(n_silos: int, dim: int, n_true: int = 5, seed: int = 0) -> list[kf.Posterior]:
@@ -31,30 +29,17 @@ def silos(n_silos: int, dim: int, n_true: int = 5, seed: int = 0) -> list[kf.Pos
     return made
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
+def run(quick: bool = False) -> list[Row]:
     """One row for each change and dimension; the peer is `klfusion.fuse` on all silos."""
-    n_silos, rows = (200 if quick else 1000), []
+    n_silos, rows = (100 if quick else 1000), []
     for dim in (3, 10):
         given = silos(n_silos + 1, dim)
-        start = time.perf_counter()
-        fusion = kf.fuse(given[:-1])
-        anew = time.perf_counter() - start
+        anew = measure(partial(kf.fuse, given[:-1]))
         changes = {
-            "add": partial(fusion.add, given[-1]),
-            "remove": partial(fusion.remove, given[0].name),
+            "add": partial(anew.result.add, given[-1]),
+            "remove": partial(anew.result.remove, given[0].name),
         }
         for what, change in changes.items():
-            seconds = _median(change)
             problem = f"{what} one of {n_silos} silos, {dim} dimensions"
-            times = {"ours_s": seconds, "peer_s": anew, "ratio": anew / seconds}
-            rows.append({"problem": problem, "peer": "fusing anew", **times})
+            rows.append(compare(problem, "fusing anew", measure(change, repeats=5), anew))
     return rows
-
-
-def _median(change: Callable[[], Any], times: int = 5) -> float:
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        change()
-        taken.append(time.perf_counter() - start)
-    return float(np.median(taken))

@@ -1,52 +1,48 @@
-"""Fusion of topics against AMPS with five starts, CPU seconds in one run."""
+"""Fusion of topics against AMPS with five starts."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 import klfusion as kf
+from benchmarks.measure import Row, compare, measure
 
 # Silos, topics of each, words, true topics.
 SIZES = {"50 topics x 12,500 words": (5, 10, 12_500, 30), "200 x 12,500": (20, 10, 12_500, 60)}
 
 
-def simulated(n_silos: int, per_silo: int, n_words: int, total: int) -> list[kf.Posterior]:
-    """Sparse topics, each seen through some tens of thousands of words."""
+def simulated(
+    n_silos: int, per_silo: int, n_words: int, total: int
+) -> tuple[list[kf.Posterior], int]:
+    """Sparse topics, each seen through some tens of thousands of words; how many differ."""
     rng = np.random.default_rng(0)
     family = kf.families.Dirichlet(n_words)
     words = rng.dirichlet(np.full(n_words, 0.02), size=total)
-    silos = []
+    silos, seen = [], set()
     for j in range(n_silos):
         sizes = rng.integers(5_000, 80_000, size=per_silo)
         chosen = rng.permutation(total)[:per_silo]
+        seen |= set(chosen.tolist())
         counts = [rng.multinomial(n, words[k]) for n, k in zip(sizes, chosen, strict=True)]
         silos.append(kf.Posterior(family, 0.1 + np.array(counts, dtype=float), name=f"silo-{j}"))
-    return silos
+    return silos, len(seen)
 
 
-def cpu_seconds(fuse: Callable[[], kf.Fusion], repeats: int = 3) -> float:
-    """The least of several runs; both sides use one thread."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        fuse()
-        times.append(time.process_time() - start)
-    return min(times)
-
-
-def run(quick: bool = False) -> list[dict[str, Any]]:
+def run(quick: bool = False) -> list[Row]:
     """All rows; ``quick`` leaves out the larger problem."""
-    rows = []
+    rows, repeats = [], 1 if quick else 3
     for problem, sizes in list(SIZES.items())[: 1 if quick else None]:
-        silos = simulated(*sizes)
-        ours = cpu_seconds(lambda own=silos: kf.fuse(own))  # type: ignore[misc]
-        peer = cpu_seconds(lambda own=silos: kf.baselines.amps(own, n_init=5))  # type: ignore[misc]
+        silos, truth = simulated(*sizes)
+        ours = measure(partial(kf.fuse, silos), repeats=repeats)
+        peer = measure(partial(kf.baselines.amps, silos, n_init=5), repeats=repeats)
+        found = [side.result.n_components for side in (ours, peer)]
         rows.append(
-            {"problem": f"fusion of {problem}", "peer": "AMPS, five starts"}
-            | {"ours_s": ours, "peer_s": peer, "ratio": peer / ours}
-        )
+            compare(
+                f"fusion of {problem}", "AMPS, five starts", ours, peer,
+                size=found[0], peer_size=found[1], true_size=truth,
+                note=f"size {found[0]} of {truth}, peer {found[1]}",
+            )
+        )  # fmt: skip
     return rows
