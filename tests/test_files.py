@@ -71,7 +71,9 @@ def test_mixtures_keep_their_weights_and_splits(small_batches, tmp_path):
     silos = []
     for j in range(6):
         x = np.concatenate([rng.normal(m, 0.5, size=(80, 2)) for m in (-4.0, 0.0, 4.0)])
-        model = BayesianGaussianMixture(5, random_state=j, max_iter=500, n_init=3).fit(x)
+        model = BayesianGaussianMixture(n_components=5, random_state=j, max_iter=500, n_init=3).fit(
+            x
+        )
         silos.append(kf.extract(model, name=f"site-{j}"))
     paths = saved(silos, tmp_path)
     limit = 2 * files._COPIES * max(path.stat().st_size for path in paths)
