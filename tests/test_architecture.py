@@ -22,15 +22,17 @@ LAYERS = [
     {"fusion", "problem", "preparation", "vocabulary", "classes", "networks"}
     | {"assignment", "_safetensors", "_files", "_kept", "_values"},
     {"storage", "_document"},
-    {"algorithm", "clusters", "losses", "seeding"} | {"path", "refine", "revision", "selection"},
-    {"mean_map", "divergences", "search", "methods", "pooling", "robust"},
+    {"algorithm", "clusters", "losses", "seeding"}
+    | {"path", "refine", "revision", "selection", "parts", "streaming", "globals"},
+    {"mean_map", "divergences", "search", "scale", "methods", "pooling", "robust"},
     {"learners"},
     {"units"},
     {"matching"},
     {"adapters", "report"},
     {"silos"},
     {"api"},
-    {"membership"},
+    {"membership", "batches"},
+    {"files"},
     {"diagnostics", "rounds"},
     {"baselines"},
     {"__init__"},
@@ -40,7 +42,9 @@ LAYERS = [
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
 # `fusion.model()`, `report()`, `add()` and the like are conveniences; they import when called.
-DEFERRED = {("fusion", "adapters"), ("fusion", "report"), ("fusion", "membership")}
+DEFERRED = {("fusion", "adapters"), ("fusion", "report"), ("fusion", "membership")} | {
+    ("api", "files")
+}
 
 
 def room(path: Path) -> str:

@@ -21,7 +21,7 @@ from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
-from klfusion.silos import aligned_silos, read_silos, silo_weights
+from klfusion.silos import Silo, aligned_silos, read_silos, silo_weights
 from klfusion.structure import fuse_structures, layers
 from klfusion.units import preferred
 
@@ -46,6 +46,7 @@ def fuse(
     progress: bool | None = None,
     keep_silos: bool = True,
     min_support: int = 1,
+    memory_limit: int | str | None = None,
 ) -> Fusion:
     """Fuse the posteriors of silos into one global model.
 
@@ -96,6 +97,10 @@ def fuse(
         removed and other sizes picked later. False: only what is fused is kept.
     min_support : int
         Leave out (label -1) global components that fewer silos have.
+    memory_limit : int or str, optional
+        Bytes, or words such as ``"2GB"``: read the silos, which must be files, some at a time, and
+        keep the rest in a scratch folder. Method ``"auto"`` and pooling ``"average"`` only; what
+        the silos sent is not kept.
 
     Returns
     -------
@@ -115,6 +120,24 @@ def fuse(
     >>> fusion.labels
     (array([0, 1]), array([1, 0, 2]))
     """
+    if memory_limit is not None:
+        from klfusion.files import fuse_files  # noqa: PLC0415 (it builds on this module)
+
+        chosen = configured(
+            method, n_components=n_components, penalty=penalty, n_init=n_init, max_iter=max_iter,
+            tol=tol, max_loss=max_loss, within_silo_merging=within_silo_merging,
+        )  # fmt: skip
+        if (pooling, divergence) != ("average", KL.name):
+            raise KLFusionError(
+                f"with memory_limit: expected pooling 'average' and divergence 'kl', "
+                f"got {pooling!r} and {divergence!r}"
+            )
+        with progress_bar(progress) as report:
+            return fuse_files(
+                models, memory_limit, chosen,
+                weights=weights, min_support=min_support, rng=generator(random_state),
+                report=report,
+            )  # fmt: skip
     silos = read_silos(models)
     posteriors = aligned_silos(silos)
     check_pooling(pooling, posteriors)
@@ -124,20 +147,22 @@ def fuse(
             f"got {pooling!r}"
         )
     sizes = _sizes(n_components, posteriors)
-    chosen = _method(
+    chosen = configured(
         preferred(posteriors) if method == "auto" else method,
         n_components=sizes[0], penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
         max_loss=max_loss, within_silo_merging=within_silo_merging,
     )  # fmt: skip
     given_weights = silo_weights(weights, posteriors)
-    rng = _generator(random_state)
+    rng = generator(random_state)
     with progress_bar(progress) as report:
         prepared, solution = match_silos(
             posteriors, given_weights, chosen, rng, report, divergence=divergence
         )
         problem = prepared.problem
         plan, labels, order = ordered(solution, prepared.first)
-        path = solution.path and replace(solution.path, rows=prepared.spread(np.arange(problem.n)))
+        path = solution.path
+        if path is not None and path.n_components[0] == problem.n:  # else it is of a sketch
+            path = replace(path, rows=prepared.spread(np.arange(problem.n)))
         kept = supported(labels, problem.silo, min_support)
         if len(kept) < len(order):
             rows = np.isin(labels, kept)
@@ -206,7 +231,7 @@ def _sizes(
     return given + [None] * (depth - len(given))
 
 
-def _method(method: str | Method, **settings: Any) -> Method:
+def configured(method: str | Method, **settings: Any) -> Method:
     """The configuration, with the settings that were given."""
     given = {key: value for key, value in settings.items() if value is not None}
     if isinstance(method, str) and method not in METHODS:
@@ -220,7 +245,8 @@ def _method(method: str | Method, **settings: Any) -> Method:
     return kind(**given) if isinstance(method, str) else replace(method, **given)
 
 
-def _generator(random_state: Any) -> np.random.Generator:
+def generator(random_state: Any) -> np.random.Generator:
+    """A source of random numbers from a seed or another source."""
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
@@ -259,7 +285,7 @@ def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntAr
 
 
 def global_posterior(
-    posteriors: Sequence[Posterior],
+    posteriors: Sequence[Silo],
     natural: FloatArray,
     labels: Sequence[IntArray],
     match: layers.Match,

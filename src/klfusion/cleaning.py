@@ -9,6 +9,7 @@ can be computed from the posteriors alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -48,24 +49,64 @@ def may_have_splits(posterior: Posterior) -> bool:
     return mixture and posterior.prior is not None and posterior.counts is not None
 
 
-def near_pairs(family: Family, silos: Sequence[FloatArray]) -> list[BoolArray]:
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What silos are like, so that a part of them can be treated as all are.
+
+    Parameters
+    ----------
+    natural : array of shape (n, p)
+        Components.
+    gap : float
+        How far apart two components of one silo usually are.
+    """
+
+    natural: FloatArray
+    gap: float
+
+    @classmethod
+    def of(cls, posteriors: Sequence[Posterior]) -> Sample:
+        """Take some silos for all."""
+        rows = [p.natural[with_data(p)] for p in posteriors]
+        natural = np.concatenate(rows)
+        return cls(natural, _usual_gap(_gaps_in_silos(posteriors[0].family, rows)))
+
+
+def near_pairs(
+    family: Family, silos: Sequence[FloatArray], sample: Sample | None = None
+) -> list[BoolArray]:
     """Which components of a silo are nearer to each other than those of one silo usually are.
 
     Parameters
     ----------
     family : Family
     silos : sequence of arrays of shape (L, p)
+    sample : Sample, optional
+        Tells what is usual; default: these silos.
 
     Returns
     -------
     list of bool arrays of shape (L, L)
     """
-    stacked = family.comparable(family.centred(np.concatenate(silos)))
+    if sample is None:
+        gaps = _gaps_in_silos(family, silos)
+        usual = _usual_gap(gaps)
+    else:
+        gaps, usual = _gaps_in_silos(family, silos, sample.natural), sample.gap
+    return [gap < _NEAR * usual for gap in gaps]
+
+
+def _gaps_in_silos(
+    family: Family, silos: Sequence[FloatArray], *like: FloatArray
+) -> list[FloatArray]:
+    stacked = family.comparable(family.centred(np.concatenate(silos), *like), *like)
     edges = np.cumsum([0, *(len(silo) for silo in silos)])
-    gaps = [_pairwise_gaps(family, stacked[a:b]) for a, b in pairwise(edges)]
+    return [_pairwise_gaps(family, stacked[a:b]) for a, b in pairwise(edges)]
+
+
+def _usual_gap(gaps: Sequence[FloatArray]) -> float:
     all_gaps = np.concatenate([gap[np.triu_indices(len(gap), k=1)] for gap in gaps])
-    typical = np.median(all_gaps) if len(all_gaps) else 0.0
-    return [gap < _NEAR * typical for gap in gaps]
+    return float(np.median(all_gaps)) if len(all_gaps) else 0.0
 
 
 def _pairwise_gaps(family: Family, natural: FloatArray) -> FloatArray:

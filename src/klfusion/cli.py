@@ -135,9 +135,22 @@ def demo(out: Path, quick: bool) -> None:
     "--keep-silos/--forget-silos", default=True, show_default=True,
     help="Keep what each silo sent in the file, for klfusion add and remove.",
 )  # fmt: skip
+@click.option(
+    "--memory-limit", metavar="BYTES",
+    help="Read files some at a time, with at most so much in memory: 2GB, say.",
+)  # fmt: skip
+@click.option(
+    "--scheduler", metavar="ADDRESS",
+    help="Fuse on the Dask cluster of this scheduler: tcp://127.0.0.1:8786, say.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON and nothing else.")
 def fuse(
-    files: tuple[Path, ...], output: Path, report: Path | None, as_json: bool, **settings: Any
+    files: tuple[Path, ...],
+    output: Path,
+    report: Path | None,
+    scheduler: str | None,
+    as_json: bool,
+    **settings: Any,
 ) -> None:
     """Fuse the posteriors saved in FILES into one global model.
 
@@ -145,6 +158,7 @@ def fuse(
     Examples:
       klfusion fuse site-*.safetensors -o global.safetensors --report fusion.html
       klfusion fuse a.safetensors b.safetensors -o global.safetensors --n-components 5
+      klfusion fuse sites/*.safetensors -o global.safetensors --memory-limit 2GB
     """  # noqa: D301 (click reads the character)
     import klfusion as kf  # noqa: PLC0415 (slow to import)
     from klfusion import _console  # noqa: PLC0415
@@ -153,8 +167,13 @@ def fuse(
 
     targets = [output] if report is None else [output, report]
     _check_targets(targets, files)
-    silos = read_silos(files)
-    fusion = kf.fuse(silos, progress=False if as_json else None, **settings)
+    settings["progress"] = False if as_json else None
+    # Not all in memory: the report does without what the silos sent, too.
+    silos = None if scheduler or settings["memory_limit"] else read_silos(files)
+    if scheduler:
+        fusion = _fuse_on_cluster(files, scheduler, settings)
+    else:
+        fusion = kf.fuse(silos or files, **settings)
     kf.save(output, fusion)
     if report is not None:
         write_report(fusion, report, silos)
@@ -163,6 +182,22 @@ def fuse(
         click.echo(json.dumps({**summary, "output": str(output)}))
         return
     _console.show_fusion(_console.make(), summary, targets)
+
+
+_ON_CLUSTER = ("n_components", "penalty", "min_support", "max_iter", "random_state", "progress")
+
+
+def _fuse_on_cluster(files: tuple[Path, ...], scheduler: str, settings: dict[str, Any]) -> Any:
+    """Fuse on a Dask cluster, which knows fewer settings."""
+    from klfusion.integrations import dask  # noqa: PLC0415 (an extra)
+
+    given = click.get_current_context().get_parameter_source
+    for name in settings.keys() - set(_ON_CLUSTER):
+        if given(name) == click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} cannot be used with --scheduler")
+    with dask.connect(scheduler) as client:
+        paths = [str(path.resolve()) for path in files]
+        return dask.fuse(paths, client, **{name: settings[name] for name in _ON_CLUSTER})
 
 
 _FUSION_OUTPUT = click.option(

@@ -162,6 +162,6 @@ class Clusters:
         return np.asarray(np.maximum(before - total * after, 0.0))
 
 
-def merge_saving(n_a: IntArray, n_b: IntArray) -> FloatArray:
+def merge_saving(n_a: IntArray | FloatArray, n_b: IntArray | FloatArray) -> FloatArray:
     """What merging clusters of ``n_a`` and ``n_b`` components takes off the penalty's sum."""
     return np.asarray(np.sqrt(n_a) + np.sqrt(n_b) - np.sqrt(n_a + n_b))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ def match_silos(
             break
         prepared = prepared.without(solution.blends)
         solution = method.run(method.matching(prepared.problem), rng, report)
+    if solution.left_out is not None:
+        prepared, labels = prepared.without(solution.left_out), solution.labels[~solution.left_out]
+        solution = replace(solution, plan=labels, labels=labels, left_out=None)
     if divergence != KL.name:
         amid = amid_problem(method.matching(prepared.problem), divergence)
         solution = amid_starts(method, amid, solution, method.penalty, rng, report)

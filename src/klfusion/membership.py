@@ -82,8 +82,13 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
     """See `Fusion.at`."""
     silos = kept_silos(fusion, "pick another size")
     path = fusion.path
-    if path is None or path.rows is None:
+    if path is None:
         raise KLFusionError("expected a fusion with a path, as method 'auto' makes it, got none")
+    if path.rows is None:
+        raise KLFusionError(
+            f"expected a path of all components, got that of a sketch of {path.n_components[0]}: "
+            "fuse anew with n_components= or penalty="
+        )
     if (n_components is None) == (penalty is None):
         raise KLFusionError("expected either n_components or penalty")
     if penalty is not None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
 
 import numpy as np
 
+from klfusion._typing import FloatArray
 from klfusion.algorithm import AssignRelaxed, Report, alternate
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.families import Family
 from klfusion.fusion import PenaltyPath, Status
 from klfusion.losses import least_loss_path, path_losses
+from klfusion.parts import InMemory, Parts
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine
 from klfusion.revision import find_blends, gather_stragglers, part_doubles
+from klfusion.scale import fuse_many
 from klfusion.search import (
     Solution,
     certified,
@@ -30,6 +35,9 @@ from klfusion.search import (
 from klfusion.selection import choose
 
 Penalty = float | Literal["auto"]
+_MOST_ON_PATH = 1_200  # components; more are sketched first
+_MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
+_MOST_MOVES = 1_000_000  # of components to clusters, tried one by one in a sweep of local search
 _MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
 
 
@@ -172,9 +180,9 @@ class Auto(Method):
                 "expected within_silo_merging with n_components or max_loss, got a penalty"
             )
 
-    def matching(self, problem: FusionProblem) -> FusionProblem:
-        """Posteriors brought to comparable certainty."""
-        return problem.centred().comparable()
+    def matching(self, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
+        """Posteriors brought to comparable certainty (to that of others, if given)."""
+        return problem.centred(*like).comparable(*like)
 
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, choose, refine."""
@@ -184,6 +192,12 @@ class Auto(Method):
                 return cut(problem, path, problem.n - self.n_components)
             most = _MAX_LOSS if self.max_loss is None else self.max_loss
             return cut(problem, path, path.steps_within(most))
+        if self.max_loss is None and problem.n > _most_on_path(problem.family):
+            return self._on_sketch(problem, rng, report)
+        return self.on_path(problem, rng, report)
+
+    def on_path(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Walk the path of all components, choose, refine."""
         path, distances = penalty_path(problem, report)
         path = replace(path, losses=path_losses(problem, path))
         if self.max_loss is not None:
@@ -201,6 +215,33 @@ class Auto(Method):
             self, problem, penalty, path, [start], self.n_init - 1, rng, report
         )
         return self._second_look(problem, found, report) if self.penalty == "auto" else found
+
+    def _on_sketch(
+        self, problem: FusionProblem, rng: np.random.Generator, report: Report
+    ) -> Solution:
+        """The path of a sample of silos, and assignments of all."""
+        found = self.stream(InMemory(problem), rng, report)
+        if found.left_out is not None or problem.n * int(found.labels.max()) > _MOST_MOVES:
+            return found
+        labels, trace, converged = refine(
+            problem, found.labels, found.penalty,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        trace = [*found.trace[:-1], *trace]
+        return certified(problem, labels, trace, converged, found.penalty, found.path)
+
+    def stream(self, parts: Parts, rng: np.random.Generator, report: Report) -> Solution:
+        """The path of a sketch of silos that lie in parts, and assignments of all."""
+        return fuse_many(
+            parts,
+            lambda sketch: self.on_path(sketch, rng, report),
+            self,
+            most=_most_on_path(parts.family),
+            grows=self.n_components is None,
+            second_look=self.penalty == "auto",
+            rng=rng,
+            report=report,
+        )
 
     def _second_look(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
         """Part doubles; point out blends or, where there are none, gather stragglers."""
@@ -286,6 +327,11 @@ class Relaxed(Method):
 
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Relaxed, Homogeneous)}
+
+
+def _most_on_path(family: Family) -> int:
+    """Components the path can be walked on in a few seconds."""
+    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / family.size)))
 
 
 def _is_integer(value: object) -> bool:

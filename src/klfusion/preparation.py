@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
-from klfusion.cleaning import may_have_splits, merge_splits, near_pairs, with_data
+from klfusion.cleaning import Sample, may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 
@@ -73,14 +73,23 @@ class Prepared:
         return tuple(values[a:b] for a, b in pairwise(self.offsets))
 
 
-def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean: bool) -> Prepared:
-    """Stack the silos; with ``clean``, without empty and split components."""
+def prepare(
+    posteriors: Sequence[Posterior],
+    silo_weights: FloatArray,
+    *,
+    clean: bool,
+    sample: Sample | None = None,
+) -> Prepared:
+    """Stack the silos; with ``clean``, without empty and split components.
+
+    If these are some silos of many, ``sample`` tells what all are like.
+    """
     sizes = [p.n_components for p in posteriors]
     silo = np.repeat(np.arange(len(sizes)), sizes)
     natural = np.concatenate([p.natural for p in posteriors])
     stacked = FusionProblem(posteriors[0].family, natural, silo, silo_weights[silo])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    units = _clean_units(posteriors) if clean else [_single_units(p) for p in posteriors]
+    units = _clean_units(posteriors, sample) if clean else [_single_units(p) for p in posteriors]
     turns = _canonical(units, silo_weights)
     problem = FusionProblem(
         stacked.family,
@@ -101,12 +110,12 @@ def _single_units(posterior: Posterior) -> list[_Unit]:
     return [(np.array([row]), eta) for row, eta in enumerate(posterior.natural)]
 
 
-def _clean_units(posteriors: Sequence[Posterior]) -> list[list[_Unit]]:
+def _clean_units(posteriors: Sequence[Posterior], sample: Sample | None) -> list[list[_Unit]]:
     """Without empty components, and with splits put together."""
     rows = [with_data(p) for p in posteriors]
     kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
     if any(may_have_splits(p) for p in posteriors):
-        near = near_pairs(posteriors[0].family, kept)
+        near = near_pairs(posteriors[0].family, kept, sample)
     else:  # comparing all pairs would be for nothing
         near = [np.zeros((len(own), len(own)), dtype=bool) for own in rows]
     return [merge_splits(*one) for one in zip(posteriors, rows, near, strict=True)]

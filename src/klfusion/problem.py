@@ -146,13 +146,17 @@ class FusionProblem:
         columns = np.arange(self.n)
         return csr_array((self.weights, (plan, columns)), shape=(n_components, self.n))
 
-    def centred(self) -> FusionProblem:
-        """The same divergences, computed where they lose fewest digits."""
-        return replace(self, natural=self.family.centred(self.natural))
+    def centred(self, *like: FloatArray) -> FusionProblem:
+        """The same divergences, computed where they lose fewest digits.
 
-    def comparable(self) -> FusionProblem:
-        """The same components made comparable across silos of different size."""
-        return replace(self, natural=self.family.comparable(self.natural), given=self.natural)
+        Given the natural parameters of others, amid those: a part is centred as the whole is.
+        """
+        return replace(self, natural=self.family.centred(self.natural, *like))
+
+    def comparable(self, *like: FloatArray) -> FusionProblem:
+        """The same components made comparable across silos of different size (as others are)."""
+        natural = self.family.comparable(self.natural, *like)
+        return replace(self, natural=natural, given=self.natural)
 
     def per_observation(self) -> FusionProblem | None:
         """The problem whose divergences are nats an observation; None if there are none to count.

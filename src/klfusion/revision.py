@@ -65,6 +65,29 @@ class Usual:
         """How unusual it is that something adds so much."""
         return np.asarray((_logarithm(np.asarray(increase)) - self.middle) / self.spread)
 
+    def explained(
+        self,
+        count: FloatArray | float,
+        part: FloatArray | float,
+        stretch: float = 1.0,
+    ) -> FloatArray:
+        """The most of a component's spread that is explained by a plane through it.
+
+        The plane cuts off ``part`` of its ``count`` members, along an axis with ``stretch`` times
+        the usual share. A chi-square of ``d`` degrees varies by ``sqrt(2 / d)`` on the scale of
+        logarithms, which tells the dimension.
+        """
+        dim = max(2.0 / self.spread**2, 1.0)
+        density = np.exp(-0.5 * ndtri(part) ** 2) / np.sqrt(2.0 * np.pi)
+        expected = stretch * density**2 / (part * (1.0 - part)) / dim + 1.0 / (count - 1.0)
+        deviation = np.sqrt(2.0 * (1.0 - 8.0 / (np.pi**2 * dim)) / (count * dim))
+        return np.asarray(expected + _DOUBLE * deviation)
+
+    def farthest(self, n: int) -> float:
+        """What the farthest of ``n`` members adds, but for one case of twenty."""
+        reach = float(ndtri((1.0 - _LEVEL) ** (1.0 / n)))
+        return float(np.exp(self.middle + reach * self.spread))
+
 
 def part_doubles(problem: FusionProblem, labels: IntArray) -> IntArray:
     """Labels with doubles parted in two, and again while that leaves others.
@@ -132,11 +155,7 @@ def _is_double(clusters: Clusters, g: int, half: IntArray, usual: Usual) -> bool
     before = np.array([mass, rest_mass]) @ problem.family.log_partition(parts)
     gap = clusters.gaps()[g]
     share = (before - clusters.mass[g] * clusters.centre_a[g]) / max(gap, 1e-300)
-    # A chi-square of d degrees varies by sqrt(2 / d) on the scale of logarithms.
-    dim = max(2.0 / usual.spread**2, 1.0)
-    expected = 2.0 / (np.pi * dim) + 1.0 / (count - 1)
-    deviation = np.sqrt(2.0 * (1.0 - 8.0 / (np.pi**2 * dim)) / (count * dim))
-    return bool(share >= max(expected + _DOUBLE * deviation, _DOUBLE_SHARE))
+    return bool(share >= max(float(usual.explained(count, 0.5)), _DOUBLE_SHARE))
 
 
 def gather_stragglers(problem: FusionProblem, labels: IntArray) -> IntArray:
@@ -152,7 +171,6 @@ def gather_stragglers(problem: FusionProblem, labels: IntArray) -> IntArray:
     int array of shape (n,)
     """
     clusters = Clusters(problem, labels)
-    reach = float(ndtri((1.0 - _LEVEL) ** (1.0 / problem.n)))
     while (usual := Usual.of(clusters)) is not None:
         alone, larger = np.flatnonzero(clusters.counts == 1), np.flatnonzero(clusters.counts > 2)
         holds = clusters.occupied()
@@ -161,7 +179,7 @@ def gather_stragglers(problem: FusionProblem, labels: IntArray) -> IntArray:
             break
         increases = clusters.merge_increases(larger[a], alone[b])
         nearest = int(increases.argmin())
-        if usual.deviations(increases[nearest]) > reach:
+        if increases[nearest] > usual.farthest(problem.n):
             break
         clusters.merge(int(larger[a[nearest]]), int(alone[b[nearest]]), float(increases[nearest]))
         clusters.compact()

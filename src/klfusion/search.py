@@ -54,6 +54,7 @@ class Solution:
     path: PenaltyPath | None = None
     location: FloatArray | None = None  # of each cluster, where the method has its own
     blends: BoolArray | None = None  # components that had better be left out, (n,)
+    left_out: BoolArray | None = None  # components that are left out: their labels mean nothing
 
 
 def penalised_starts(

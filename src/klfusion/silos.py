@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,15 +14,46 @@ from klfusion._typing import FloatArray
 from klfusion.adapters import extract
 from klfusion.classes import align_classes
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.families import Family
 from klfusion.fusion import Fusion
 from klfusion.posterior import Posterior
 from klfusion.storage import load
+from klfusion.structure import Structure
 from klfusion.vocabulary import align_vocabularies
+
+
+class Silo(Protocol):
+    """What must be known of a silo beside its components: a `Posterior` knows it."""
+
+    @property
+    def name(self) -> str:
+        """Unique within a fusion."""
+
+    @property
+    def family(self) -> Family:
+        """Of its components."""
+
+    @property
+    def prior(self) -> FloatArray | None:
+        """Natural parameters of the prior its components share."""
+
+    @property
+    def counts(self) -> FloatArray | None:
+        """How many observations stand behind each component."""
+
+    @property
+    def structure(self) -> Structure | None:
+        """What surrounds the components."""
 
 
 def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
     """Read or extract every silo, as it is."""
-    named: Iterable[tuple[str | None, Any]]
+    return [posterior_of(model, name, i) for i, (name, model) in enumerate(named_silos(models))]
+
+
+def named_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | None, Any]]:
+    """What was given for each silo, with its name where there is one; one at least."""
+    named: list[tuple[str | None, Any]]
     if hasattr(models, "items"):  # a mapping, or a pandas Series
         named = list(models.items())
         for name, _ in named:
@@ -35,15 +66,20 @@ def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
             f"expected a list or mapping of silos, got a single {type(models).__name__}: "
             "put it into a list"
         )
-    posteriors = [_posterior(model, name, i) for i, (name, model) in enumerate(named)]
-    if not posteriors:
+    if not named:
         raise IncompatibleSilosError("expected at least one silo, got none")
-    return posteriors
+    return named
 
 
 def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
     """Silos with vocabularies and classes brought to one; an error if they do not go together."""
     posteriors = align_classes(align_vocabularies(silos))
+    check_together(posteriors)
+    return posteriors
+
+
+def check_together(posteriors: Sequence[Silo]) -> None:
+    """Refuse silos of different families or features, and two of one name."""
     first = posteriors[0]
     for other in posteriors[1:]:
         if other.family != first.family:
@@ -59,10 +95,9 @@ def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
                 f"two silos are named {posterior.name!r}: expected unique names"
             )
         seen.add(posterior.name)
-    return posteriors
 
 
-def _check_features(posteriors: Sequence[Posterior]) -> None:
+def _check_features(posteriors: Sequence[Silo]) -> None:
     """Refuse silos whose named columns differ, or come in another order."""
     named = [(p.name, p.structure.info.get("features")) for p in posteriors if p.structure]
     known = [(name, features) for name, features in named if features is not None]
@@ -74,7 +109,8 @@ def _check_features(posteriors: Sequence[Posterior]) -> None:
             )
 
 
-def _posterior(model: Any, name: str | None, number: int) -> Posterior:
+def posterior_of(model: Any, name: str | None, number: int) -> Posterior:
+    """Read or extract one silo."""
     if isinstance(model, str | os.PathLike):
         model = load(model)
     if isinstance(model, Fusion):  # a fusion can be a silo of a larger one
@@ -85,7 +121,7 @@ def _posterior(model: Any, name: str | None, number: int) -> Posterior:
 
 
 def silo_weights(
-    weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Posterior]
+    weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Silo]
 ) -> FloatArray:
     """One weight a silo, (J,), in the order of the silos."""
     if weights is None:

@@ -19,6 +19,14 @@ def test_divergences_do_not_change(case):
     )
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_parts_are_treated_like_the_whole(case):
+    natural = case.draw(np.random.default_rng(1), 6)
+    for change in (case.family.centred, case.family.comparable):
+        parts = [change(part, natural) for part in (natural[:2], natural[2:])]
+        np.testing.assert_allclose(np.concatenate(parts), change(natural), rtol=1e-12)
+
+
 def test_locations_are_centred():
     family = kf.families.NormalWishart(2)
     natural = family.natural(

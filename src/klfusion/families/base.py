@@ -129,23 +129,27 @@ class Family(ABC):
         """How uncertain `location` is: ``(n, k, k)``, or ``(n, k)`` for a diagonal matrix."""
         raise KLFusionError(f"the family {self.name!r} does not say how uncertain its location is")
 
-    def centred(self, natural: FloatArray) -> FloatArray:
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """The origin moved amid the locations, where a family has any: no divergence changes.
 
-        Far from the origin natural parameters are large and their differences lose digits.
+        Far from the origin natural parameters are large and their differences lose digits. The
+        locations are those of ``like``, if given: parts of a batch then get the same origin.
         """
         return natural
 
-    def comparable(self, natural: FloatArray) -> FloatArray:
+    def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Posteriors brought halfway (geometrically) to a common certainty, for matching only.
 
         A posterior from ten times the data is ten times as concentrated, and KL counts that as
-        difference; location and shape are what should be compared.
+        difference; location and shape are what should be compared. The common certainty is that
+        of ``like``, if given.
         """
         size = self.effective_size(natural)
         if size is None:
             return natural
-        common = np.exp(np.log(size).mean())
+        others = size if like is None else self.effective_size(like)
+        assert others is not None  # a family tells or does not
+        common = np.exp(np.log(others).mean())
         return self.tempered(natural, np.sqrt(common / size))
 
     # What follows -----------------------------------------------------------------------------

@@ -85,10 +85,10 @@ class DiagonalNormal(Family):
         """The variances."""
         return 1.0 / natural[:, self.dim :]
 
-    def centred(self, natural: FloatArray) -> FloatArray:
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
         shift, precision = natural[:, : self.dim], natural[:, self.dim :]
-        origin = (shift / precision).mean(axis=0)
+        origin = self.location(natural if like is None else like).mean(axis=0)
         return stack(shift - precision * origin, precision)
 
     def sample(

@@ -92,8 +92,8 @@ class Dirichlet(Family):
         share = positive / positive.sum(axis=1, keepdims=True)
         return np.asarray(natural.sum(axis=1, keepdims=True) * share)
 
-    def comparable(self, natural: FloatArray) -> FloatArray:
+    def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """All brought to the same sum, and smoothed: else words a silo never saw decide."""
         total = natural.sum(axis=1)
-        common = np.exp(np.log(total).mean())
+        common = np.exp(np.log(total if like is None else like.sum(axis=1)).mean())
         return self.tempered(natural, common / total) + _MATCHING_SMOOTHING

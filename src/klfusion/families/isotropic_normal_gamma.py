@@ -105,10 +105,11 @@ class IsotropicNormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return np.repeat((rate / (shape * kappa))[:, None], self.dim, axis=1)
 
-    def centred(self, natural: FloatArray) -> FloatArray:
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
         mean, kappa, shape, rate = self._split(natural)
-        return self.natural(mean - mean.mean(axis=0), kappa, shape, rate)
+        origin = (mean if like is None else self._split(like)[0]).mean(axis=0)
+        return self.natural(mean - origin, kappa, shape, rate)
 
     def sample(
         self, natural: FloatArray, size: int, rng: np.random.Generator

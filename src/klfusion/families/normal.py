@@ -107,9 +107,9 @@ class Normal(Family):
         """The covariance."""
         return self._moments(natural)[1]
 
-    def centred(self, natural: FloatArray) -> FloatArray:
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
-        origin = self._moments(natural)[0].mean(axis=0)
+        origin = self._moments(natural if like is None else like)[0].mean(axis=0)
         precision = sym.unpack(natural[:, self.dim :], self.dim)
         return stack(natural[:, : self.dim] - precision @ origin, natural[:, self.dim :])
 

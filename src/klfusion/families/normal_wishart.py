@@ -144,10 +144,11 @@ class NormalWishart(Family):
         _, kappa, scale_inv, dof = self._split(natural)
         return scale_inv / (kappa * dof)[:, None, None]
 
-    def centred(self, natural: FloatArray) -> FloatArray:
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
         mean, kappa, scale_inv, dof = self._split(natural)
-        return self.natural(mean - mean.mean(axis=0), kappa, scale_inv, dof)
+        origin = (mean if like is None else self._split(like)[0]).mean(axis=0)
+        return self.natural(mean - origin, kappa, scale_inv, dof)
 
     def sample(
         self, natural: FloatArray, size: int, rng: np.random.Generator

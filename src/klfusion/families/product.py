@@ -57,6 +57,14 @@ class Product(Family):
             yield name, factor, natural[..., low : low + factor.size]
             low += factor.size
 
+    def _beside(
+        self, natural: FloatArray, like: FloatArray | None
+    ) -> Iterator[tuple[Family, tuple[FloatArray, ...]]]:
+        """Each factor with its columns, and with those of ``like`` if there is one."""
+        both = [natural] if like is None else [natural, like]
+        for of_factor in zip(*map(self._parts, both), strict=True):
+            yield of_factor[0][1], tuple(part for _, _, part in of_factor)
+
     def natural(self, /, **params: Any) -> FloatArray:
         """From ``factor=...`` or ``factor.parameter`` entries."""
         blocks = []
@@ -146,13 +154,13 @@ class Product(Family):
             )
         )
 
-    def centred(self, natural: FloatArray) -> FloatArray:
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Each factor centred."""
-        return stack(*(factor.centred(part) for _, factor, part in self._parts(natural)))
+        return stack(*(f.centred(*parts) for f, parts in self._beside(natural, like)))
 
-    def comparable(self, natural: FloatArray) -> FloatArray:
+    def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Each factor made comparable in its own way."""
-        return stack(*(factor.comparable(part) for _, factor, part in self._parts(natural)))
+        return stack(*(f.comparable(*parts) for f, parts in self._beside(natural, like)))
 
     def to_config(self) -> dict[str, Any]:
         """JSON-able description, with the factors' own."""
