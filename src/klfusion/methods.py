@@ -37,7 +37,7 @@ from klfusion.selection import choose
 Penalty = float | Literal["auto"]
 _MOST_ON_PATH = 1_200  # components; more are sketched first
 _MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
-_MOST_MOVES = 1_000_000  # of components to clusters, tried one by one in a sweep of local search
+_MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of local search tries
 _MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
 
 
@@ -221,7 +221,8 @@ class Auto(Method):
     ) -> Solution:
         """The path of a sample of silos, and assignments of all."""
         found = self.stream(InMemory(problem), rng, report)
-        if found.left_out is not None or problem.n * int(found.labels.max()) > _MOST_MOVES:
+        moves = problem.n * int(found.labels.max()) * problem.family.size
+        if found.left_out is not None or moves > _MOST_MOVES:
             return found
         labels, trace, converged = refine(
             problem, found.labels, found.penalty,

@@ -88,21 +88,39 @@ def _descend(
     max_sweeps: int,
 ) -> None:
     """Give each silo its best block in turn, in place, until a whole sweep changes nothing."""
-    quiet = 0
     marginals = _marginals(penalty, len(silos))
+    starts = np.array([rows.start for rows in silos])
+    silo = np.repeat(np.arange(len(silos)), [rows.stop - rows.start for rows in silos])
     for _ in range(max_sweeps):
-        for rows in silos:
+        quiet = True
+        for j in _unsettled(costs, silo, starts, marginals, labels, counts):
+            rows = silos[j]
             old = labels[rows]
             counts[old] -= 1
             new = linear_sum_assignment(costs[rows] + marginals[counts])[1]
             counts[new] += 1
             if (new != old).any():
                 labels[rows] = new
-                quiet = 0
-            else:
-                quiet += 1
-            if quiet >= len(silos):
-                return
+                quiet = False
+        if quiet:
+            return
+
+
+def _unsettled(
+    costs: FloatArray,
+    silo: IntArray,
+    starts: IntArray,
+    marginals: FloatArray,
+    labels: IntArray,
+    counts: IntArray,
+) -> list[int]:
+    """Silos that may have a better block: not every component is in its own best column."""
+    own = np.zeros((len(starts), costs.shape[1]))
+    own[silo, labels] = (marginals[counts - 1] - marginals[counts])[labels]  # without the silo
+    best = (costs + (own + marginals[counts])[silo]).argmin(axis=1)
+    settled = np.logical_and.reduceat(best == labels, starts)
+    unsettled: list[int] = np.flatnonzero(~settled).tolist()
+    return unsettled
 
 
 def _delete_columns(
