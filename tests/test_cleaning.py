@@ -11,7 +11,7 @@ from sklearn.datasets import load_wine
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
-from klfusion.cleaning import merge_splits, near_pairs, with_data
+from klfusion.cleaning import _information, merge_splits, near_pairs, with_data
 from klfusion.structure import Structure
 
 NW = kf.families.NormalWishart(2)
@@ -161,3 +161,27 @@ def test_too_many_local_components_of_every_covariance_type(covariance, n_compon
         for sees in ([0, 1], [1, 2], [0, 2, 3])
     ]
     assert kf.fuse(models).n_components == 4
+
+
+@pytest.mark.parametrize("dim", [2, 4])
+def test_clusters_that_overlap_a_little_stay_what_they_are(dim):
+    rng = np.random.default_rng(0)
+    centres = np.zeros((3, dim))
+    centres[1, 0], centres[2, 1] = 3.6, 12.0
+    x = np.concatenate([centre + rng.normal(size=(300, dim)) for centre in centres])
+    model = BayesianGaussianMixture(n_components=3, n_init=3, max_iter=500, random_state=0).fit(x)
+    fusion = kf.fuse([kf.extract(model, name=name) for name in "abc"])
+    assert fusion.n_components == 3
+
+
+def test_what_an_observation_tells_of_which_of_two_it_is():
+    distance, share = np.array([0.0, 1.0, 3.0, 30.0]), np.array([0.5, 0.3, 0.3, 0.3])
+    found = _information(distance, share)
+    rng, n = np.random.default_rng(1), 400_000
+    for d, s, information in zip(distance, share, found, strict=True):
+        first = rng.random(n) < s
+        x = rng.normal(size=n) + d * first
+        odds = np.log(s / (1.0 - s)) + d * x - 0.5 * d**2
+        missed = np.logaddexp(0.0, np.where(first, -odds, odds)).mean()
+        entropy = -s * np.log(s) - (1.0 - s) * np.log(1.0 - s)
+        assert information == pytest.approx(entropy - missed, abs=4e-3)

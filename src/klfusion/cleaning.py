@@ -171,40 +171,56 @@ def _gain_of_one(
 ) -> FloatArray:
     """Log-evidence gained by describing each pair by one component; negative if they are apart.
 
-    What two components gain in fit is ``A(a) + A(b) - A(a + b - prior) - A(prior)``; telling them
-    apart costs ``N log N - N_a log N_a - N_b log N_b``.
+    What two components gain in fit is ``A(a) + A(b) - A(a + b - prior) - A(prior)``, once it is
+    known which of the two each observation is of. Saying that costs as many nats as observations
+    tell of it by themselves: all of the entropy where the two are far apart, next to nothing where
+    they overlap. Where data are few for their dimension the evidence favours one component however
+    far apart two are, so those are left alone that are farther from their average than twice the
+    entropy: about eight deviations from each other.
     """
     family, prior = posterior.family, posterior.prior
     assert prior is not None  # the caller has seen to it
     log_partition = family.log_partition(natural)
     together = family.log_partition(natural[a] + natural[b] - prior)
     fit = log_partition[a] + log_partition[b] - together - family.log_partition(prior[None])
-    n_log_n = counts * np.log(np.maximum(counts, 1.0))
-    total = counts[a] + counts[b]
-    tell_apart = total * np.log(np.maximum(total, 1.0)) - n_log_n[a] - n_log_n[b]
-    return np.where(_overlap(family, natural, counts, a, b), tell_apart - fit, -1.0)
-
-
-def _overlap(
-    family: Family, natural: FloatArray, counts: FloatArray, a: IntArray, b: IntArray
-) -> BoolArray:
-    """Whether two components could describe overlapping observations.
-
-    Where data are few for their dimension, the evidence favours one component however far apart
-    two are. So the divergence of the two from their average, in nats an observation and less the
-    ``p / 2`` nats in all that chance explains, must be below twice the entropy of telling them
-    apart; it exceeds that at a distance of about eight deviations.
-    """
-    size = family.effective_size(natural)
-    if size is None:
-        return np.zeros(len(a), dtype=bool)
-    common = float(np.exp(np.log(size).mean()))
-    alike = family.tempered(natural, common / size)
     total = counts[a] + counts[b] + 2.0 * _LEAST
     share = (counts[a] + _LEAST) / total
+    apart = _divergence_of_two(family, natural, share, a, b)
+    if apart is None:
+        return np.full(len(a), -1.0)
+    # Less what chance explains.
+    apart = np.maximum(apart - 0.5 * natural.shape[1] / total, 0.0)
+    told_apart = total * _information(np.sqrt(2.0 * apart / (share * (1.0 - share))), share)
+    return np.where(apart < 2.0 * _entropy(share), told_apart - fit, -1.0)
+
+
+def _divergence_of_two(
+    family: Family, natural: FloatArray, share: FloatArray, a: IntArray, b: IntArray
+) -> FloatArray | None:
+    """How far two components are from their average, in nats an observation."""
+    size = family.effective_size(natural)
+    if size is None:
+        return None
+    common = float(np.exp(np.log(size).mean()))
+    alike = family.tempered(natural, common / size)
     log_partition = family.log_partition(alike)
     middle = share[:, None] * alike[a] + (1.0 - share)[:, None] * alike[b]
     gap = share * log_partition[a] + (1.0 - share) * log_partition[b]
     gap -= family.log_partition(middle)
-    entropy = -share * np.log(share) - (1.0 - share) * np.log(1.0 - share)
-    return np.asarray(gap / common < 2.0 * entropy + 0.5 * natural.shape[1] / total)
+    return np.asarray(gap / common)
+
+
+def _information(distance: FloatArray, share: FloatArray) -> FloatArray:
+    """What an observation tells of which of two Gaussians, so many deviations apart, it is of."""
+    node, weight = np.polynomial.hermite_e.hermegauss(40)
+    weight = weight / weight.sum()
+    d, s = distance[:, None], share[:, None]
+    odds = np.log(s) - np.log1p(-s)
+    # The log-odds of the first, for observations of the first and of the second.
+    of_first, of_second = odds + d * node + 0.5 * d**2, odds + d * node - 0.5 * d**2
+    missed = s * np.logaddexp(0.0, -of_first) + (1.0 - s) * np.logaddexp(0.0, of_second)
+    return np.asarray(_entropy(share) - missed @ weight)
+
+
+def _entropy(share: FloatArray) -> FloatArray:
+    return np.asarray(-share * np.log(share) - (1.0 - share) * np.log1p(-share))
