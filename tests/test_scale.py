@@ -185,3 +185,16 @@ def test_the_path_of_a_sketch_says_so(sketched, tmp_path):
     assert kf.load(tmp_path / "f.safetensors").path.rows is None
     fusion.report(str(tmp_path / "f.html"))
     fusion.add(silos[0], name="one more")
+
+
+def test_many_silos_of_one_component_each():
+    rng = np.random.default_rng(9)
+    family = kf.families.Gamma(dim=2)
+    truth = rng.integers(0, 5, size=2_000)
+    rates = np.exp(rng.normal(scale=2.0, size=(5, 2)))[truth]
+    rates *= np.exp(0.05 * rng.normal(size=rates.shape))
+    natural = family.natural(shape=1.0 + 200.0 * rates, rate=np.full(rates.shape, 200.0))
+    silos = [kf.Posterior(family, own[None], name=f"silo-{j}") for j, own in enumerate(natural)]
+    fusion = kf.fuse(silos)
+    assert fusion.n_components == 5
+    assert adjusted_rand_score(np.concatenate(fusion.labels), truth) == 1.0

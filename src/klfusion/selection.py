@@ -194,9 +194,14 @@ def _segregation(problem: FusionProblem, labels: IntArray) -> float:
 
 
 def _steps_to_jump(path: PenaltyPath, noise: float) -> int:
-    """Merges before the largest jump of the path; all of them if no jump is clear."""
+    """Merges before the largest jump of the path; all of them if no jump is clear.
+
+    The first of many merges are of pairs that happen to coincide, some far more closely than
+    others; so a jump counts for more the more merges it ends.
+    """
     penalties = np.maximum(path.penalties, noise)
-    jumps = penalties[1:] / penalties[:-1]
-    if len(jumps) == 0 or jumps.max() < _CLEAR_JUMP:
+    jumps = np.log(penalties[1:] / penalties[:-1])
+    weighted = jumps * np.sqrt(np.arange(1, len(jumps) + 1))
+    if len(jumps) == 0 or jumps[weighted.argmax()] < math.log(_CLEAR_JUMP):
         return len(penalties)
-    return int(jumps.argmax()) + 1
+    return int(weighted.argmax()) + 1
