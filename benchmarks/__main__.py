@@ -16,8 +16,9 @@ from benchmarks.measure import Row, machine
 
 NAMES = (
     "assignment", "fusion", "growth", "hmm", "homogeneous", "kl", "local", "membership",
-    "neurons", "topics",
+    "neurons", "scale", "topics",
 )  # fmt: skip
+DRAWN = ("scale",)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", choices=[*NAMES, "all"])
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
+    parser.add_argument("--figure", type=Path, help=f"draw the rows ({', '.join(DRAWN)} only)")
     parser.add_argument("--quick", action="store_true", help="leave out the large problems")
     parser.add_argument(
         "--accept", action="store_true", help=f"make these figures {accepted.PATH.name}'s"
@@ -32,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.accept and args.quick:
         parser.error("--accept is for whole runs, not for --quick")
+    if args.figure and args.name not in DRAWN:
+        parser.error(f"--figure is for {', '.join(DRAWN)}, not for {args.name}")
     names = NAMES if args.name == "all" else (args.name,)
     console = Console(width=180, highlight=False)
     console.print(", ".join(f"{key} {value}" for key, value in machine().items()))
@@ -44,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.out:  # what is measured is kept, whatever happens to the rest
             args.out.parent.mkdir(parents=True, exist_ok=True)
             args.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+    if args.figure:
+        import_module(f"benchmarks.{args.name}").draw(rows, args.figure)
     if args.accept:
         accepted.accept(rows, machine())
         console.print(f"accepted: {len(rows)} figures, in {accepted.PATH.name}")

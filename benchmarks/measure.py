@@ -25,7 +25,10 @@ _PROCESS = Path("/proc/self")
 # do on the machine slows one run by half and the next not at all.
 LEAST_SECONDS, MOST_REPEATS = 1.5, 31
 # Which extra of klfusion installs a peer.
-_EXTRAS = {"cvxpy": "bench", "ot": "bench", "torch": "torch", "hmmlearn": "hmmlearn"}
+_EXTRAS = {
+    "cvxpy": "bench", "ot": "bench", "torch": "torch", "hmmlearn": "hmmlearn",
+    "distributed": "dask",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,11 @@ def _reset_peak() -> int | None:
         return _memory("VmRSS")
     except OSError:
         return None
+
+
+def high_water_mb() -> float | None:
+    """The most this process has held since it began, or since the last `measure` did."""
+    return _memory("VmHWM") / 1024 if _PROCESS.exists() else None
 
 
 def _memory(field: str) -> int:

@@ -56,7 +56,7 @@ def test_names_of_code_lead_to_its_lines(page):
 def test_pictures_name_their_command(page):
     text = page.read_text(encoding="utf-8")
     if "![" in text:
-        assert re.search(r"python -m experiments \w+|make pictures", text)
+        assert re.search(r"python -m (experiments|benchmarks) \w+|make pictures", text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
