@@ -235,7 +235,7 @@ class Auto(Method):
         """The path of a sketch of silos that lie in parts, and assignments of all."""
         return fuse_many(
             parts,
-            lambda sketch: self.on_path(sketch, rng, report),
+            lambda sketch: self._sketched(sketch, rng, report),
             self,
             most=_most_on_path(parts.family),
             grows=self.n_components is None,
@@ -243,6 +243,21 @@ class Auto(Method):
             rng=rng,
             report=report,
         )
+
+    def _sketched(
+        self, sketch: FusionProblem, rng: np.random.Generator, report: Report
+    ) -> Solution:
+        """Labels and penalty of a sketch, as the path has them: sweeps over all will refine."""
+        if self.n_components is not None:
+            return self.on_path(sketch, rng, report)
+        path, distances = penalty_path(sketch, report)
+        if self.penalty == "auto":
+            choice = choose(sketch, path, distances)
+            steps, penalty = choice.steps, choice.penalty
+        else:
+            penalty = float(self.penalty)
+            steps = path.steps_at(penalty)
+        return replace(cut(sketch, path, steps), penalty=penalty)
 
     def _second_look(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
         """Part doubles; point out blends or, where there are none, gather stragglers."""

@@ -28,8 +28,9 @@ from klfusion.search import Limits, Solution
 from klfusion.streaming import Tally, bound, descend
 
 _ROUNDS = 8  # of finding what the sketch had not seen
-_LOOK = 8  # times the sketch: what is looked at a second time
+_LOOK = 4  # times the sketch: what is looked at a second time
 _TOL = 1e-7  # relative fall of the objective in a sweep that is not worth another
+_BURST = 5  # sweeps between looks for global components that are one
 _MOST_ALONE = 5_000  # that get a column each in the bound
 
 
@@ -217,18 +218,20 @@ def _settled(
     """Descend, with what is set aside where it is, and certify."""
     kept = ~(aside.alone | aside.left_out)
     parts = Without(stock.parts, [np.flatnonzero(own) for own in stock.by_part(kept)])
-    penalty = found.penalty
+    penalty, trace, sweeps = found.penalty, list[float](), 0
     while True:
-        tally, trace, converged = descend(
+        tally, more, converged = descend(
             parts, state.centres, state.counts, penalty,
-            max_iter=limits.max_iter, tol=max(limits.tol, _TOL), report=report,
+            max_iter=_BURST, tol=max(limits.tol, _TOL), report=report,
         )  # fmt: skip
-        if not grows:
+        trace, sweeps = trace + more, sweeps + len(more)
+        state = Globals.of(tally)
+        if grows:  # halves of one component would take many sweeps to find a balance
+            state, raised = merged(tally, parts.family, found.penalty, stock.n_silos, usual)
+        if len(state.counts) < len(tally.counts):
+            penalty, trace = max(penalty, raised), []
+        elif converged or sweeps >= limits.max_iter:
             break
-        state, raised = merged(tally, parts.family, found.penalty, stock.n_silos, usual)
-        if len(state.counts) == len(tally.counts):
-            break
-        penalty = max(penalty, raised)
     size, alone = len(tally.counts), np.flatnonzero(aside.alone)
     labels = np.zeros(stock.n, dtype=np.intp)
     labels[kept] = tally.all_labels
