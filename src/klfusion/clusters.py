@@ -118,13 +118,14 @@ class Clusters:
 
     # What a change would cost -------------------------------------------------------------
 
-    def increases(self, rows: slice) -> FloatArray:
+    def increases(self, rows: slice, other: FusionProblem | None = None) -> FloatArray:
         """Increase of the gaps if row ``l`` joined cluster ``g``, (L, G); 0 for an empty one.
 
-        The rows must have been taken out. For large problems this is the divergence to the centre
-        times ``W / (W + w)``, its second-order approximation; else exact.
+        The rows must have been taken out, or be those of another problem. For large problems this
+        is the divergence to the centre times ``W / (W + w)``, its second-order approximation; else
+        exact.
         """
-        problem = self.problem
+        problem = self.problem if other is None else other
         used = np.flatnonzero(self.counts)
         out = np.zeros((rows.stop - rows.start, self.size))
         natural, weights = problem.natural[rows], problem.weights[rows]
