@@ -278,19 +278,20 @@ def enough(support: IntArray, min_support: int) -> IntArray:
 
 def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
     """``KL(global || local)`` (or the problem's own) of each match, (n,); NaN where none is."""
-    out = np.full(problem.n, np.nan)
-    order = np.argsort(labels, kind="stable")
-    edges = np.searchsorted(labels[order], np.arange(len(centres) + 1))
+    out = np.empty(problem.n)
     at_once = 1 if isinstance(problem, AmidProblem) else _AT_ONCE
     for low in range(0, len(centres), at_once):
         some = centres[low : low + at_once]
-        members = order[edges[low] : edges[low + len(some)]]
+        members: IntArray | slice = slice(None)  # of a single batch all, left out or not
+        if len(some) < len(centres):
+            members = np.flatnonzero((labels >= low) & (labels < low + at_once))
         natural, column = problem.natural[members], labels[members] - low
         if isinstance(problem, AmidProblem):
             found = problem.amid.costs(problem.family, some, natural)
         else:
             found = problem.family.kl_from(some, natural, problem.log_partition[members])
-        out[members] = found[np.arange(len(members)), column]
+        out[members] = found[np.arange(len(column)), column]
+    out[labels < 0] = np.nan
     return out
 
 
@@ -299,14 +300,18 @@ def global_posterior(
     natural: FloatArray,
     labels: Sequence[IntArray],
     match: layers.Match,
+    counts: FloatArray | None = None,
 ) -> Posterior:
-    """The fused components with the counts, prior and structure the silos agree on."""
+    """The fused components with the counts, prior and structure the silos agree on.
+
+    The ``counts``, (G,), may be passed where they are known already.
+    """
     size = len(natural)
-    priors = [p.prior for p in posteriors]
-    known_counts = [p.counts for p in posteriors if p.counts is not None]
-    counts = scatter(known_counts, labels, size) if len(known_counts) == len(labels) else None
-    known_priors = [p for p in priors if p is not None]
-    prior = np.mean(known_priors, axis=0) if len(known_priors) == len(priors) else None
+    if counts is None:
+        known = [p.counts for p in posteriors if p.counts is not None]
+        counts = scatter(known, labels, size) if len(known) == len(labels) else None
+    priors = [p.prior for p in posteriors if p.prior is not None]
+    prior = np.mean(priors, axis=0) if len(priors) == len(labels) else None
     return Posterior(
         family=posteriors[0].family,
         natural=natural,

@@ -49,6 +49,11 @@ class Clusters:
         """Number of clusters, empty ones included."""
         return len(self.counts)
 
+    @property
+    def centres(self) -> FloatArray:
+        """Barycenters, (G, p); none may be empty."""
+        return np.asarray(self.sums / self.mass[:, None])
+
     def gaps(self) -> FloatArray:
         """Jensen gap of each cluster, (G,)."""
         used = self.counts > 0

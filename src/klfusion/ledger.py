@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.api import enough
+from klfusion.clusters import Clusters
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.methods import Method
@@ -24,6 +26,7 @@ from klfusion.preparation import Matched, matched, priors_of
 from klfusion.problem import FusionProblem
 from klfusion.record import compared
 from klfusion.silos import aligned_silos
+from klfusion.structure.base import scatter
 
 _T = TypeVar("_T")
 _Values = TypeVar("_Values", FloatArray, IntArray)
@@ -45,7 +48,9 @@ class Ledger:
     labels, all_labels : tuple of int arrays, int array of shape (n,)
         By silo, and one after the other.
     stacked : FusionProblem
-        All components.
+        All components; the same as those of ``units`` where these are all, one by one.
+    counts : array of shape (n,), optional
+        How many observations stand behind each, where every silo told.
     units : Matched
         What was matched: what a silo had split is one, what it left out is not there.
     matching : FusionProblem
@@ -62,6 +67,7 @@ class Ledger:
     labels: tuple[IntArray, ...]
     all_labels: IntArray
     stacked: FusionProblem
+    counts: FloatArray | None
     units: Matched
     matching: FusionProblem
     method: Method | None
@@ -79,7 +85,8 @@ class Ledger:
     ) -> Ledger:
         """Read everything; units are compared at a ``certainty``, by default their own."""
         posteriors = aligned_silos(silos) if posteriors is None else posteriors
-        sizes = [len(own) for own in labels]
+        sizes, all_labels = [len(own) for own in labels], np.concatenate(labels)
+        _check_any(all_labels >= 0)
         stacked = FusionProblem(
             posteriors[0].family,
             np.concatenate([p.natural for p in posteriors]),
@@ -87,6 +94,8 @@ class Ledger:
             np.repeat(weights, sizes),
         )
         units = matched(posteriors, labels, weights)
+        if units.problem.n == stacked.n:  # one array for both
+            units = replace(units, problem=stacked)
         like = _standing_for_all(method, units.problem, certainty)
         problem = compared(method, units.problem, *([] if like is None else [like]))
         problem = replace(problem, given=None)
@@ -94,8 +103,13 @@ class Ledger:
             _ = known.log_partition  # computed here, it is handed on
         return cls(
             tuple(silos), tuple(posteriors), np.arange(len(sizes)), weights, tuple(labels),
-            np.concatenate(labels), stacked, units, problem, method, like,
+            all_labels, stacked, _counts(posteriors), units, problem, method, like,
         )  # fmt: skip
+
+    @cached_property
+    def clusters(self) -> Clusters:
+        """What the units add up to, as they are compared."""
+        return Clusters(self.matching, self.units.labels)
 
     @property
     def certainty(self) -> float | None:
@@ -107,25 +121,42 @@ class Ledger:
         edges = accumulate(map(len, self.labels), initial=0)
         return tuple([values[a:b] for a, b in pairwise(edges)])
 
+    def pooled_counts(self, size: int) -> FloatArray | None:
+        """Observations behind each global component, (G,), where they are known."""
+        if self.counts is None:
+            return None
+        return scatter([self.counts], [self.all_labels], size)
+
     def compared(self, own: FusionProblem) -> FusionProblem:
         """Other components as the units are compared."""
         like = self.units.problem.natural if self.like is None else self.like
         return replace(compared(self.method, own, like), given=None)
 
     def joined(
-        self, silo: Posterior, posterior: Posterior, labels: IntArray, own: Matched
+        self,
+        silo: Posterior,
+        posterior: Posterior,
+        labels: IntArray,
+        own: Matched,
+        own_compared: FusionProblem,
     ) -> Ledger:
-        """With one more silo, as it was sent and as it goes with the others, and its units."""
+        """With one more silo, as it was sent and as it goes with the others; its units, too.
+
+        These as `Matched`, and as they are `compared`.
+        """
         number, weight = int(self.numbers[-1]) + 1, float(own.problem.weights[0])
-        new = replace(own.problem, silo=np.full(own.problem.n, number))
+        silo_of_units = np.full(own.problem.n, number)
+        new = replace(own.problem, silo=silo_of_units)
         units = Matched(
             self.units.problem.joined(new),
             np.append(self.units.labels, own.labels),
-            None
-            if self.units.priors is None or own.priors is None
-            else np.concatenate([self.units.priors, own.priors]),
+            _appended(self.units.priors, own.priors),
         )
-        rows = np.full(len(labels), number), np.full(len(labels), weight)
+        stacked = units.problem
+        if self.stacked is not self.units.problem or new.n < len(labels):
+            rows = np.full(len(labels), number), np.full(len(labels), weight)
+            stacked = FusionProblem(new.family, posterior.natural, *rows)
+            stacked = self.stacked.joined(stacked)
         return replace(
             self,
             silos=(*self.silos, silo),
@@ -134,12 +165,13 @@ class Ledger:
             weights=np.append(self.weights, weight),
             labels=(*self.labels, labels),
             all_labels=np.append(self.all_labels, labels),
-            stacked=self.stacked.joined(FusionProblem(new.family, posterior.natural, *rows)),
+            stacked=stacked,
+            counts=_appended(self.counts, posterior.counts),
             units=units,
             matching=(
                 compared(self.method, units.problem)
                 if self.like is None
-                else self.matching.joined(self.compared(new))
+                else self.matching.joined(replace(own_compared, silo=silo_of_units))
             ),
         )
 
@@ -148,7 +180,13 @@ class Ledger:
         number = self.numbers[j]
         less = self._where(self.units.problem.silo != number)
         kept, posteriors, units = self.stacked.silo != number, _but(self.posteriors, j), less.units
-        if units.priors is None:  # the one that did not tell its own may be gone
+        stacked = units.problem
+        if self.stacked is not self.units.problem:
+            stacked = self.stacked.some(np.flatnonzero(kept))
+        counts = None if self.counts is None else self.counts[kept]
+        if counts is None:  # the one that did not tell its own may be gone
+            counts = _counts(posteriors)
+        if units.priors is None:
             where = np.searchsorted(np.delete(self.numbers, j), units.problem.silo)
             units = replace(units, priors=priors_of(posteriors, where))
         return replace(
@@ -159,22 +197,20 @@ class Ledger:
             weights=np.delete(self.weights, j),
             labels=_but(self.labels, j),
             all_labels=self.all_labels[kept],
-            stacked=self.stacked.some(np.flatnonzero(kept)),
+            stacked=stacked,
+            counts=counts,
             units=units,
         )
 
     def with_support(self, least: int) -> tuple[Ledger, IntArray]:
         """With what enough silos have, numbered without holes; also which each one was."""
-        units = self.units
-        if len(units.labels) == 0:
-            raise KLFusionError("expected components to be left, got none")
-        support = np.bincount(units.labels)  # a silo has at most one unit of each
+        support = np.bincount(self.units.labels)  # a silo has at most one unit of each
         kept, size = enough(support, least), len(support)
         if len(kept) == size:
             return self, kept
         number = np.full(size + 1, -1, dtype=np.intp)  # the last: of label -1
         number[kept] = np.arange(len(kept))
-        less = self._where(number[units.labels] >= 0)
+        less = self._where(number[self.units.labels] >= 0)
         renumbered = replace(less.units, labels=number[less.units.labels])
         labels = number[self.all_labels]
         by_silo = self.by_silo(labels)
@@ -184,6 +220,7 @@ class Ledger:
         """With some of the units only."""
         if kept.all():
             return self
+        _check_any(kept)
         rows, units = np.flatnonzero(kept), self.units
         problem, priors = units.problem.some(rows), units.priors
         return replace(
@@ -195,8 +232,23 @@ class Ledger:
         )
 
 
+def _check_any(kept: BoolArray) -> None:
+    if not kept.any():
+        raise KLFusionError("expected components to be left, got none")
+
+
 def _but(values: tuple[_T, ...], j: int) -> tuple[_T, ...]:
     return values[:j] + values[j + 1 :]
+
+
+def _appended(values: FloatArray | None, more: FloatArray | None) -> FloatArray | None:
+    return None if values is None or more is None else np.concatenate([values, more])
+
+
+def _counts(posteriors: Sequence[Posterior]) -> FloatArray | None:
+    """Observations behind all components, (n,); None unless every silo told them."""
+    known = [p.counts for p in posteriors if p.counts is not None]
+    return np.concatenate(known) if len(known) == len(posteriors) else None
 
 
 def _size(family: Family, one: FloatArray) -> float | None:
@@ -225,9 +277,9 @@ def _standing_for_all(
 
 def _typical(problem: FusionProblem, certainty: float | None = None) -> FloatArray:
     """The average, as certain as all are in the geometric mean."""
-    one, size = problem.natural.mean(axis=0)[None], problem.family.effective_size(problem.natural)
-    if size is None:
-        return one
-    own = problem.family.effective_size(one)
-    certainty = float(np.exp(np.log(size).mean())) if certainty is None else certainty
-    return problem.family.tempered(one, certainty / own)
+    family, one = problem.family, np.mean(problem.natural, axis=0, keepdims=True)
+    size, own = family.effective_size(problem.natural), family.effective_size(one)
+    if size is None or own is None:
+        return np.asarray(one)
+    wanted = np.exp(np.log(size).mean()) if certainty is None else certainty
+    return family.tempered(one, wanted / own)

@@ -19,7 +19,6 @@ from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import objective
 from klfusion.api import fuse, global_posterior, match_divergences
 from klfusion.cleaning import may_have_splits, merge_splits, near_pairs, with_data
-from klfusion.clusters import Clusters
 from klfusion.divergences import amid_problem
 from klfusion.errors import KLFusionError
 from klfusion.fusion import Fusion, PenaltyPath, Status
@@ -42,6 +41,7 @@ from klfusion.record import (
 )
 from klfusion.silos import aligned_silos, read_silos, silo_weights
 from klfusion.structure import layers, topics
+from klfusion.vocabulary import words
 
 _AGREES = 1e-6  # relative: rounding explains no larger difference of fused parameters
 _LEDGER = "_ledger"
@@ -188,8 +188,13 @@ def _kept(
     size, labels = len(numbers), ledger.units.labels
     natural = _pooled(fusion, ledger, size)
     problem = amid_problem(ledger.matching, divergence_of(fusion))
-    value = objective(problem, labels, size, fusion.penalty)
-    costs = problem.costs(problem.average(labels, size))
+    if problem is ledger.matching:
+        value = ledger.clusters.objective(fusion.penalty)
+        centres = ledger.clusters.centres
+    else:
+        value = objective(problem, labels, size, fusion.penalty)
+        centres = problem.average(labels, size)
+    costs = problem.costs(centres)
     # Every component to its nearest, all sharing one column's norm: no plan costs less.
     bound = float(costs.min(axis=1).sum()) + fusion.penalty * np.sqrt(problem.n)
     stacked = amid_problem(ledger.stacked, divergence_of(fusion))
@@ -204,7 +209,9 @@ def _kept(
     if history:
         facts["history"] = history
     made = Fusion(
-        posterior=global_posterior(ledger.posteriors, natural, ledger.labels, layers.match_anew),
+        posterior=global_posterior(
+            ledger.posteriors, natural, ledger.labels, layers.match_anew, ledger.pooled_counts(size)
+        ),
         silo_names=tuple([p.name for p in ledger.posteriors]),
         labels=ledger.labels,
         divergences=ledger.by_silo(divergences),
@@ -250,7 +257,8 @@ def _brought_together(ledger: Ledger, new: Posterior) -> tuple[Ledger, Posterior
             named.append(posterior)
             break
     *others, posterior = aligned_silos([*dict.fromkeys([first, *named]), new])
-    if posterior is new or _has_words_of(others[0], first):
+    is_topics = first.structure is not None and first.structure.kind == topics.KIND
+    if posterior is new or (is_topics and words(others[0]) == words(first)):
         return ledger, posterior
     *others, posterior = aligned_silos([*ledger.silos, new])
     together = Ledger.of(
@@ -259,17 +267,13 @@ def _brought_together(ledger: Ledger, new: Posterior) -> tuple[Ledger, Posterior
     return together, posterior
 
 
-def _has_words_of(one: Posterior, other: Posterior) -> bool:
-    """Whether both are topics over the same words."""
-    a, b = one.structure, other.structure
-    both = a is not None and b is not None and a.kind == b.kind == topics.KIND
-    return both and a.info.get(topics.VOCABULARY) == b.info.get(topics.VOCABULARY)
-
-
 def _place(
     fusion: Fusion, ledger: Ledger, new: Posterior, weight: float
-) -> tuple[IntArray, Matched]:
-    """A new silo matched to the others' clusters by one assignment: its labels, and its units."""
+) -> tuple[IntArray, Matched, FusionProblem]:
+    """A new silo matched to the others' clusters by one assignment.
+
+    Its labels; its units; and those as they are compared.
+    """
     groups = [(np.array([row]), eta) for row, eta in enumerate(new.natural)]
     size, others = fusion.n_components, ledger.units
     if isinstance(ledger.method, Auto):
@@ -283,8 +287,8 @@ def _place(
     n_new, natural = len(groups), np.stack([eta for _, eta in groups])
     silo = np.zeros(n_new, dtype=np.intp)
     own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
-    clusters = Clusters(ledger.matching, others.labels)
-    costs = clusters.increases(slice(0, n_new), ledger.compared(own))
+    compared, clusters = ledger.compared(own), ledger.clusters
+    costs = clusters.increases(slice(0, n_new), compared)
     costs += fusion.penalty * (np.sqrt(clusters.counts + 1.0) - np.sqrt(clusters.counts))
     # Without a penalty the size was given: it grows only for a silo with more components.
     price = fusion.penalty if fusion.penalty > 0 else 1.0 + n_new * float(costs.max())
@@ -294,4 +298,4 @@ def _place(
     labels = np.full(new.n_components, -1, dtype=np.intp)
     for (rows_of_group, _), label in zip(groups, column, strict=True):
         labels[rows_of_group] = label
-    return labels, Matched(own, column, priors_of([new], silo))
+    return labels, Matched(own, column, priors_of([new], silo)), compared

@@ -88,9 +88,9 @@ class Method(ABC):
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Solve; every choice at random is drawn from ``rng``."""
 
-    def matching(self, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
-        """The problem as this method compares components (as others are, if given)."""
-        return problem.centred(*like)
+    def matching(self, problem: FusionProblem) -> FusionProblem:
+        """The problem as this method compares components."""
+        return problem.centred()
 
 
 @final

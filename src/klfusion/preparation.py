@@ -167,8 +167,10 @@ def matched(
         natural[unit] = parts.mean(axis=0)
         if prior is not None:
             natural[unit] = parts.sum(axis=0) - (len(parts) - 1) * prior
+    order = np.argsort(first)  # as the silos have them
+    natural, which, labels_of_units = natural[order], which[order], found[rows[first[order]]]
     problem = FusionProblem(posteriors[0].family, natural, which, silo_weights[which])
-    return Matched(problem, found[rows[first]], priors_of(posteriors, which))
+    return Matched(problem, labels_of_units, priors_of(posteriors, which))
 
 
 def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:

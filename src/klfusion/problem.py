@@ -145,7 +145,8 @@ class FusionProblem:
         if plan.ndim == 2:
             return np.ascontiguousarray((plan * self.weights[:, None]).T)
         edges = np.arange(self.n + 1)  # one entry a column
-        return csc_array((self.weights, plan, edges), shape=(n_components, self.n))
+        rows = np.asarray(plan, dtype=np.intp)
+        return csc_array((self.weights, rows, edges), shape=(n_components, self.n))
 
     def some(self, rows: IntArray) -> FusionProblem:
         """Some of the components; what is known of them stays known."""

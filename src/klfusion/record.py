@@ -11,7 +11,7 @@ import numpy as np
 from klfusion._typing import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.fusion import Fusion
-from klfusion.methods import METHODS, Method
+from klfusion.methods import METHODS, Auto, Method
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 from klfusion.provenance import library_version
@@ -75,7 +75,9 @@ def matching_problem(fusion: Fusion, problem: FusionProblem) -> FusionProblem:
 
 def compared(method: Method | None, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
     """The problem as a method compares components (as others are, if given)."""
-    return problem.centred(*like) if method is None else method.matching(problem, *like)
+    if isinstance(method, Auto | Units):
+        return method.matching(problem, *like)
+    return problem.centred(*like)
 
 
 def history_with(fusion: Fusion, action: str, silo: str, *, rematch: bool = False) -> list[Any]:

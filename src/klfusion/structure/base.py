@@ -69,8 +69,9 @@ def scatter(
     Components with label -1 are left out.
     """
     if arrays[0].ndim == 1:
-        where, values = np.concatenate(labels), np.concatenate(arrays)
-        return np.bincount(where[where >= 0], values[where >= 0], minlength=n_components)
+        all_labels, values = np.concatenate(labels), np.concatenate(arrays)
+        rows = all_labels >= 0
+        return np.bincount(all_labels[rows], values[rows], minlength=n_components)
     total = np.zeros((n_components,) * arrays[0].ndim)
     for array, label in zip(arrays, labels, strict=True):
         kept = np.flatnonzero(label >= 0)
