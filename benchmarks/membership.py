@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -41,16 +40,17 @@ def run(quick: bool = False) -> list[Row]:
     for dim in (3, 10):
         given = silos(n_silos + 1, dim)
         anew = measure(partial(kf.fuse, given[:-1]), repeats=3)
-        fusion: kf.Fusion = anew.result
-        changes: dict[str, Callable[[kf.Fusion], kf.Fusion]] = {
-            "add": lambda of, new=given[-1]: of.add(new),
-            "remove": lambda of, gone=given[0].name: of.remove(gone),
-        }
-        for what, change in changes.items():
+        changes: dict[str, kf.Posterior | str] = {"add": given[-1], "remove": given[0].name}
+        for what, subject in changes.items():
             problem = f"{what} one of {n_silos} silos, {dim} dimensions"
-            first = measure(lambda change=change: change(replace(fusion)), repeats=5)
-            change(fusion)
+            first = measure(partial(_first, anew.result, what, subject), repeats=5)
             rows.append(compare(f"{problem}, first change", "fusing anew", first, anew))
-            again = measure(partial(change, fusion), repeats=5)
-            rows.append(compare(problem, "fusing anew", again, anew))
+            change = partial(getattr(anew.result, what), subject)
+            change()
+            rows.append(compare(problem, "fusing anew", measure(change, repeats=5), anew))
     return rows
+
+
+def _first(fusion: kf.Fusion, what: str, subject: kf.Posterior | str) -> kf.Fusion:
+    changed: kf.Fusion = getattr(replace(fusion), what)(subject)
+    return changed

@@ -33,8 +33,10 @@ class Clusters:
 
     def compact(self) -> None:
         """Number clusters without holes and sum anew, so that rounding does not pile up."""
-        labels = np.unique(self.labels, return_inverse=True)[1].astype(np.intp)
-        self.assign(labels, int(labels.max()) + 1)
+        labels, counts = self.labels, np.bincount(self.labels)
+        if not counts.all():
+            labels = np.unique(labels, return_inverse=True)[1].astype(np.intp)
+        self.assign(labels, int(np.count_nonzero(counts)))
 
     def assign(self, labels: IntArray, size: int) -> None:
         """Take over a plan of ``size`` clusters, some perhaps empty."""

@@ -71,7 +71,9 @@ def scatter(
     if arrays[0].ndim == 1:
         all_labels, values = np.concatenate(labels), np.concatenate(arrays)
         rows = all_labels >= 0
-        return np.bincount(all_labels[rows], values[rows], minlength=n_components)
+        return np.asarray(
+            np.bincount(all_labels[rows], values[rows], minlength=n_components), dtype=np.float64
+        )
     total = np.zeros((n_components,) * arrays[0].ndim)
     for array, label in zip(arrays, labels, strict=True):
         kept = np.flatnonzero(label >= 0)
