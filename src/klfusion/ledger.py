@@ -202,19 +202,19 @@ class Ledger:
             units=units,
         )
 
-    def with_support(self, least: int) -> tuple[Ledger, IntArray]:
-        """With what enough silos have, numbered without holes; also which each one was."""
+    def with_support(self, least: int) -> Ledger:
+        """With what enough silos have, numbered without holes in the order they had."""
         support = np.bincount(self.units.labels)  # a silo has at most one unit of each
         kept, size = enough(support, least), len(support)
         if len(kept) == size:
-            return self, kept
+            return self
         number = np.full(size + 1, -1, dtype=np.intp)  # the last: of label -1
         number[kept] = np.arange(len(kept))
         less = self._where(number[self.units.labels] >= 0)
         renumbered = replace(less.units, labels=number[less.units.labels])
         labels = number[self.all_labels]
         by_silo = self.by_silo(labels)
-        return replace(less, labels=by_silo, all_labels=labels, units=renumbered), kept
+        return replace(less, labels=by_silo, all_labels=labels, units=renumbered)
 
     def _where(self, kept: BoolArray) -> Ledger:
         """With some of the units only."""

@@ -184,8 +184,9 @@ def _kept(
     history: list[Any] | None = None,
 ) -> Fusion:
     """The fusion that a matching gives, from these silos alone."""
-    ledger, numbers = ledger.with_support(min_support_of(fusion))
-    size, labels = len(numbers), ledger.units.labels
+    ledger = ledger.with_support(min_support_of(fusion))
+    labels = ledger.units.labels
+    size = int(labels.max()) + 1
     natural = _pooled(fusion, ledger, size)
     problem = amid_problem(ledger.matching, divergence_of(fusion))
     if problem is ledger.matching:

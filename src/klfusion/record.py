@@ -56,9 +56,9 @@ def method_of(fusion: Fusion) -> Method | None:
         return None
 
 
-def min_support_of(fusion: Fusion) -> int:
+def min_support_of(fusion: Fusion) -> Any:
     """How many silos a global component must have."""
-    return int(fusion.provenance.get("min_support", 1))
+    return fusion.provenance.get("min_support", 1)
 
 
 def certainty_of(fusion: Fusion) -> float | None:
