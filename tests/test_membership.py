@@ -200,6 +200,161 @@ def test_adding_is_far_cheaper_than_fusing_anew():
     assert time.process_time() - start < anew / 30
 
 
+# What a fusion remembers between changes ----------------------------------------------------------
+
+
+def equal(one: kf.Fusion, two: kf.Fusion) -> None:
+    """The same in every number."""
+    np.testing.assert_allclose(one.posterior.natural, two.posterior.natural, rtol=1e-13)
+    for a, b in zip((*one.labels, *one.divergences), (*two.labels, *two.divergences), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
+    for name in ("prior", "counts"):
+        a, b = getattr(one.posterior, name), getattr(two.posterior, name)
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-13)
+    assert one.silo_names == two.silo_names
+    assert [s.name for s in one.silos] == [s.name for s in two.silos]
+    assert one.objective == pytest.approx(two.objective, rel=1e-9)
+    assert one.lower_bound == pytest.approx(two.lower_bound, rel=1e-9)
+    assert one.provenance["silo_weights"] == two.provenance["silo_weights"]
+    assert one.provenance["certainty"] == pytest.approx(two.provenance["certainty"], rel=1e-12)
+
+
+def reread(fusion: kf.Fusion) -> kf.Fusion:
+    """Without what it remembers beside its fields: all that is in a file."""
+    return storage.loads(storage.dumps(fusion))
+
+
+@pytest.mark.parametrize("min_support", [1, 2])
+@pytest.mark.parametrize(
+    "pooling", ["average", "product", "random-effects", "hierarchical", "robust"]
+)
+def test_a_chain_of_changes_is_the_same_from_files(pooling, min_support):
+    silos, _ = normal_wishart_silos(n_silos=10)
+    silos = [replace(s, prior=weak_prior(s.family)) for s in silos]
+    remembers = from_files = kf.fuse(
+        silos[:7], pooling=pooling, min_support=min_support, weights=1.0 + np.arange(7)
+    )
+    for action, subject in [
+        ("remove", "silo-2"), ("add", silos[7]), ("add", silos[8]), ("remove", "silo-0"),
+        ("add", silos[2]), ("remove", "silo-8"), ("add", silos[9]),
+    ]:  # fmt: skip
+        remembers = getattr(remembers, action)(subject)
+        from_files = getattr(reread(from_files), action)(subject)
+        equal(remembers, from_files)
+    assert remembers.posterior.prior is not None
+
+
+def test_splits_and_what_silos_do_not_tell_come_and_go():
+    silos, _ = normal_wishart_silos(n_silos=8)
+    prior = weak_prior(silos[0].family)
+    silos = [replace(s, prior=prior) for s in silos]
+    half = replace(
+        silos[5], natural=np.vstack([silos[5].natural, prior]), counts=[*silos[5].counts, 0.0]
+    )
+    untold = replace(silos[6], prior=None, counts=None)
+    fusion = kf.fuse(silos[:5])
+    for other in (half, untold, silos[7]):
+        fusion = fusion.add(other)
+        equal(fusion.remove("silo-1"), reread(fusion).remove("silo-1"))
+    assert fusion.posterior.prior is None
+    assert fusion.posterior.counts is None
+    left = fusion.remove("silo-6")
+    assert left.posterior.prior is not None
+    assert left.posterior.counts is not None
+    equal(left, reread(fusion).remove("silo-6"))
+
+
+def test_a_loud_silo_leaves_nothing_in_the_rounding():
+    silos, _ = rate_silos()
+    family = silos[0].family
+    fusion = kf.fuse(silos)
+    loud = kf.Posterior(family, 1e12 * silos[0].natural, name="loud", counts=silos[0].counts)
+    same_model(fusion.add(loud).remove("loud"), fusion)
+
+
+def test_what_is_remembered_is_of_that_fusion_only():
+    silos, _ = normal_wishart_silos()
+    fusion = kf.fuse(silos)
+    fusion.remove("silo-0")
+    moved = replace(fusion.posterior, natural=fusion.posterior.natural * 1.01)
+    with pytest.raises(kf.KLFusionError, match="do not follow from the labels"):
+        replace(fusion, posterior=moved).remove("silo-0")
+    with pytest.raises(kf.KLFusionError, match="keep_silos=True"):
+        replace(fusion, silos=None).remove("silo-0")
+
+
+def test_large_fusions_are_read_anew(monkeypatch):
+    from klfusion import membership
+
+    silos, _ = normal_wishart_silos()
+    fusion = kf.fuse(silos[:-1])
+    expected = fusion.add(silos[-1]).remove("silo-2")
+    monkeypatch.setattr(membership, "_MOST_KEPT", 0)
+    equal(replace(fusion).add(silos[-1]).remove("silo-2"), expected)
+
+
+def test_products_of_families_and_networks_are_compared_with_who_is_there():
+    product = kf.families.Product(rate=kf.families.Gamma(), share=kf.families.Beta())
+    rng = np.random.default_rng(0)
+
+    def silo(name):
+        shape, a = rng.uniform(0.9, 1.1, (2, 3)) * [[30, 900, 5000], [10, 100, 400]]
+        natural = product.natural(rate={"shape": shape, "rate": [10.0] * 3}, share={"a": a, "b": a})
+        return kf.Posterior(product, natural, name=name)
+
+    a, b, c, d = map(silo, "abcd")
+    fusion = kf.fuse([a, b, c]).add(d).remove("b")
+    assert fusion.provenance["certainty"] is None
+    same_model(fusion, kf.fuse([a, c, d]))
+    assert fusion.objective == pytest.approx(replace(fusion).remove("a").add(a).objective)
+
+
+def test_newcomers_are_checked_against_everyone():
+    from klfusion.structure import Structure
+
+    silos, _ = normal_wishart_silos(n_silos=4)
+
+    def named(silo, *features):
+        arrays = {"counts": silo.counts, "weight_prior": 1.0}
+        info = {"covariance_type": "full", "features": list(features) or None}
+        return replace(silo, structure=Structure("mixture", arrays, info))
+
+    names = [f"x{i}" for i in range(silos[0].family.dim)]
+    fusion = kf.fuse([named(silos[0]), named(silos[1], *names), named(silos[2])])
+    with pytest.raises(kf.KLFusionError, match="expected the features"):
+        fusion.add(named(silos[3], *reversed(names)))
+    assert fusion.add(named(silos[3], *names)).posterior.structure.arrays["counts"].sum() > 0
+    with pytest.raises(kf.KLFusionError, match="Gamma"):
+        fusion.add(rate_silos()[0][0], name="rates")
+    product = kf.fuse(
+        [replace(s, prior=weak_prior(s.family)) for s in silos[:3]], pooling="product"
+    )
+    with pytest.raises(kf.KLFusionError, match="expected a posterior with a prior"):
+        product.add(silos[3])
+
+
+def test_newcomers_with_fewer_words():
+    from klfusion.structure import Structure
+
+    def topics(name, *words):
+        natural = np.array([[1.0 + len(word) for word in words], [9.0] * len(words)]) * 50
+        family, info = kf.families.Dirichlet(len(words)), {"vocabulary": list(words)}
+        structure = Structure("topics", info=info)
+        prior = np.full(len(words), 0.1)
+        return kf.Posterior(family, natural, name=name, prior=prior, structure=structure)
+
+    a, b, c = topics("a", "ball", "to", "win"), topics("b", "ball", "yes"), topics("c", "to", "win")
+    fusion = kf.fuse([a, b])
+    equal(fusion.add(c), reread(fusion).add(c))
+    assert kf.vocabulary.words(fusion.add(c).posterior) == ["ball", "to", "win", "yes"]
+    assert kf.vocabulary.words(fusion.add(c).remove("b").posterior) == ["ball", "to", "win"]
+    more = topics("d", "new", "win")
+    assert "new" in kf.vocabulary.words(fusion.add(c).add(more).posterior)
+    equal(fusion.add(c).add(more), reread(fusion.add(c)).add(more))
+
+
 # Other sizes ------------------------------------------------------------------------------------
 
 

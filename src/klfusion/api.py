@@ -23,8 +23,10 @@ from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
 from klfusion.silos import Silo, aligned_silos, read_silos, silo_weights
 from klfusion.structure import fuse_structures, layers
+from klfusion.structure.base import scatter
 from klfusion.units import preferred
 
+_AT_ONCE = 8  # global components: a few divergences too many are cheaper than many calls
 MethodName = Literal["auto", "exact", "relaxed", "homogeneous"]
 
 
@@ -258,10 +260,14 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def supported(labels: IntArray, silo: IntArray, min_support: int) -> IntArray:
     """The global components that at least so many silos have; an error if none is left."""
+    n_silos = int(silo.max()) + 1
+    return enough(np.bincount(np.unique(labels * n_silos + silo) // n_silos), min_support)
+
+
+def enough(support: IntArray, min_support: int) -> IntArray:
+    """The global components whose number of silos is large enough; an error if none is."""
     if not isinstance(min_support, int | np.integer) or min_support < 1:
         raise KLFusionError(f"expected min_support to be an integer >= 1, got {min_support!r}")
-    pairs = np.unique(np.stack([labels, silo]), axis=1)[0]
-    support = np.bincount(pairs)
     if support.max() < min_support:
         raise KLFusionError(
             f"expected a global component of at least min_support={min_support} silos, "
@@ -272,15 +278,20 @@ def supported(labels: IntArray, silo: IntArray, min_support: int) -> IntArray:
 
 def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
     """``KL(global || local)`` (or the problem's own) of each match, (n,); NaN where none is."""
-    out = np.full(problem.n, np.nan)
-    for g in range(len(centres)):
-        members = np.flatnonzero(labels == g)
-        natural, centre = problem.natural[members], centres[g : g + 1]
+    out = np.empty(problem.n)
+    at_once = 1 if isinstance(problem, AmidProblem) else _AT_ONCE
+    for low in range(0, len(centres), at_once):
+        some = centres[low : low + at_once]
+        members: IntArray | slice = slice(None)  # of a single batch all, left out or not
+        if len(some) < len(centres):
+            members = np.flatnonzero((labels >= low) & (labels < low + at_once))
+        natural, column = problem.natural[members], labels[members] - low
         if isinstance(problem, AmidProblem):
-            out[members] = problem.amid.costs(problem.family, centre, natural)[:, 0]
+            found = problem.amid.costs(problem.family, some, natural)
         else:
-            known = problem.log_partition[members]
-            out[members] = problem.family.kl_from(centre, natural, known)[:, 0]
+            found = problem.family.kl_from(some, natural, problem.log_partition[members])
+        out[members] = found[np.arange(len(column)), column]
+    out[labels < 0] = np.nan
     return out
 
 
@@ -289,19 +300,18 @@ def global_posterior(
     natural: FloatArray,
     labels: Sequence[IntArray],
     match: layers.Match,
+    counts: FloatArray | None = None,
 ) -> Posterior:
-    """The fused components with the counts, prior and structure the silos agree on."""
+    """The fused components with the counts, prior and structure the silos agree on.
+
+    The ``counts``, (G,), may be passed where they are known already.
+    """
     size = len(natural)
-    all_counts = [p.counts for p in posteriors]
-    priors = [p.prior for p in posteriors]
-    counts = None
-    if not any(c is None for c in all_counts):
-        counts = np.zeros(size)
-        for local, label in zip(all_counts, labels, strict=True):
-            assert local is not None
-            np.add.at(counts, label[label >= 0], local[label >= 0])
-    known_priors = [p for p in priors if p is not None]
-    prior = np.mean(known_priors, axis=0) if len(known_priors) == len(priors) else None
+    if counts is None:
+        known = [p.counts for p in posteriors if p.counts is not None]
+        counts = scatter(known, labels, size) if len(known) == len(labels) else None
+    priors = [p.prior for p in posteriors if p.prior is not None]
+    prior = np.mean(priors, axis=0) if len(priors) == len(labels) else None
     return Posterior(
         family=posteriors[0].family,
         natural=natural,

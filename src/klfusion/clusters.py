@@ -33,8 +33,10 @@ class Clusters:
 
     def compact(self) -> None:
         """Number clusters without holes and sum anew, so that rounding does not pile up."""
-        labels = np.unique(self.labels, return_inverse=True)[1].astype(np.intp)
-        self.assign(labels, int(labels.max()) + 1)
+        labels, counts = self.labels, np.bincount(self.labels)
+        if not counts.all():
+            labels = np.unique(labels, return_inverse=True)[1].astype(np.intp)
+        self.assign(labels, int(np.count_nonzero(counts)))
 
     def assign(self, labels: IntArray, size: int) -> None:
         """Take over a plan of ``size`` clusters, some perhaps empty."""
@@ -48,6 +50,11 @@ class Clusters:
     def size(self) -> int:
         """Number of clusters, empty ones included."""
         return len(self.counts)
+
+    @property
+    def centres(self) -> FloatArray:
+        """Barycenters, (G, p); none may be empty."""
+        return np.asarray(self.sums / self.mass[:, None])
 
     def gaps(self) -> FloatArray:
         """Jensen gap of each cluster, (G,)."""
@@ -118,13 +125,14 @@ class Clusters:
 
     # What a change would cost -------------------------------------------------------------
 
-    def increases(self, rows: slice) -> FloatArray:
+    def increases(self, rows: slice, other: FusionProblem | None = None) -> FloatArray:
         """Increase of the gaps if row ``l`` joined cluster ``g``, (L, G); 0 for an empty one.
 
-        The rows must have been taken out. For large problems this is the divergence to the centre
-        times ``W / (W + w)``, its second-order approximation; else exact.
+        The rows must have been taken out, or be those of another problem. For large problems this
+        is the divergence to the centre times ``W / (W + w)``, its second-order approximation; else
+        exact.
         """
-        problem = self.problem
+        problem = self.problem if other is None else other
         used = np.flatnonzero(self.counts)
         out = np.zeros((rows.stop - rows.start, self.size))
         natural, weights = problem.natural[rows], problem.weights[rows]

@@ -12,9 +12,9 @@ from klfusion.api import fuse
 from klfusion.clusters import Clusters
 from klfusion.errors import KLFusionError
 from klfusion.fusion import Fusion
-from klfusion.membership import kept_silos, matching_problem, method_of, pooling_of, weights_of
 from klfusion.posterior import Posterior
 from klfusion.preparation import matched
+from klfusion.record import kept_silos, matching_problem, method_of, pooling_of, weights_of
 from klfusion.silos import aligned_silos, silo_weights
 
 _DIGITS = 9  # in which copies agree; independent fits do not

@@ -1,15 +1,15 @@
 """Silos that come and go, and other sizes: a fusion changed without being searched anew.
 
 The matching of the silos that stay is kept; everything else is computed from what they sent and
-nothing else, so a silo that is gone has left no trace in any number.
+nothing else, so a silo that is gone has left no trace in any number. Of the search that found the
+matching, two stay with it: the penalty, and the common certainty at which it is paid.
 """
 
 from __future__ import annotations
 
-import ast
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,45 +17,54 @@ from scipy.optimize import linear_sum_assignment
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import objective
-from klfusion.api import fuse, global_posterior, match_divergences, supported
-from klfusion.cleaning import merge_splits, near_pairs, with_data
-from klfusion.clusters import Clusters
+from klfusion.api import fuse, global_posterior, match_divergences
+from klfusion.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.divergences import amid_problem
 from klfusion.errors import KLFusionError
 from klfusion.fusion import Fusion, PenaltyPath, Status
-from klfusion.methods import METHODS, Auto, Method
-from klfusion.pooling import pool
+from klfusion.ledger import Ledger
+from klfusion.methods import METHODS, Auto
+from klfusion.pooling import check_pooling, pool
 from klfusion.posterior import Posterior
-from klfusion.preparation import Matched, matched
+from klfusion.preparation import Matched, priors_of
 from klfusion.problem import FusionProblem
-from klfusion.provenance import library_version, provenance
+from klfusion.provenance import provenance
+from klfusion.record import (
+    certainty_of,
+    divergence_of,
+    history_with,
+    kept_silos,
+    method_of,
+    min_support_of,
+    pooling_of,
+    weights_of,
+)
 from klfusion.silos import aligned_silos, read_silos, silo_weights
-from klfusion.structure import layers
-from klfusion.units import Units
+from klfusion.structure import layers, topics
+from klfusion.vocabulary import words
 
 _AGREES = 1e-6  # relative: rounding explains no larger difference of fused parameters
+_LEDGER = "_ledger"
+_MOST_KEPT = 50_000_000  # natural parameters; larger ones are read anew each time
 
 
 def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch: bool) -> Fusion:
     """See `Fusion.add`."""
     silos = kept_silos(fusion, "add a silo")
     (new,) = read_silos([model] if name is None else {name: model})
-    silos = (*silos, new)
-    posteriors = aligned_silos(silos)
-    weights = silo_weights([*weights_of(fusion), weight], posteriors)
+    weight = float(silo_weights([weight], [new])[0])
     if rematch:
-        return _rematched(fusion, silos, weights, "add", new.name)
+        weights = np.append(silo_weights(weights_of(fusion), silos), weight)
+        return _rematched(fusion, (*silos, new), weights, "add", new.name)
     if divergence_of(fusion) != "kl":
         raise KLFusionError(
             f"adding a silo to a fusion of divergence {divergence_of(fusion)!r}: "
             "expected rematch=True"
         )
-    before = matched(posteriors[:-1], fusion.labels, weights[:-1])
-    _check_reproducible(fusion, posteriors[:-1], before)
-    labels = [*fusion.labels, _place(fusion, before, posteriors[-1], float(weights[-1]))]
-    return _with_matching(
-        fusion, silos, posteriors, labels, weights, history=_history(fusion, "add", new.name)
-    )
+    check_pooling(pooling_of(fusion), [new])
+    ledger, posterior = _brought_together(_ledger(fusion, silos), new)
+    ledger = ledger.joined(new, posterior, *_place(fusion, ledger, posterior, weight))
+    return _kept(fusion, ledger, history=history_with(fusion, "add", new.name))
 
 
 def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
@@ -65,17 +74,17 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
         raise KLFusionError(f"expected a silo of {list(fusion.silo_names)}, got {name!r}")
     if fusion.n_silos == 1:
         raise KLFusionError(f"silo {name!r} is the only one: expected another to be left")
-    stay = [j for j, other in enumerate(fusion.silo_names) if other != name]
-    weights = silo_weights(weights_of(fusion), silos)
+    j = fusion.silo_names.index(name)
     if rematch:
-        others = [silos[j] for j in stay]
-        return _rematched(fusion, others, weights[stay], "remove", name)
-    posteriors = aligned_silos(silos)
-    _check_reproducible(fusion, posteriors, matched(posteriors, fusion.labels, weights))
-    silos, weights = tuple(silos[j] for j in stay), weights[stay]
-    labels = [fusion.labels[j] for j in stay]
-    history = _history(fusion, "remove", name)
-    return _with_matching(fusion, silos, aligned_silos(silos), labels, weights, history=history)
+        weights = np.delete(silo_weights(weights_of(fusion), silos), j)
+        return _rematched(fusion, silos[:j] + silos[j + 1 :], weights, "remove", name)
+    ledger = _ledger(fusion, silos)
+    if all(map(operator.is_, ledger.posteriors, silos)):
+        ledger = ledger.without(j)
+    else:  # words or classes that only this silo knew go with it
+        left = ledger.without(j)
+        ledger = Ledger.of(left.silos, left.labels, left.weights, left.method, ledger.certainty)
+    return _kept(fusion, ledger, history=history_with(fusion, "remove", name))
 
 
 def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fusion:
@@ -102,66 +111,11 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
             )
         steps = int(found[0])
         penalty = float(path.penalties[steps - 1]) if steps else 0.0
-    labels = _ordered(path, steps)
     edges = np.cumsum([len(own) for own in fusion.labels])[:-1]
-    posteriors = aligned_silos(silos)
-    weights = silo_weights(weights_of(fusion), posteriors)
-    changed = replace(fusion, penalty=penalty)
-    per_silo = np.split(labels, edges)
-    return _with_matching(changed, silos, posteriors, per_silo, weights, path=path)
-
-
-# What a fusion remembers ------------------------------------------------------------------------
-
-
-def kept_silos(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
-    """What the silos sent; ``what`` cannot be done without."""
-    if fusion.silos is None:
-        raise KLFusionError(
-            f"cannot {what}: this fusion does not hold what its silos sent; "
-            "expected one made with keep_silos=True"
-        )
-    return fusion.silos
-
-
-def weights_of(fusion: Fusion) -> list[float]:
-    """How much each silo counts."""
-    return list(fusion.provenance.get("silo_weights", np.ones(fusion.n_silos)))
-
-
-def pooling_of(fusion: Fusion) -> Any:
-    """How matched components were made one."""
-    return fusion.provenance.get("pooling", "average")
-
-
-def divergence_of(fusion: Fusion) -> str:
-    """What was minimised."""
-    return str(fusion.provenance.get("divergence", "kl"))
-
-
-def method_of(fusion: Fusion) -> Method | None:
-    """The method's configuration from its written form; None if it is none of ours."""
-    try:
-        call = ast.parse(fusion.method, mode="eval").body
-        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-        methods: list[type[Method]] = [*METHODS.values(), Units]
-        known = {method.__name__: method for method in methods}
-        settings = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-        return known[call.func.id](**settings)
-    except (AssertionError, KeyError, SyntaxError, TypeError, ValueError):
-        return None
-
-
-def _history(fusion: Fusion, action: str, silo: str, *, rematch: bool = False) -> list[Any]:
-    """The audit trail with one more entry."""
-    entry = {
-        "action": action,
-        "silo": silo,
-        "rematch": rematch,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "klfusion": library_version(),
-    }
-    return [*fusion.provenance.get("history", []), entry]
+    labels = np.split(_ordered(path, steps), edges)
+    weights = silo_weights(weights_of(fusion), silos)
+    ledger = Ledger.of(silos, labels, weights, method_of(fusion))
+    return _kept(replace(fusion, penalty=penalty), ledger, path=path)
 
 
 # What follows from a matching -------------------------------------------------------------------
@@ -176,22 +130,37 @@ def _rematched(
             f"rematch: expected a method of {sorted(METHODS)}, got {fusion.method}; "
             "fuse(fusion.silos, method=...) matches anew with any"
         )
-    least = fusion.provenance.get("min_support", 1)
     found = fuse(
-        silos, method=method, weights=weights, pooling=pooling_of(fusion), min_support=least,
-        divergence=divergence_of(fusion),
+        silos, method=method, weights=weights, pooling=pooling_of(fusion),
+        min_support=min_support_of(fusion), divergence=divergence_of(fusion),
     )  # fmt: skip
-    history = _history(fusion, action, name, rematch=True)
+    history = history_with(fusion, action, name, rematch=True)
     return replace(found, provenance={**found.provenance, "history": history})
 
 
-def _check_reproducible(fusion: Fusion, posteriors: Sequence[Posterior], units: Matched) -> None:
+def _ledger(fusion: Fusion, silos: Sequence[Posterior]) -> Ledger:
+    """The fusion's own, which was found to follow from its silos and labels."""
+    known: Ledger | None = vars(fusion).get(_LEDGER)
+    if known is not None:
+        return known
+    weights = silo_weights(weights_of(fusion), silos)
+    ledger = Ledger.of(
+        silos, fusion.labels, weights, method_of(fusion), certainty=certainty_of(fusion)
+    )
+    _check_reproducible(fusion, ledger)
+    _remember(fusion, ledger)
+    return ledger
+
+
+def _remember(fusion: Fusion, ledger: Ledger) -> None:
+    """Keep the ledger with the fusion, as a cached property is kept: it is in no file."""
+    if ledger.stacked.natural.size <= _MOST_KEPT:
+        vars(fusion)[_LEDGER] = ledger
+
+
+def _check_reproducible(fusion: Fusion, ledger: Ledger) -> None:
     """Refuse fusions whose parameters are not what their labels and silos give."""
-    if posteriors[0].family != fusion.posterior.family:
-        return  # a newcomer has words the others do not know: there is nothing to compare with
-    units = replace(units, problem=amid_problem(units.problem, divergence_of(fusion)))
-    natural = pool(pooling_of(fusion), units, fusion.n_components)
-    given = fusion.posterior.natural
+    natural, given = _pooled(fusion, ledger, fusion.n_components), fusion.posterior.natural
     if natural.shape != given.shape or not np.allclose(
         natural, given, rtol=_AGREES, atol=_AGREES * np.abs(given).max()
     ):
@@ -202,48 +171,51 @@ def _check_reproducible(fusion: Fusion, posteriors: Sequence[Posterior], units: 
         )
 
 
-def _with_matching(
+def _pooled(fusion: Fusion, ledger: Ledger, size: int) -> FloatArray:
+    problem = amid_problem(ledger.units.problem, divergence_of(fusion))
+    return pool(pooling_of(fusion), replace(ledger.units, problem=problem), size)
+
+
+def _kept(
     fusion: Fusion,
-    silos: Sequence[Posterior],
-    posteriors: Sequence[Posterior],
-    labels: Sequence[IntArray],
-    weights: FloatArray,
+    ledger: Ledger,
     *,
     path: PenaltyPath | None = None,
     history: list[Any] | None = None,
 ) -> Fusion:
     """The fusion that a matching gives, from these silos alone."""
-    least = fusion.provenance.get("min_support", 1)
-    labels, size = _with_support(labels, least)
-    units = matched(posteriors, labels, weights)
-    problem = amid_problem(matching_problem(fusion, units.problem), divergence_of(fusion))
-    units = replace(units, problem=amid_problem(units.problem, divergence_of(fusion)))
-    natural = pool(pooling_of(fusion), units, size)
-    value = objective(problem, units.labels, size, fusion.penalty)
-    costs = problem.costs(problem.average(units.labels, size))
+    ledger = ledger.with_support(min_support_of(fusion))
+    labels = ledger.units.labels
+    size = int(labels.max()) + 1
+    natural = _pooled(fusion, ledger, size)
+    problem = amid_problem(ledger.matching, divergence_of(fusion))
+    if problem is ledger.matching:
+        value = ledger.clusters.objective(fusion.penalty)
+        centres = ledger.clusters.centres
+    else:
+        value = objective(problem, labels, size, fusion.penalty)
+        centres = problem.average(labels, size)
+    costs = np.ascontiguousarray(problem.costs(centres).T)  # minima of long rows come fast
     # Every component to its nearest, all sharing one column's norm: no plan costs less.
-    bound = float(costs.min(axis=1).sum()) + fusion.penalty * np.sqrt(problem.n)
-    sizes = [p.n_components for p in posteriors]
-    stacked: FusionProblem = FusionProblem(
-        posteriors[0].family,
-        np.concatenate([p.natural for p in posteriors]),
-        np.repeat(np.arange(len(sizes)), sizes),
-        np.repeat(weights, sizes),
-    )
-    stacked = amid_problem(stacked, divergence_of(fusion))
-    divergences = match_divergences(stacked, natural, np.concatenate(labels))
+    bound = float(costs.min(axis=0).sum()) + fusion.penalty * np.sqrt(problem.n)
+    stacked = amid_problem(ledger.stacked, divergence_of(fusion))
+    divergences = match_divergences(stacked, natural, ledger.all_labels)
     facts: dict[str, Any] = {
-        "silo_weights": weights.tolist(), "pooling": pooling_of(fusion), "min_support": least,
-        "divergence": divergence_of(fusion),
+        "silo_weights": ledger.weights.tolist(), "pooling": pooling_of(fusion),
+        "min_support": min_support_of(fusion), "divergence": divergence_of(fusion),
     }  # fmt: skip
+    if history is not None:
+        facts["certainty"] = ledger.certainty
     history = history or list(fusion.provenance.get("history", []))
     if history:
         facts["history"] = history
-    return Fusion(
-        posterior=global_posterior(posteriors, natural, labels, layers.match_anew),
-        silo_names=tuple(p.name for p in posteriors),
-        labels=tuple(labels),
-        divergences=tuple(np.split(divergences, np.cumsum(sizes)[:-1])),
+    made = Fusion(
+        posterior=global_posterior(
+            ledger.posteriors, natural, ledger.labels, layers.match_anew, ledger.pooled_counts(size)
+        ),
+        silo_names=tuple([p.name for p in ledger.posteriors]),
+        labels=ledger.labels,
+        divergences=ledger.by_silo(divergences),
         penalty=fusion.penalty,
         objective=value,
         lower_bound=min(bound, value),
@@ -252,27 +224,10 @@ def _with_matching(
         method=fusion.method,
         path=path,
         provenance=provenance(**facts),
-        silos=tuple(silos),
+        silos=ledger.silos,
     )
-
-
-def _with_support(labels: Sequence[IntArray], least: int) -> tuple[list[IntArray], int]:
-    """Labels of what enough silos have, numbered without holes in the order they had."""
-    stacked = np.concatenate(labels)
-    silo = np.repeat(np.arange(len(labels)), [len(own) for own in labels])
-    rows = stacked >= 0
-    if not rows.any():
-        raise KLFusionError("expected components to be left, got none")
-    kept = supported(stacked[rows], silo[rows], least)
-    number = np.full(int(stacked.max()) + 2, -1, dtype=np.intp)  # the last: of label -1
-    number[kept] = np.arange(len(kept))
-    return [number[own] for own in labels], len(kept)
-
-
-def matching_problem(fusion: Fusion, problem: FusionProblem) -> FusionProblem:
-    """The problem as the fusion's method compares components."""
-    method = method_of(fusion)
-    return problem.centred() if method is None else method.matching(problem)
+    _remember(made, ledger)
+    return made
 
 
 def _ordered(path: PenaltyPath, steps: int) -> IntArray:
@@ -291,29 +246,51 @@ def _ordered(path: PenaltyPath, steps: int) -> IntArray:
 # A newcomer -------------------------------------------------------------------------------------
 
 
-def _place(fusion: Fusion, before: Matched, new: Posterior, weight: float) -> IntArray:
-    """Labels of a new silo, matched to the others' clusters by one assignment."""
-    groups = [(np.array([row]), eta) for row, eta in enumerate(new.natural)]
-    if isinstance(method_of(fusion), Auto):
-        rows = with_data(new)
-        # Distances between global components show how far apart different ones usually are.
-        near = near_pairs(new.family, [new.natural[rows], _centres(before)])[0]
-        groups = merge_splits(new, rows, near)
-    size, n_new = fusion.n_components, len(groups)
-    joined = FusionProblem(
-        new.family,
-        np.concatenate([before.problem.natural, np.stack([eta for _, eta in groups])]),
-        np.concatenate([before.problem.silo, np.full(n_new, before.problem.silo[-1] + 1)]),
-        np.concatenate([before.problem.weights, np.full(n_new, weight)]),
+def _brought_together(ledger: Ledger, new: Posterior) -> tuple[Ledger, Posterior]:
+    """The newcomer as it goes with the others; they as well, if it has words or classes they lack.
+
+    Silos of a ledger are alike, so it is compared with the first, the first that names its
+    features, and any of its own name.
+    """
+    first, named = ledger.posteriors[0], [p for p in ledger.posteriors if p.name == new.name]
+    for posterior in ledger.posteriors:
+        if posterior.structure is not None and posterior.structure.info.get("features") is not None:
+            named.append(posterior)
+            break
+    *others, posterior = aligned_silos([*dict.fromkeys([first, *named]), new])
+    is_topics = first.structure is not None and first.structure.kind == topics.KIND
+    if posterior is new or (is_topics and words(others[0]) == words(first)):
+        return ledger, posterior
+    *others, posterior = aligned_silos([*ledger.silos, new])
+    together = Ledger.of(
+        ledger.silos, ledger.labels, ledger.weights, ledger.method, ledger.certainty, others
     )
-    problem = matching_problem(fusion, joined)
-    # The newcomers begin alone, so that taking them out leaves the clusters as they were.
-    clusters = Clusters(problem, np.concatenate([before.labels, size + np.arange(n_new)]))
-    own = slice(problem.n - n_new, problem.n)
-    clusters.take_out(own)
-    costs = clusters.increases(own)[:, :size]
-    counts = clusters.counts[:size]
-    costs = costs + fusion.penalty * (np.sqrt(counts + 1.0) - np.sqrt(counts))
+    return together, posterior
+
+
+def _place(
+    fusion: Fusion, ledger: Ledger, new: Posterior, weight: float
+) -> tuple[IntArray, Matched, FusionProblem]:
+    """A new silo matched to the others' clusters by one assignment.
+
+    Its labels; its units; and those as they are compared.
+    """
+    groups = [(np.array([row]), eta) for row, eta in enumerate(new.natural)]
+    size, others = fusion.n_components, ledger.units
+    if isinstance(ledger.method, Auto):
+        rows = with_data(new)
+        near = np.zeros((len(rows), len(rows)), dtype=bool)
+        if may_have_splits(new):
+            # Distances between global components show how far apart different ones usually are.
+            centres = others.problem.average(others.labels, size)
+            near = near_pairs(new.family, [new.natural[rows], centres])[0]
+        groups = merge_splits(new, rows, near)
+    n_new, natural = len(groups), np.stack([eta for _, eta in groups])
+    silo = np.zeros(n_new, dtype=np.intp)
+    own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
+    compared, clusters = ledger.compared(own), ledger.clusters
+    costs = clusters.increases(slice(0, n_new), compared)
+    costs += fusion.penalty * (np.sqrt(clusters.counts + 1.0) - np.sqrt(clusters.counts))
     # Without a penalty the size was given: it grows only for a silo with more components.
     price = fusion.penalty if fusion.penalty > 0 else 1.0 + n_new * float(costs.max())
     column = linear_sum_assignment(np.hstack([costs, np.full((n_new, n_new), price)]))[1]
@@ -322,8 +299,4 @@ def _place(fusion: Fusion, before: Matched, new: Posterior, weight: float) -> In
     labels = np.full(new.n_components, -1, dtype=np.intp)
     for (rows_of_group, _), label in zip(groups, column, strict=True):
         labels[rows_of_group] = label
-    return labels
-
-
-def _centres(units: Matched) -> FloatArray:
-    return units.problem.average(units.labels, int(units.labels.max()) + 1)
+    return labels, Matched(own, column, priors_of([new], silo)), compared

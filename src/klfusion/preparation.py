@@ -42,7 +42,7 @@ class Prepared:
 
     def matched(self, labels: IntArray, posteriors: Sequence[Posterior]) -> Matched:
         """The problem with its labels, and the prior of each component's silo."""
-        return Matched(self.problem, labels, _priors(posteriors, self.stacked.silo[self.first]))
+        return Matched(self.problem, labels, priors_of(posteriors, self.stacked.silo[self.first]))
 
     @property
     def first(self) -> IntArray:
@@ -59,14 +59,8 @@ class Prepared:
     def without(self, some: BoolArray) -> Prepared:
         """Some of the problem's components left out; each silo must keep one."""
         kept = np.flatnonzero(~some)
-        problem = replace(
-            self.problem,
-            natural=self.problem.natural[kept],
-            silo=self.problem.silo[kept],
-            weights=self.problem.weights[kept],
-            counts=None if self.problem.counts is None else self.problem.counts[kept],
-        )
-        return replace(self, problem=problem, members=[self.members[i] for i in kept])
+        members = [self.members[i] for i in kept]
+        return replace(self, problem=self.problem.some(kept), members=members)
 
     def by_silo(self, values: _Values) -> tuple[_Values, ...]:
         """Split an array over all components into one a silo."""
@@ -173,11 +167,13 @@ def matched(
         natural[unit] = parts.mean(axis=0)
         if prior is not None:
             natural[unit] = parts.sum(axis=0) - (len(parts) - 1) * prior
-    number = np.unique(which, return_inverse=True)[1].astype(np.intp)
-    problem = FusionProblem(posteriors[0].family, natural, number, silo_weights[which])
-    return Matched(problem, found[rows[first]], _priors(posteriors, which))
+    order = np.argsort(first)  # as the silos have them
+    natural, which, labels_of_units = natural[order], which[order], found[rows[first[order]]]
+    problem = FusionProblem(posteriors[0].family, natural, which, silo_weights[which])
+    return Matched(problem, labels_of_units, priors_of(posteriors, which))
 
 
-def _priors(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
+def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
+    """The prior of each component's silo, (n, p); None unless every silo told it."""
     given = [p.prior for p in posteriors if p.prior is not None]
     return np.stack(given)[silo] if len(given) == len(posteriors) else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array
 
 from klfusion import memory
 from klfusion._typing import FloatArray, IntArray
@@ -143,8 +144,29 @@ class FusionProblem:
         """Transposed plan times the components' weights, (G, n)."""
         if plan.ndim == 2:
             return np.ascontiguousarray((plan * self.weights[:, None]).T)
-        columns = np.arange(self.n)
-        return csr_array((self.weights, (plan, columns)), shape=(n_components, self.n))
+        edges = np.arange(self.n + 1)  # one entry a column
+        rows = np.asarray(plan, dtype=np.intp)
+        return csc_array((self.weights, rows, edges), shape=(n_components, self.n))
+
+    def some(self, rows: IntArray) -> FusionProblem:
+        """Some of the components; what is known of them stays known."""
+        return self._of(lambda own, _: own[rows], self)
+
+    def joined(self, other: FusionProblem) -> FusionProblem:
+        """The components of both, of which neither knows what the other does not."""
+        return self._of(lambda own, others: np.concatenate([own, others]), other)
+
+    def _of(self, make: Callable[[Any, Any], Any], other: FusionProblem) -> FusionProblem:
+        """A problem whose arrays are made of those that this and another have."""
+        arrays = {
+            name: make(getattr(self, name), getattr(other, name))
+            for name in ("natural", "silo", "weights", "counts", "given")
+            if getattr(self, name) is not None and getattr(other, name) is not None
+        }
+        made = replace(self, **{"counts": None, "given": None, **arrays})
+        if "log_partition" in vars(self):
+            vars(made)["log_partition"] = make(self.log_partition, other.log_partition)
+        return made
 
     def centred(self, *like: FloatArray) -> FusionProblem:
         """The same divergences, computed where they lose fewest digits.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy
 import scipy
 
 
+@cache  # it is looked up in a file
 def library_version() -> str:
     """The version of klfusion that runs."""
     try:

@@ -73,16 +73,17 @@ class Units(Method):
     max_iter: int = 30
     tol: float = 1e-6
 
-    def matching(self, problem: FusionProblem) -> FusionProblem:
+    def matching(self, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
         """Every weight brought to one variance, so that units are compared by what they compute.
 
         Deviations of weights differ by orders of magnitude with the silo's size, its prior and its
         tempering, and would decide what is near.
         """
         if not isinstance(problem.family, DiagonalNormal):
-            return problem.centred()
-        mean, variance = problem.family.params(problem.centred().natural).values()
-        common = np.full_like(variance, np.exp(np.log(variance).mean()))
+            return problem.centred(*like)
+        mean, variance = problem.family.params(problem.centred(*like).natural).values()
+        others = problem.family.params(like[0])["variance"] if like else variance
+        common = np.full_like(variance, np.exp(np.log(others).mean()))
         return replace(problem, natural=problem.family.natural(mean, common))
 
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:

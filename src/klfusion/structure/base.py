@@ -68,6 +68,12 @@ def scatter(
 
     Components with label -1 are left out.
     """
+    if arrays[0].ndim == 1:
+        all_labels, values = np.concatenate(labels), np.concatenate(arrays)
+        rows = all_labels >= 0
+        return np.asarray(
+            np.bincount(all_labels[rows], values[rows], minlength=n_components), dtype=np.float64
+        )
     total = np.zeros((n_components,) * arrays[0].ndim)
     for array, label in zip(arrays, labels, strict=True):
         kept = np.flatnonzero(label >= 0)
