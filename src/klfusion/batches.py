@@ -22,7 +22,7 @@ from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion import Fusion
 from klfusion.methods import Auto, Method
-from klfusion.parts import Parts, rows_of
+from klfusion.parts import Parts
 from klfusion.posterior import Posterior
 from klfusion.preparation import Prepared, prepare
 from klfusion.problem import FusionProblem
@@ -219,7 +219,7 @@ def _added(
     """Labels of each silo's components; weight and sum of parameters in each global one."""
     prepared = _prepared(posteriors, weights, sample)
     kept = np.flatnonzero(found >= 0)
-    mass, sums, _ = rows_of(prepared.problem, kept).sums(found[kept], size)
+    mass, sums, _ = prepared.problem.some(kept).sums(found[kept], size)
     return list(prepared.by_silo(prepared.spread(found))), mass, sums
 
 

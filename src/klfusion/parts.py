@@ -71,7 +71,7 @@ class InMemory:
         stops = np.array([rows.stop for rows in problem.silos])
         last = np.searchsorted(stops, np.arange(step, problem.n + step, step))
         edges = np.unique([0, *stops[np.minimum(last, len(stops) - 1)], problem.n])
-        return [rows_of(problem, slice(a, b)) for a, b in pairwise(edges.tolist())]
+        return [problem.some(slice(a, b)) for a, b in pairwise(edges.tolist())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,21 +101,7 @@ class Without:
 
 
 def _on_rows(task: Callable[..., _T], part: FusionProblem, rows: IntArray, *arguments: Any) -> _T:
-    return task(part if len(rows) == part.n else rows_of(part, rows), *arguments)
-
-
-def rows_of(problem: FusionProblem, rows: slice | IntArray) -> FusionProblem:
-    """Some components of a problem, with what is known of them."""
-    some = replace(
-        problem,
-        natural=problem.natural[rows],
-        silo=problem.silo[rows],
-        weights=problem.weights[rows],
-        counts=None if problem.counts is None else problem.counts[rows],
-        given=None if problem.given is None else problem.given[rows],
-    )
-    vars(some)["log_partition"] = problem.log_partition[rows]  # it is cached
-    return some
+    return task(part if len(rows) == part.n else part.some(rows), *arguments)
 
 
 @dataclass(frozen=True, eq=False)

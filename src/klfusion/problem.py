@@ -148,7 +148,7 @@ class FusionProblem:
         rows = np.asarray(plan, dtype=np.intp)
         return csc_array((self.weights, rows, edges), shape=(n_components, self.n))
 
-    def some(self, rows: IntArray) -> FusionProblem:
+    def some(self, rows: IntArray | slice) -> FusionProblem:
         """Some of the components; what is known of them stays known."""
         return self._of(lambda own, _: own[rows], self)
 

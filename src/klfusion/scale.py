@@ -20,7 +20,7 @@ from klfusion.algorithm import Report
 from klfusion.clusters import Clusters
 from klfusion.fusion import Status
 from klfusion.globals import Globals, merged
-from klfusion.parts import Parts, Stock, Without, rows_of
+from klfusion.parts import Parts, Stock, Without
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
 from klfusion.revision import Usual, find_blends, part_doubles
@@ -72,7 +72,7 @@ def fuse_many(
     sketch = stock.take(stock.first_silos(rng.permutation(stock.n_silos), most))
     found = on_sketch(sketch)
     while found.blends is not None:
-        sketch = rows_of(sketch, np.flatnonzero(~found.blends))
+        sketch = sketch.some(np.flatnonzero(~found.blends))
         found = on_sketch(sketch)
     penalty = found.penalty
     state = Globals.of_labels(sketch, found.labels, len(sketch.silos) / stock.n_silos)

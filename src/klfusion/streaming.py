@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.families import Family
-from klfusion.parts import InMemory, Parts, rows_of
+from klfusion.parts import InMemory, Parts
 from klfusion.problem import FusionProblem
 
 
@@ -132,7 +132,7 @@ def _assign_piece(
     for j in _in_conflict(turn, labels):
         labels[part.silos[j]] = _block(costs[part.silos[j]], alone)
     taken, size = labels >= 0, len(centres)
-    mass, sums, members_a = rows_of(part, np.flatnonzero(taken)).sums(labels[taken], size)
+    mass, sums, members_a = part.some(np.flatnonzero(taken)).sums(labels[taken], size)
     holds = np.zeros((int(turn.max(initial=-1)) + 1, size), dtype=np.float32)
     holds[turn[taken], labels[taken]] = 1.0
     counts = np.bincount(labels[taken], minlength=size)
