@@ -9,7 +9,7 @@ from silos import normal_wishart_silos
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
-from klfusion import methods
+from klfusion import auto
 from klfusion.algorithm import objective
 from klfusion.parts import InMemory, Stock, Without
 from klfusion.problem import FusionProblem
@@ -41,12 +41,12 @@ def problem():
 @pytest.fixture
 def sketched(monkeypatch):
     """Sketches of eighty components, which tests can afford."""
-    monkeypatch.setattr(methods, "_MOST_ON_PATH", 80)
-    monkeypatch.setattr(methods, "_MOST_MOVES", 0)
+    monkeypatch.setattr(auto, "_MOST_ON_PATH", 80)
+    monkeypatch.setattr(auto, "_MOST_MOVES", 0)
 
 
 def whole(monkeypatch):
-    monkeypatch.setattr(methods, "_MOST_ON_PATH", 10_000)
+    monkeypatch.setattr(auto, "_MOST_ON_PATH", 10_000)
 
 
 # Streaming ---------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ import klfusion as kf
 from klfusion import _safetensors as container
 from klfusion import families, storage
 from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionError
-from klfusion.fusion import Fusion, PenaltyPath, Status
+from klfusion.fusion import Fusion, Status
+from klfusion.penalty_path import PenaltyPath
 from klfusion.posterior import Posterior
 from klfusion.structure import Structure
 

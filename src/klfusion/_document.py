@@ -16,7 +16,8 @@ from klfusion._safetensors import Entry, parse_json
 from klfusion._values import as_array, plain, to_json
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
-from klfusion.fusion import Fusion, PenaltyPath, Status
+from klfusion.fusion import Fusion, Status
+from klfusion.penalty_path import PenaltyPath
 from klfusion.posterior import Posterior
 from klfusion.structure import Structure
 

@@ -15,8 +15,8 @@ from klfusion._typing import FloatArray
 from klfusion.algorithm import Report
 from klfusion.clusters import Clusters, merge_saving
 from klfusion.errors import KLFusionError
-from klfusion.fusion import PenaltyPath
 from klfusion.nearest import Nearest
+from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
 
 

@@ -21,9 +21,10 @@ from klfusion.api import fuse, global_posterior, match_divergences
 from klfusion.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.divergences import amid_problem
 from klfusion.errors import KLFusionError
-from klfusion.fusion import Fusion, PenaltyPath, Status
+from klfusion.fusion import Fusion, Status
 from klfusion.ledger import Ledger
 from klfusion.methods import METHODS, Auto
+from klfusion.penalty_path import PenaltyPath
 from klfusion.pooling import check_pooling, pool
 from klfusion.posterior import Posterior
 from klfusion.preparation import Matched, priors_of

@@ -1,32 +1,23 @@
-"""The algorithms by name, each a frozen configuration that can run itself on a problem."""
+"""The algorithms by name."""
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, final
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray
 from klfusion.algorithm import AssignRelaxed, Report, alternate
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
+from klfusion.auto import Auto
 from klfusion.errors import IncompatibleSilosError, KLFusionError
-from klfusion.families import Family
-from klfusion.fusion import PenaltyPath, Status
-from klfusion.losses import least_loss_path, path_losses
-from klfusion.parts import InMemory, Parts
+from klfusion.fusion import Status
+from klfusion.method import Method, Penalty
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
-from klfusion.refine import refine
-from klfusion.revision import find_blends, gather_stragglers, part_doubles
-from klfusion.scale import fuse_many
 from klfusion.search import (
     Solution,
-    certified,
-    cut,
     known_size,
     known_size_starts,
     penalised_starts,
@@ -34,63 +25,7 @@ from klfusion.search import (
 )
 from klfusion.selection import choose
 
-Penalty = float | Literal["auto"]
-_MOST_ON_PATH = 1_200  # components; more are sketched first
-_MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
-_MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of local search tries
-_MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
-
-
-@dataclass(frozen=True)
-class Method(ABC):
-    """Settings all methods share.
-
-    Parameters
-    ----------
-    n_components : int, optional
-        The size of the global model where it is known; then nothing is penalised.
-    penalty : float or "auto"
-        Weight of ``sum_g sqrt(n_g)``, in nats.
-    n_init : int
-        Number of starts; the best result is kept.
-    max_iter : int
-        Most sweeps of one start.
-    tol : float
-        Stop when a sweep lowers the objective by less than this share of it.
-    """
-
-    name: ClassVar[str]
-    n_components: int | None = None
-    penalty: Penalty = "auto"
-    n_init: int = 5
-    max_iter: int = 100
-    tol: float = 1e-9
-
-    def __post_init__(self) -> None:
-        if self.penalty != "auto" and not (
-            _is_number(self.penalty) and np.isfinite(self.penalty) and self.penalty > 0
-        ):
-            raise KLFusionError(
-                f"expected penalty to be a number > 0 or 'auto', got {self.penalty!r}"
-            )
-        if self.n_components is not None and self.penalty != "auto":
-            raise KLFusionError(
-                "expected n_components or penalty, got both: a known size needs no penalty"
-            )
-        for field in ("n_components", "n_init", "max_iter"):
-            value = getattr(self, field)
-            if value is not None and (not _is_integer(value) or value < 1):
-                raise KLFusionError(f"expected {field} to be an integer >= 1, got {value!r}")
-        if not (_is_number(self.tol) and self.tol >= 0):
-            raise KLFusionError(f"expected tol to be a number >= 0, got {self.tol!r}")
-
-    @abstractmethod
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
-        """Solve; every choice at random is drawn from ``rng``."""
-
-    def matching(self, problem: FusionProblem) -> FusionProblem:
-        """The problem as this method compares components."""
-        return problem.centred()
+__all__ = ["METHODS", "Auto", "Exact", "Homogeneous", "Method", "Penalty", "Relaxed"]
 
 
 @final
@@ -148,150 +83,6 @@ class Exact(Method):
 
 @final
 @dataclass(frozen=True)
-class Auto(Method):
-    """The best we know, and the default.
-
-    Posteriors of silos of different size are made comparable; the whole penalty path is walked
-    once; the penalty is chosen from it; local search refines the plan; what failed local fits left
-    is put right. ``n_init > 1`` adds starts from KL k-means++ seeds.
-
-    ``max_loss`` asks for the smallest size on the path whose estimated predictive loss is at most
-    so many nats an observation. ``within_silo_merging`` lets components of one silo merge, too:
-    those first that lose least. Its size is that of ``n_components``, else ``max_loss`` (0.02).
-    """
-
-    name: ClassVar[str] = "auto"
-    n_init: int = 1
-    max_loss: float | None = None
-    within_silo_merging: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_loss is not None:
-            if not (_is_number(self.max_loss) and self.max_loss >= 0):
-                raise KLFusionError(
-                    f"expected max_loss to be a number >= 0, nats an observation, "
-                    f"got {self.max_loss!r}"
-                )
-            if self.n_components is not None or self.penalty != "auto":
-                raise KLFusionError("expected one of max_loss, n_components and penalty, got two")
-        if self.within_silo_merging and self.penalty != "auto":
-            raise KLFusionError(
-                "expected within_silo_merging with n_components or max_loss, got a penalty"
-            )
-
-    def matching(self, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
-        """Posteriors brought to comparable certainty (to that of others, if given)."""
-        return problem.centred(*like).comparable(*like)
-
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
-        """Walk the path, choose, refine."""
-        if self.within_silo_merging:
-            path = least_loss_path(problem, report)
-            if self.n_components is not None:
-                return cut(problem, path, problem.n - self.n_components)
-            most = _MAX_LOSS if self.max_loss is None else self.max_loss
-            return cut(problem, path, path.steps_within(most))
-        if self.max_loss is None and problem.n > _most_on_path(problem.family):
-            return self._on_sketch(problem, rng, report)
-        return self.on_path(problem, rng, report)
-
-    def on_path(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
-        """Walk the path of all components, choose, refine."""
-        path, distances = penalty_path(problem, report)
-        path = replace(path, losses=path_losses(problem, path))
-        if self.max_loss is not None:
-            return cut(problem, path, path.steps_within(self.max_loss))
-        if self.n_components is not None:
-            return self._of_known_size(problem, path, self.n_components, rng, report)
-        if self.penalty == "auto":
-            choice = choose(problem, path, distances)
-            steps, penalty = choice.steps, choice.penalty
-        else:
-            penalty = float(self.penalty)
-            steps = path.steps_at(penalty)
-        start = path.labels(steps)
-        found = penalised_starts(
-            self, problem, penalty, path, [start], self.n_init - 1, rng, report
-        )
-        return self._second_look(problem, found, report) if self.penalty == "auto" else found
-
-    def _on_sketch(
-        self, problem: FusionProblem, rng: np.random.Generator, report: Report
-    ) -> Solution:
-        """The path of a sample of silos, and assignments of all."""
-        found = self.stream(InMemory(problem), rng, report)
-        moves = problem.n * int(found.labels.max()) * problem.family.size
-        if found.left_out is not None or moves > _MOST_MOVES:
-            return found
-        labels, trace, converged = refine(
-            problem, found.labels, found.penalty,
-            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
-        trace = [*found.trace[:-1], *trace]
-        return certified(problem, labels, trace, converged, found.penalty, found.path)
-
-    def stream(self, parts: Parts, rng: np.random.Generator, report: Report) -> Solution:
-        """The path of a sketch of silos that lie in parts, and assignments of all."""
-        return fuse_many(
-            parts,
-            lambda sketch: self._sketched(sketch, rng, report),
-            self,
-            most=_most_on_path(parts.family),
-            grows=self.n_components is None,
-            second_look=self.penalty == "auto",
-            rng=rng,
-            report=report,
-        )
-
-    def _sketched(
-        self, sketch: FusionProblem, rng: np.random.Generator, report: Report
-    ) -> Solution:
-        """Labels and penalty of a sketch, as the path has them: sweeps over all will refine."""
-        if self.n_components is not None:
-            return self.on_path(sketch, rng, report)
-        path, distances = penalty_path(sketch, report)
-        if self.penalty == "auto":
-            choice = choose(sketch, path, distances)
-            steps, penalty = choice.steps, choice.penalty
-        else:
-            penalty = float(self.penalty)
-            steps = path.steps_at(penalty)
-        return replace(cut(sketch, path, steps), penalty=penalty)
-
-    def _second_look(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
-        """Part doubles; point out blends or, where there are none, gather stragglers."""
-        parted = part_doubles(problem, found.labels)
-        blends = find_blends(problem, parted)
-        if blends.any():
-            return replace(found, blends=blends)
-        gathered = gather_stragglers(problem, parted)
-        if (gathered == found.labels).all():
-            return found
-        labels, trace, converged = refine(
-            problem, gathered, found.penalty,
-            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
-        return certified(problem, labels, trace, converged, found.penalty, found.path)
-
-    def _of_known_size(
-        self,
-        problem: FusionProblem,
-        path: PenaltyPath,
-        size: int,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Solution:
-        steps = problem.n - size
-        if steps > len(path.merges):  # the path ended in clusters that exclude each other
-            n_init = max(self.n_init, Exact.n_init)
-            return known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
-        centres = problem.average(path.labels(steps), size)
-        return known_size(self, problem, centres, report, path=path)
-
-
-@final
-@dataclass(frozen=True)
 class Relaxed(Method):
     """The paper to the letter (sections 4.2 and 4.3).
 
@@ -343,16 +134,3 @@ class Relaxed(Method):
 
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Exact, Relaxed, Homogeneous)}
-
-
-def _most_on_path(family: Family) -> int:
-    """Components the path can be walked on in a few seconds."""
-    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / family.size)))
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

@@ -19,8 +19,8 @@ from klfusion import memory
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.clusters import Clusters, merge_saving
-from klfusion.fusion import PenaltyPath
 from klfusion.nearest import Nearest
+from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
 
 

@@ -18,7 +18,8 @@ from klfusion.algorithm import (
 )
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
-from klfusion.fusion import PenaltyPath, Status
+from klfusion.fusion import Status
+from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine
 from klfusion.seeding import kl_plus_plus

@@ -23,8 +23,8 @@ from scipy.special import stdtr
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.clusters import Clusters
-from klfusion.fusion import PenaltyPath
 from klfusion.path import Distances
+from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
 
 # A merge is believed if different components look like this in fewer than one case of seven.

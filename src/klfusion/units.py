@@ -20,8 +20,9 @@ from klfusion.algorithm import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.clusters import Clusters, merge_saving
 from klfusion.families import DiagonalNormal
-from klfusion.fusion import PenaltyPath, Status
+from klfusion.fusion import Status
 from klfusion.methods import Method
+from klfusion.penalty_path import PenaltyPath
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine

@@ -14,7 +14,7 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn.neural_network import MLPClassifier
 
 import klfusion as kf
-from klfusion.fusion import PenaltyPath
+from klfusion.penalty_path import PenaltyPath
 from klfusion.structure import Structure
 
 EVIL = '<script>alert("1")</script>'

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion._typing import FloatArray
-from klfusion.fusion import Fusion, PenaltyPath, Status
+from klfusion.fusion import Fusion, Status
+from klfusion.penalty_path import PenaltyPath
 from klfusion.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_natural
 from klfusion.report.views import model_view

@@ -1,0 +1,187 @@
+"""The default algorithm: the whole path, a choice on it, and what puts it right."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+import numpy as np
+
+from klfusion._typing import FloatArray
+from klfusion.algorithm import Report
+from klfusion.errors import KLFusionError
+from klfusion.families import Family
+from klfusion.losses import least_loss_path, path_losses
+from klfusion.method import Method, is_number
+from klfusion.parts import InMemory, Parts
+from klfusion.path import penalty_path
+from klfusion.penalty_path import PenaltyPath
+from klfusion.problem import FusionProblem
+from klfusion.refine import refine
+from klfusion.revision import find_blends, gather_stragglers, part_doubles
+from klfusion.scale import fuse_many
+from klfusion.search import (
+    Solution,
+    certified,
+    cut,
+    known_size,
+    known_size_starts,
+    penalised_starts,
+)
+from klfusion.selection import choose
+
+_MOST_ON_PATH = 1_200  # components; more are sketched first
+_MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
+_MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of local search tries
+_MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
+_STARTS = 5  # from seeds, where the path does not reach the size asked for
+
+
+@final
+@dataclass(frozen=True)
+class Auto(Method):
+    """The best we know, and the default.
+
+    Posteriors of silos of different size are made comparable; the whole penalty path is walked
+    once; the penalty is chosen from it; local search refines the plan; what failed local fits left
+    is put right. ``n_init > 1`` adds starts from KL k-means++ seeds.
+
+    ``max_loss`` asks for the smallest size on the path whose estimated predictive loss is at most
+    so many nats an observation. ``within_silo_merging`` lets components of one silo merge, too:
+    those first that lose least. Its size is that of ``n_components``, else ``max_loss`` (0.02).
+    """
+
+    name: ClassVar[str] = "auto"
+    n_init: int = 1
+    max_loss: float | None = None
+    within_silo_merging: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_loss is not None:
+            if not (is_number(self.max_loss) and self.max_loss >= 0):
+                raise KLFusionError(
+                    f"expected max_loss to be a number >= 0, nats an observation, "
+                    f"got {self.max_loss!r}"
+                )
+            if self.n_components is not None or self.penalty != "auto":
+                raise KLFusionError("expected one of max_loss, n_components and penalty, got two")
+        if self.within_silo_merging and self.penalty != "auto":
+            raise KLFusionError(
+                "expected within_silo_merging with n_components or max_loss, got a penalty"
+            )
+
+    def matching(self, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
+        """Posteriors brought to comparable certainty (to that of others, if given)."""
+        return problem.centred(*like).comparable(*like)
+
+    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Walk the path, choose, refine."""
+        if self.within_silo_merging:
+            path = least_loss_path(problem, report)
+            if self.n_components is not None:
+                return cut(problem, path, problem.n - self.n_components)
+            most = _MAX_LOSS if self.max_loss is None else self.max_loss
+            return cut(problem, path, path.steps_within(most))
+        if self.max_loss is None and problem.n > _most_on_path(problem.family):
+            return self._on_sketch(problem, rng, report)
+        return self.on_path(problem, rng, report)
+
+    def on_path(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Walk the path of all components, choose, refine."""
+        path, distances = penalty_path(problem, report)
+        path = replace(path, losses=path_losses(problem, path))
+        if self.max_loss is not None:
+            return cut(problem, path, path.steps_within(self.max_loss))
+        if self.n_components is not None:
+            return self._of_known_size(problem, path, self.n_components, rng, report)
+        if self.penalty == "auto":
+            choice = choose(problem, path, distances)
+            steps, penalty = choice.steps, choice.penalty
+        else:
+            penalty = float(self.penalty)
+            steps = path.steps_at(penalty)
+        start = path.labels(steps)
+        found = penalised_starts(
+            self, problem, penalty, path, [start], self.n_init - 1, rng, report
+        )
+        return self._second_look(problem, found, report) if self.penalty == "auto" else found
+
+    def _on_sketch(
+        self, problem: FusionProblem, rng: np.random.Generator, report: Report
+    ) -> Solution:
+        """The path of a sample of silos, and assignments of all."""
+        found = self.stream(InMemory(problem), rng, report)
+        moves = problem.n * int(found.labels.max()) * problem.family.size
+        if found.left_out is not None or moves > _MOST_MOVES:
+            return found
+        labels, trace, converged = refine(
+            problem, found.labels, found.penalty,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        trace = [*found.trace[:-1], *trace]
+        return certified(problem, labels, trace, converged, found.penalty, found.path)
+
+    def stream(self, parts: Parts, rng: np.random.Generator, report: Report) -> Solution:
+        """The path of a sketch of silos that lie in parts, and assignments of all."""
+        return fuse_many(
+            parts,
+            lambda sketch: self._sketched(sketch, rng, report),
+            self,
+            most=_most_on_path(parts.family),
+            grows=self.n_components is None,
+            second_look=self.penalty == "auto",
+            rng=rng,
+            report=report,
+        )
+
+    def _sketched(
+        self, sketch: FusionProblem, rng: np.random.Generator, report: Report
+    ) -> Solution:
+        """Labels and penalty of a sketch, as the path has them: sweeps over all will refine."""
+        if self.n_components is not None:
+            return self.on_path(sketch, rng, report)
+        path, distances = penalty_path(sketch, report)
+        if self.penalty == "auto":
+            choice = choose(sketch, path, distances)
+            steps, penalty = choice.steps, choice.penalty
+        else:
+            penalty = float(self.penalty)
+            steps = path.steps_at(penalty)
+        return replace(cut(sketch, path, steps), penalty=penalty)
+
+    def _second_look(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
+        """Part doubles; point out blends or, where there are none, gather stragglers."""
+        parted = part_doubles(problem, found.labels)
+        blends = find_blends(problem, parted)
+        if blends.any():
+            return replace(found, blends=blends)
+        gathered = gather_stragglers(problem, parted)
+        if (gathered == found.labels).all():
+            return found
+        labels, trace, converged = refine(
+            problem, gathered, found.penalty,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        return certified(problem, labels, trace, converged, found.penalty, found.path)
+
+    def _of_known_size(
+        self,
+        problem: FusionProblem,
+        path: PenaltyPath,
+        size: int,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Solution:
+        steps = problem.n - size
+        if steps > len(path.merges):  # the path ended in clusters that exclude each other
+            n_init = max(self.n_init, _STARTS)
+            return known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
+        centres = problem.average(path.labels(steps), size)
+        return known_size(self, problem, centres, report, path=path)
+
+
+def _most_on_path(family: Family) -> int:
+    """Components the path can be walked on in a few seconds."""
+    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / family.size)))
