@@ -45,8 +45,10 @@ class Distances:
     known: IntArray
 
 
-def penalty_path(problem: FusionProblem, report: Report) -> tuple[PenaltyPath, Distances]:
-    """Agglomerate all the way, in O(n^2) log-partitions and O(n^2) memory."""
+def penalty_path(
+    problem: FusionProblem, report: Report, most: float = np.inf
+) -> tuple[PenaltyPath, Distances]:
+    """Agglomerate in O(n^2) log-partitions and O(n^2) memory, while a merge pays at ``most``."""
     n = problem.n
     memory.require(
         4 * 8 * n * n,
@@ -58,7 +60,7 @@ def penalty_path(problem: FusionProblem, report: Report) -> tuple[PenaltyPath, D
     holds[np.arange(n), problem.silo] = 1.0
     mergeable, different = _all_pairs(state, report)
     merges, ratios, total, distances = [], [], [0.0], []
-    while np.isfinite(ratio := mergeable.smallest.min(initial=np.inf)):
+    while (ratio := mergeable.smallest.min(initial=np.inf)) < most:
         a = int(mergeable.smallest.argmin())
         b = int(mergeable.nearest[a])
         increase = float(ratio * merge_saving(state.counts[a], state.counts[b]))

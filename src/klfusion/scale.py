@@ -103,11 +103,11 @@ def _grown(
         report("sweeping", number + 1, None)
         tally = state.sweep(stock.parts, penalty, penalty).compact()
         alone = np.flatnonzero(tally.all_labels < 0)
-        problem = stock.take(np.sort(rng.permutation(alone)[:most]))
+        problem = stock.take(np.sort(rng.permutation(alone)[: most // 2]))
         if problem.n < 2:
             break
-        path, _ = penalty_path(problem, report)
-        labels = path.labels(path.steps_at(penalty))
+        path, _ = penalty_path(problem, report, penalty)
+        labels = path.labels(len(path.merges))
         new = Globals.of_labels(problem, labels, problem.n / len(alone))
         several = np.bincount(labels) > 1
         if not several.any():
