@@ -11,12 +11,25 @@ import pytest
 
 import mkdocs_hooks
 from klfusion.cli import main
+from klfusion.divergences import DIVERGENCES
 from klfusion.errors import MissingDependencyError
+from klfusion.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+@pytest.fixture
+def own_registries():
+    """What a page registers is gone after it."""
+    before = [(registry, dict(registry)) for registry in (DIVERGENCES, METHODS)]
+    yield
+    for registry, entries in before:
+        registry.clear()
+        registry.update(entries)
+
+
+@pytest.mark.usefixtures("own_registries")
 @pytest.mark.filterwarnings("default")  # of the libraries the examples use
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_code_runs(page, tmp_path, monkeypatch):

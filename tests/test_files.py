@@ -144,3 +144,37 @@ def test_the_command_line(tmp_path):
     assert done.exit_code == 0, done.output
     assert_same(kf.load(out), kf.fuse(silos))
     assert Path(report).stat().st_size > 10_000
+
+
+def test_sizes_that_cannot_be(small_batches, tmp_path):
+    silos, _ = rate_silos(4, seed=5)
+    paths = saved(silos, tmp_path)
+    for size in (1, 1_000):
+        with pytest.raises(kf.KLFusionError) as here:
+            kf.fuse(silos, n_components=size)
+        with pytest.raises(kf.KLFusionError) as there:
+            kf.fuse(paths, n_components=size, memory_limit="1GB")
+        assert str(here.value) == str(there.value)
+
+
+def test_one_silo_stays_as_it_is(small_batches, tmp_path):
+    silos, _ = rate_silos(1)
+    there, here = kf.fuse(saved(silos, tmp_path), memory_limit="1GB"), kf.fuse(silos)
+    assert_same(there, here)
+    assert (there.status, there.penalty, there.objective) == (
+        here.status,
+        here.penalty,
+        here.objective,
+    )
+
+
+def test_a_scratch_folder_without_room(small_batches, tmp_path, monkeypatch):
+    paths = saved(rate_silos(3)[0], tmp_path)
+
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(kf.KLFusionError, match=r"No space left on device.*set TMPDIR"):
+        kf.fuse(paths, memory_limit="1GB")
+    assert list(small_batches.iterdir()) == []

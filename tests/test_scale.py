@@ -198,3 +198,8 @@ def test_many_silos_of_one_component_each():
     fusion = kf.fuse(silos)
     assert fusion.n_components == 5
     assert adjusted_rand_score(np.concatenate(fusion.labels), truth) == 1.0
+
+
+def test_a_size_larger_than_half_a_sketch_is_found_without_one(sketched):
+    silos, _ = many_silos(40, 10)
+    assert kf.fuse(silos, n_components=90).n_components == 90

@@ -84,7 +84,9 @@ class Auto(Method):
                 return cut(problem, path, problem.n - self.n_components)
             most = _MAX_LOSS if self.max_loss is None else self.max_loss
             return cut(problem, path, path.steps_within(most))
-        if self.max_loss is None and problem.n > _most_on_path(problem.family):
+        most = _most_on_path(problem.family)
+        known = self.n_components or 0  # a sketch must be larger than what it is to find
+        if self.max_loss is None and problem.n > most >= 2 * known:
             return self._on_sketch(problem, rng, report)
         return self.on_path(problem, rng, report)
 
@@ -141,6 +143,11 @@ class Auto(Method):
     ) -> Solution:
         """Labels and penalty of a sketch, as the path has them: sweeps over all will refine."""
         if self.n_components is not None:
+            if self.n_components > sketch.n:
+                raise KLFusionError(
+                    f"expected n_components <= {sketch.n}, what a sketch of so many silos can "
+                    f"tell, got {self.n_components}: fuse them in memory"
+                )
             return self.on_path(sketch, rng, report)
         path, distances = penalty_path(sketch, report)
         if self.penalty == "auto":

@@ -16,13 +16,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
-from klfusion.api import global_posterior, match_divergences, supported
+from klfusion.api import fuse, global_posterior, match_divergences, supported
 from klfusion.cleaning import Sample
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion import Fusion
+from klfusion.matching import check_size
 from klfusion.methods import Auto, Method
-from klfusion.parts import Parts
+from klfusion.parts import Parts, Stock
 from klfusion.posterior import Posterior
 from klfusion.preparation import Prepared, prepare
 from klfusion.problem import FusionProblem
@@ -89,13 +90,16 @@ def fuse_batches(
     """
     if not isinstance(method, Auto) or method.within_silo_merging or method.max_loss is not None:
         raise KLFusionError(
-            f"silos in batches: expected method 'auto' without max_loss and within_silo_merging, "
-            f"got {method}"
+            "with memory_limit, or on Dask: expected method 'auto' without max_loss and "
+            f"within_silo_merging, got {method}"
         )
     report("reading", 0, None)
     by_batch = list(batches.map(_facts))
     silos = [silo for own in by_batch for silo in own]
     _check(silos)
+    if len(silos) == 1:
+        only = batches.some(np.zeros(1, dtype=np.intp))
+        return fuse(only, method=method, weights=weights, keep_silos=False, progress=False)
     edges = np.cumsum([0, *map(len, by_batch)])
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)
@@ -103,6 +107,8 @@ def fuse_batches(
     sample = _sample(batches, [silo.n_components for silo in silos], rng)
     make = partial(_problem, sample=sample, method=method)
     parts = batches.parts(make, own_weights, numbers)
+    sizes = np.concatenate(Stock.of(parts).sizes)
+    check_size(method, int(sizes.max()), int(sizes.sum()), silos)
     solution = method.stream(parts, rng, report)
     found = solution.labels.copy()
     if solution.left_out is not None:

@@ -62,12 +62,18 @@ def fuse_files(models: Any, memory_limit: int | str, method: Method, **settings:
         if not isinstance(path, str | os.PathLike):
             raise KLFusionError(
                 f"silo {name or number}: with memory_limit expected the path of a file, "
-                f"got {type(path).__name__}"
+                f"got {type(path).__name__}: save it first, with kf.save"
             )
         if not Path(path).is_file():
             raise FileFormatError(f"{path}: expected a klfusion file, got none")
-    with Files(named, limit) as batches:
-        return fuse_batches(batches, method, **settings)
+    try:
+        with Files(named, limit) as batches:
+            return fuse_batches(batches, method, **settings)
+    except OSError as error:
+        raise KLFusionError(
+            f"memory_limit needs room for the silos' components in {tempfile.gettempdir()} "
+            f"({error}): set TMPDIR to a folder with more"
+        ) from error
 
 
 class Files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def match_silos(
     """Prepare the silos' components and match them, without those found to be blends."""
     clean = isinstance(method, Auto | Units) and len(posteriors) > 1
     prepared = prepare(posteriors, weights, clean=clean)
-    _check_size(method, prepared.problem, posteriors)
+    check_size(method, prepared.problem.largest_silo, prepared.problem.n, posteriors)
     if len(posteriors) == 1:
         return prepared, _as_it_is(prepared.problem, method)
     solution = method.run(method.matching(prepared.problem), rng, report)
@@ -70,20 +70,33 @@ def ordered(solution: Solution, first_rows: IntArray) -> tuple[Any, IntArray, In
     return plan, labels, used[order]
 
 
-def _check_size(method: Method, problem: FusionProblem, posteriors: Sequence[Posterior]) -> None:
+class Sized(Protocol):
+    """A silo, as far as its size goes."""
+
+    @property
+    def name(self) -> str:
+        """Unique within a fusion."""
+
+    @property
+    def n_components(self) -> int:
+        """As it was sent."""
+
+
+def check_size(method: Method, largest_silo: int, n: int, silos: Sequence[Sized]) -> None:
+    """Refuse a size below that of the largest silo, or above that of all ``n`` components."""
     size = method.n_components
     if size is None:
         return
     apart = not (isinstance(method, Auto) and method.within_silo_merging)
-    if apart and size < problem.largest_silo:
-        largest = max(posteriors, key=lambda p: p.n_components)
+    if apart and size < largest_silo:
+        largest = max(silos, key=lambda p: p.n_components)
         raise IncompatibleSilosError(
-            f"expected n_components >= {problem.largest_silo}, the size of silo {largest.name!r} "
+            f"expected n_components >= {largest_silo}, the size of silo {largest.name!r} "
             f"(its components stay apart; within_silo_merging=True goes below), got {size}"
         )
-    if size > problem.n:
+    if size > n:
         raise IncompatibleSilosError(
-            f"expected n_components <= {problem.n}, the number of local components to match "
+            f"expected n_components <= {n}, the number of local components to match "
             f"(those without data are left out and splits put together by method 'auto' only), "
             f"got {size}"
         )

@@ -40,7 +40,7 @@ from klfusion.record import (
     pooling_of,
     weights_of,
 )
-from klfusion.silos import aligned_silos, read_silos, silo_weights
+from klfusion.silos import aligned_silos, few, read_silos, silo_weights
 from klfusion.structure import layers, topics
 from klfusion.vocabulary import words
 
@@ -72,7 +72,7 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
     """See `Fusion.remove`."""
     silos = kept_silos(fusion, "remove a silo")
     if name not in fusion.silo_names:
-        raise KLFusionError(f"expected a silo of {list(fusion.silo_names)}, got {name!r}")
+        raise KLFusionError(f"expected a silo of {few(fusion.silo_names)}, got {name!r}")
     if fusion.n_silos == 1:
         raise KLFusionError(f"silo {name!r} is the only one: expected another to be left")
     j = fusion.silo_names.index(name)

@@ -120,6 +120,18 @@ def posterior_of(model: Any, name: str | None, number: int) -> Posterior:
     return extract(model, name=name or f"silo-{number + 1}")
 
 
+def few(names: Sequence[Any], most: int = 5) -> str:
+    """The first of many names.
+
+    Examples
+    --------
+    >>> few(["a", "b"]), few("abcdefg", most=3)
+    ("'a', 'b'", "'a', 'b', 'c' and 4 more")
+    """
+    shown = ", ".join(map(repr, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
 def silo_weights(
     weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Silo]
 ) -> FloatArray:
@@ -129,8 +141,10 @@ def silo_weights(
     if hasattr(weights, "items"):  # a mapping, or a pandas Series
         by_name, names = dict(weights.items()), {p.name for p in posteriors}
         if set(by_name) != names:
+            odd = sorted(names ^ set(by_name), key=str)
             raise KLFusionError(
-                f"weights: expected a weight for each of {sorted(names)}, got {list(by_name)}"
+                f"weights: expected one for each of {few(sorted(names))}, and no others; "
+                f"missing or unknown: {few(odd)}"
             )
         weights = [by_name[p.name] for p in posteriors]
     try:

@@ -150,6 +150,17 @@ def test_no_scheduler_is_one_error(monkeypatch):
         dask.connect("tcp://127.0.0.1:1")
 
 
+@pytest.mark.parametrize("client", ["tcp://127.0.0.1:8786", None])
+def test_what_is_no_client(client):
+    with pytest.raises(kf.KLFusionError, match=r"expected a connected distributed\.Client"):
+        dask.fuse(rate_silos(3)[0], client)
+
+
+def test_what_is_no_address():
+    with pytest.raises(kf.KLFusionError, match="expected the address of a Dask scheduler"):
+        dask.connect("nonsense")
+
+
 @pytest.fixture
 def scheduler(tmp_path):
     """A scheduler in a process of its own, and its address."""

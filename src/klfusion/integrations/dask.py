@@ -7,6 +7,7 @@ by the others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from klfusion.silos import named_silos, posterior_of
 
 _T = TypeVar("_T")
 _BATCHES = 4  # for each thread of the cluster, so that none waits long for the others
+_ADDRESS = re.compile(r"[a-z]+://.+")
 _PATIENCE = "10s"  # for a scheduler to answer
 
 
@@ -91,6 +93,11 @@ def fuse(
         "auto", n_components=n_components, penalty=penalty, max_iter=max_iter, tol=tol
     )
     named = named_silos(models)
+    if not isinstance(client, Client) or client.status != "running":
+        raise KLFusionError(
+            "expected a connected distributed.Client, as connect('tcp://127.0.0.1:8786') gives, "
+            f"got {client!r}"
+        )
     with one_error(client), progress_bar(progress) as report:
         batches = OnWorkers(client, named)
         return fuse_batches(
@@ -111,6 +118,11 @@ def connect(address: str) -> Client:
     -------
     distributed.Client
     """
+    if not _ADDRESS.match(address):
+        raise KLFusionError(
+            f"expected the address of a Dask scheduler such as 'tcp://127.0.0.1:8786', "
+            f"got {address!r}"
+        )
     try:
         return Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
