@@ -10,6 +10,7 @@ import klfusion as kf
 from benchmarks.measure import Row, compare, measure
 
 # Silos, topics of each, words, true topics.
+LARGE = (100, 10, 50_000, 40)
 SIZES = {"50 topics x 12,500 words": (5, 10, 12_500, 30), "200 x 12,500": (20, 10, 12_500, 60)}
 
 
@@ -45,4 +46,15 @@ def run(quick: bool = False) -> list[Row]:
                 note=f"size {found[0]} of {truth}, peer {found[1]}",
             )
         )  # fmt: skip
-    return rows
+    return rows if quick else [*rows, _large()]
+
+
+def _large() -> Row:
+    """A thousand topics, too many for the whole path and for AMPS: against half as many."""
+    silos, truth = simulated(*LARGE)
+    ours, half = (measure(partial(kf.fuse, own)) for own in (silos, silos[: len(silos) // 2]))
+    size = ours.result.n_components
+    return compare(
+        "fusion of 1,000 topics x 50,000 words", "half as many silos", ours, half,
+        size=size, true_size=truth, note=f"size {size} of {truth}",
+    )  # fmt: skip
