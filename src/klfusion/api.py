@@ -100,9 +100,9 @@ def fuse(
     min_support : int
         Leave out (label -1) global components that fewer silos have.
     memory_limit : int or str, optional
-        Bytes, or words such as ``"2GB"``: read the silos, which must be files, some at a time, and
-        keep the rest in a scratch folder. Method ``"auto"`` and pooling ``"average"`` only; what
-        the silos sent is not kept.
+        Bytes, or words such as ``"2GB"``, at least 64 MB: read the silos, which must be files,
+        some at a time, and keep the rest in a scratch folder. Method ``"auto"`` and pooling
+        ``"average"`` only; what the silos sent is not kept.
 
     Returns
     -------

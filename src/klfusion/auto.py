@@ -14,8 +14,8 @@ from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.losses import least_loss_path, path_losses
 from klfusion.method import Method, is_number
-from klfusion.parts import InMemory, Parts
-from klfusion.path import penalty_path
+from klfusion.parts import InMemory, Stock
+from klfusion.path import Distances, penalty_path
 from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine
@@ -29,7 +29,7 @@ from klfusion.search import (
     known_size_starts,
     penalised_starts,
 )
-from klfusion.selection import choose
+from klfusion.selection import Choice, choose
 
 _MOST_ON_PATH = 1_200  # components; more are sketched first
 _MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
@@ -98,15 +98,10 @@ class Auto(Method):
             return cut(problem, path, path.steps_within(self.max_loss))
         if self.n_components is not None:
             return self._of_known_size(problem, path, self.n_components, rng, report)
-        if self.penalty == "auto":
-            choice = choose(problem, path, distances)
-            steps, penalty = choice.steps, choice.penalty
-        else:
-            penalty = float(self.penalty)
-            steps = path.steps_at(penalty)
-        start = path.labels(steps)
+        choice = self._choice(problem, path, distances)
+        start = path.labels(choice.steps)
         found = penalised_starts(
-            self, problem, penalty, path, [start], self.n_init - 1, rng, report
+            self, problem, choice.penalty, path, [start], self.n_init - 1, rng, report
         )
         return self._second_look(problem, found, report) if self.penalty == "auto" else found
 
@@ -114,7 +109,7 @@ class Auto(Method):
         self, problem: FusionProblem, rng: np.random.Generator, report: Report
     ) -> Solution:
         """The path of a sample of silos, and assignments of all."""
-        found = self.stream(InMemory(problem), rng, report)
+        found = self.stream(Stock.of(InMemory(problem)), rng, report)
         moves = problem.n * int(found.labels.max()) * problem.family.size
         if found.left_out is not None or moves > _MOST_MOVES:
             return found
@@ -125,13 +120,13 @@ class Auto(Method):
         trace = [*found.trace[:-1], *trace]
         return certified(problem, labels, trace, converged, found.penalty, found.path)
 
-    def stream(self, parts: Parts, rng: np.random.Generator, report: Report) -> Solution:
+    def stream(self, stock: Stock, rng: np.random.Generator, report: Report) -> Solution:
         """The path of a sketch of silos that lie in parts, and assignments of all."""
         return fuse_many(
-            parts,
+            stock,
             lambda sketch: self._sketched(sketch, rng, report),
             self,
-            most=_most_on_path(parts.family),
+            most=_most_on_path(stock.parts.family),
             grows=self.n_components is None,
             second_look=self.penalty == "auto",
             rng=rng,
@@ -150,13 +145,15 @@ class Auto(Method):
                 )
             return self.on_path(sketch, rng, report)
         path, distances = penalty_path(sketch, report)
+        choice = self._choice(sketch, path, distances)
+        return replace(cut(sketch, path, choice.steps), penalty=choice.penalty)
+
+    def _choice(self, problem: FusionProblem, path: PenaltyPath, distances: Distances) -> Choice:
+        """Where to cut the path: as the silos tell, or as the penalty given does."""
         if self.penalty == "auto":
-            choice = choose(sketch, path, distances)
-            steps, penalty = choice.steps, choice.penalty
-        else:
-            penalty = float(self.penalty)
-            steps = path.steps_at(penalty)
-        return replace(cut(sketch, path, steps), penalty=penalty)
+            return choose(problem, path, distances)
+        penalty = float(self.penalty)
+        return Choice(path.steps_at(penalty), penalty)
 
     def _second_look(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
         """Part doubles; point out blends or, where there are none, gather stragglers."""

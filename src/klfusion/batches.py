@@ -25,7 +25,7 @@ from klfusion.matching import check_size
 from klfusion.methods import Auto, Method
 from klfusion.parts import Parts, Stock
 from klfusion.posterior import Posterior
-from klfusion.preparation import Prepared, prepare
+from klfusion.preparation import Prepared, prepare, stack_silos
 from klfusion.problem import FusionProblem
 from klfusion.progress import ReportProgress
 from klfusion.provenance import provenance
@@ -99,21 +99,23 @@ def fuse_batches(
     _check(silos)
     if len(silos) == 1:
         only = batches.some(np.zeros(1, dtype=np.intp))
-        return fuse(only, method=method, weights=weights, keep_silos=False, progress=False)
+        return fuse(
+            only, method=method, weights=weights, min_support=min_support, keep_silos=False,
+            progress=False,
+        )  # fmt: skip
     edges = np.cumsum([0, *map(len, by_batch)])
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)
     own_weights = np.split(silo_weight, edges[1:-1])
     sample = _sample(batches, [silo.n_components for silo in silos], rng)
     make = partial(_problem, sample=sample, method=method)
-    parts = batches.parts(make, own_weights, numbers)
-    sizes = np.concatenate(Stock.of(parts).sizes)
-    check_size(method, int(sizes.max()), int(sizes.sum()), silos)
-    solution = method.stream(parts, rng, report)
+    stock = Stock.of(batches.parts(make, own_weights, numbers))
+    check_size(method, int(np.concatenate(stock.sizes).max()), stock.n, silos)
+    solution = method.stream(stock, rng, report)
     found = solution.labels.copy()
     if solution.left_out is not None:
         found[solution.left_out] = -1
-    own_found = np.split(found, np.cumsum(list(parts.map(_size)))[:-1])
+    own_found = stock.by_part(found)
     report("adding up", 0, None)
     added = partial(_added, sample=sample, size=int(found.max()) + 1)
     spread, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)
@@ -233,19 +235,9 @@ def _divergences(
     posteriors: Sequence[Posterior], labels: Sequence[IntArray], natural: FloatArray
 ) -> list[FloatArray]:
     """How far each silo's components are from their global ones."""
-    sizes = [len(own) for own in labels]
-    problem = FusionProblem(
-        posteriors[0].family,
-        np.concatenate([p.natural for p in posteriors]),
-        np.repeat(np.arange(len(sizes)), sizes),
-        np.ones(sum(sizes)),
-    )
-    found = match_divergences(problem, natural, np.concatenate(labels))
-    return np.split(found, np.cumsum(sizes)[:-1])
-
-
-def _size(part: FusionProblem) -> int:
-    return part.n
+    stacked = stack_silos(posteriors, np.ones(len(posteriors)))
+    found = match_divergences(stacked, natural, np.concatenate(labels))
+    return np.split(found, np.cumsum([len(own) for own in labels])[:-1])
 
 
 def _flat(batches: Iterable[Iterable[_T]]) -> list[_T]:

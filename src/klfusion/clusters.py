@@ -15,6 +15,8 @@ from klfusion.problem import FusionProblem
 # shrunk as the quadratic approximation says, stands in for the exact increase.
 _MAX_TRIAL_ENTRIES = 1_500_000
 
+_NEIGHBOURS = 4  # of a cluster: those that may become one with it
+
 
 class Clusters:
     """Sums of natural parameters of each cluster, updated as components come and go.
@@ -173,3 +175,17 @@ class Clusters:
 def merge_saving(n_a: IntArray | FloatArray, n_b: IntArray | FloatArray) -> FloatArray:
     """What merging clusters of ``n_a`` and ``n_b`` components takes off the penalty's sum."""
     return np.asarray(np.sqrt(n_a) + np.sqrt(n_b) - np.sqrt(n_a + n_b))
+
+
+def nearest_pairs(kl: FloatArray, apart: BoolArray) -> tuple[IntArray, IntArray]:
+    """Pairs of near clusters, each once, of those that are ``apart``: that may become one.
+
+    ``kl`` and ``apart`` are (G, G); of each cluster the nearest few are looked at.
+    """
+    distance = np.where(apart, kl + kl.T, np.inf)
+    np.fill_diagonal(distance, np.inf)
+    nearest = np.argsort(distance, axis=1, kind="stable")[:, :_NEIGHBOURS]
+    a, b = np.repeat(np.arange(len(kl)), nearest.shape[1]), nearest.ravel()
+    some = np.isfinite(distance[a, b])
+    pairs = np.unique(np.sort(np.stack([a[some], b[some]], axis=1), axis=1), axis=0)
+    return pairs[:, 0], pairs[:, 1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
-from klfusion.clusters import merge_saving
+from klfusion.clusters import merge_saving, nearest_pairs
 from klfusion.families import Family
 from klfusion.parts import Parts
 from klfusion.problem import FusionProblem
@@ -19,7 +19,6 @@ _FEW = 0.02  # of the members of two global components: perhaps stragglers of th
 _HARDLY_EVER = 0.05  # of the times that two would meet by chance
 _OFTEN = 10  # meetings by chance, so that having none tells
 _LONG = 1.5  # times the usual share of a component's spread, along its longest axis
-_NEIGHBOURS = 4  # of a global component, those that may be one with it
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -76,7 +75,7 @@ def merged(
         centres = sums / mass[:, None]
         log_partition = family.log_partition(centres)
         apart = meets <= chance * np.outer(counts, counts)
-        a, b = _near_pairs(family.kl_from(centres, centres, log_partition), apart)
+        a, b = nearest_pairs(family.kl_from(centres, centres, log_partition), apart)
         total, gaps = mass[a] + mass[b], np.maximum(members_a - mass * log_partition, 0.0)
         increase = mass[a] * log_partition[a] + mass[b] * log_partition[b]
         increase -= total * family.log_partition((sums[a] + sums[b]) / total[:, None])
@@ -101,14 +100,3 @@ def merged(
             return Globals(centres, counts), raised
         counts, mass, sums = counts[~gone], mass[~gone], sums[~gone]
         members_a, meets = members_a[~gone], meets[np.ix_(~gone, ~gone)]
-
-
-def _near_pairs(kl: FloatArray, apart: BoolArray) -> tuple[IntArray, IntArray]:
-    """Pairs of near global components that do not meet, each once."""
-    distance = np.where(apart, kl + kl.T, np.inf)
-    np.fill_diagonal(distance, np.inf)
-    nearest = np.argsort(distance, axis=1, kind="stable")[:, :_NEIGHBOURS]
-    a = np.repeat(np.arange(len(kl)), nearest.shape[1])
-    pairs = np.stack([a, nearest.ravel()], axis=1)[np.isfinite(distance[a, nearest.ravel()])]
-    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-    return pairs[:, 0], pairs[:, 1]

@@ -22,7 +22,7 @@ from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.methods import Method
 from klfusion.posterior import Posterior
-from klfusion.preparation import Matched, matched, priors_of
+from klfusion.preparation import Matched, matched, priors_of, stack_silos
 from klfusion.problem import FusionProblem
 from klfusion.record import compared
 from klfusion.silos import aligned_silos
@@ -87,12 +87,7 @@ class Ledger:
         posteriors = aligned_silos(silos) if posteriors is None else posteriors
         sizes, all_labels = [len(own) for own in labels], np.concatenate(labels)
         _check_any(all_labels >= 0)
-        stacked = FusionProblem(
-            posteriors[0].family,
-            np.concatenate([p.natural for p in posteriors]),
-            np.repeat(np.arange(len(sizes)), sizes),
-            np.repeat(weights, sizes),
-        )
+        stacked = stack_silos(posteriors, weights)
         units = matched(posteriors, labels, weights)
         if units.problem.n == stacked.n:  # one array for both
             units = replace(units, problem=stacked)

@@ -67,6 +67,17 @@ class Prepared:
         return tuple(values[a:b] for a, b in pairwise(self.offsets))
 
 
+def stack_silos(posteriors: Sequence[Posterior], silo_weights: FloatArray) -> FusionProblem:
+    """All components of all silos as they were given."""
+    sizes = [p.n_components for p in posteriors]
+    return FusionProblem(
+        posteriors[0].family,
+        np.concatenate([p.natural for p in posteriors]),
+        np.repeat(np.arange(len(sizes)), sizes),
+        np.repeat(silo_weights, sizes),
+    )
+
+
 def prepare(
     posteriors: Sequence[Posterior],
     silo_weights: FloatArray,
@@ -78,11 +89,8 @@ def prepare(
 
     If these are some silos of many, ``sample`` tells what all are like.
     """
-    sizes = [p.n_components for p in posteriors]
-    silo = np.repeat(np.arange(len(sizes)), sizes)
-    natural = np.concatenate([p.natural for p in posteriors])
-    stacked = FusionProblem(posteriors[0].family, natural, silo, silo_weights[silo])
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    stacked = stack_silos(posteriors, silo_weights)
+    offsets = np.concatenate([[0], np.cumsum([p.n_components for p in posteriors])])
     units = _clean_units(posteriors, sample) if clean else [_single_units(p) for p in posteriors]
     turns = _canonical(units, silo_weights)
     problem = FusionProblem(

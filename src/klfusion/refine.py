@@ -12,10 +12,8 @@ from scipy.optimize import linear_sum_assignment
 
 from klfusion._typing import IntArray
 from klfusion.algorithm import Report
-from klfusion.clusters import Clusters, merge_saving
+from klfusion.clusters import Clusters, merge_saving, nearest_pairs
 from klfusion.problem import FusionProblem
-
-_NEIGHBOURS = 4  # merge candidates of a cluster: those nearest to it
 
 
 def refine(
@@ -124,13 +122,8 @@ def _merge_candidates(clusters: Clusters) -> tuple[IntArray, IntArray]:
         return used[:0], used[:0]
     centres = clusters.sums[used] / clusters.mass[used, None]
     kl = clusters.problem.family.kl_from(centres, centres, clusters.centre_a[used])
-    kl = np.where(apart, kl + kl.T, np.inf)
-    nearest = np.argsort(kl, axis=1, kind="stable")[:, :_NEIGHBOURS]
-    a = np.repeat(np.arange(len(used)), nearest.shape[1])
-    b = nearest.ravel()
-    keep = np.isfinite(kl[a, b])
-    pairs = np.unique(np.sort(np.stack([a[keep], b[keep]], axis=1), axis=1), axis=0)
-    return used[pairs[:, 0]], used[pairs[:, 1]]
+    a, b = nearest_pairs(kl, apart)
+    return used[a], used[b]
 
 
 def _dissolve(clusters: Clusters, penalty: float) -> None:

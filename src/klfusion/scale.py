@@ -20,7 +20,7 @@ from klfusion.algorithm import Report
 from klfusion.clusters import Clusters
 from klfusion.fusion import Status
 from klfusion.globals import Globals, merged
-from klfusion.parts import Parts, Stock, Without
+from klfusion.parts import Stock, Without
 from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
 from klfusion.revision import Usual, find_blends, part_doubles
@@ -35,7 +35,7 @@ _MOST_ALONE = 5_000  # that get a column each in the bound
 
 
 def fuse_many(
-    parts: Parts,
+    stock: Stock,
     on_sketch: Callable[[FusionProblem], Solution],
     limits: Limits,
     *,
@@ -49,7 +49,7 @@ def fuse_many(
 
     Parameters
     ----------
-    parts : Parts
+    stock : Stock
     on_sketch : callable
         The method for a problem small enough: labels and penalty.
     limits : Limits
@@ -68,12 +68,9 @@ def fuse_many(
     Solution
         Its path is that of the sketch; ``left_out`` are the blends.
     """
-    stock = Stock.of(parts)
+    parts = stock.parts
     sketch = stock.take(stock.first_silos(rng.permutation(stock.n_silos), most))
     found = on_sketch(sketch)
-    while found.blends is not None:
-        sketch = sketch.some(np.flatnonzero(~found.blends))
-        found = on_sketch(sketch)
     penalty = found.penalty
     state = Globals.of_labels(sketch, found.labels, len(sketch.silos) / stock.n_silos)
     if not grows:
