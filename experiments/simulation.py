@@ -113,15 +113,29 @@ def fit_mixture(
 ) -> BayesianGaussianMixture:
     """A silo's local fit: variational inference with Normal-Wishart posteriors.
 
-    ``process``: with a Dirichlet-process prior of the weights, for fits that are too large.
+    Starts are seeds of k-means++, not k-means itself: that ends in the same place whatever it
+    starts from, so that of sixteen starts from it one in ten fits still misses the best bound by
+    tens of nats. ``process``: with a Dirichlet-process prior of the weights, for fits that are too
+    large.
     """
     model = BayesianGaussianMixture(
         n_components=n_components,
         n_init=n_init,
+        init_params="k-means++",
         max_iter=500,
         weight_concentration_prior_type=_PROCESS if process else "dirichlet_distribution",
         random_state=seed,
     )
+    return _fitted(model, x)
+
+
+def fit_pooled(x: FloatArray, n_components: int, seed: int, n_init: int) -> BayesianGaussianMixture:
+    """One fit of all data, from the best of several starts on a fifth of them."""
+    model = fit_mixture(x[seed % 5 :: 5], n_components, seed, n_init)
+    return _fitted(model.set_params(warm_start=True), x)
+
+
+def _fitted(model: BayesianGaussianMixture, x: FloatArray) -> BayesianGaussianMixture:
     # Matrices this small gain nothing from threads and lose a factor of ten to them.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -124,14 +124,16 @@ def run_one(number: int, seed: int) -> Run:
     kind, setting, n_silos, make = scenarios()[number]
     with threadpool_limits(1):
         silos, truth = make(np.random.default_rng([seed, number]))
-        known, size = truth >= 0, len(np.unique(truth[truth >= 0]))
+        size = len(np.unique(truth[truth >= 0]))
         fusion = kf.fuse(silos)
         # Given the size, what is left of the error is not the size rule's.
         least = max(silo.n_components for silo in silos)
         given = kf.fuse(silos, n_components=max(size, least), method="exact")
 
     def ari(found: kf.Fusion) -> float:
-        return float(adjusted_rand_score(truth[known], np.concatenate(found.labels)[known]))
+        labels = np.concatenate(found.labels)
+        known = (truth >= 0) & (labels >= 0)  # components without data are of nothing
+        return float(adjusted_rand_score(truth[known], labels[known]))
 
     return Run(kind, setting, n_silos, seed, size, fusion.n_components, ari(fusion), ari(given))
 

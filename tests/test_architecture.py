@@ -26,6 +26,7 @@ LAYERS = [
     {"algorithm", "clusters", "losses", "seeding"}
     | {"path", "refine", "revision", "selection", "parts", "streaming", "globals"},
     {
+        "heterogeneity",
         "mean_map",
         "divergences",
         "search",

@@ -45,16 +45,17 @@ def test_margin_is_what_the_next_best_plan_costs():
     # By hand: exchange the two components of the first silo.
     swapped = [own.copy() for own in fusion.labels]
     swapped[0] = swapped[0][::-1]
-    problem = matching(silos)
+    problem = matching(silos, np.array(fusion.provenance["variation"]))
     better, worse = (problem.divergence(np.concatenate(x), 2) for x in (fusion.labels, swapped))
     np.testing.assert_allclose(found.margins[0], worse - better, rtol=1e-9)
 
 
-def matching(silos):
+def matching(silos, variation):
     from klfusion.preparation import matched
 
     labels = [np.arange(s.n_components) for s in silos]
-    return matched(silos, labels, np.ones(len(silos))).problem.centred().comparable()
+    problem = matched(silos, labels, np.ones(len(silos))).problem
+    return problem.centred().comparable().varied(variation)
 
 
 def test_stability_tells_lasting_matches():

@@ -208,10 +208,11 @@ def fuse(
         method=repr(chosen),
         path=path,
         provenance=provenance(
-            silo_weights=given_weights.tolist(),
+            silo_weights=given_weights,
             pooling=pooling,
             min_support=min_support,
             divergence=divergence,
+            variation=solution.variation,
         ),
         silos=tuple(silos) if keep_silos else None,
     )

@@ -12,6 +12,7 @@ from klfusion._typing import FloatArray
 from klfusion.algorithm import Report
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
+from klfusion.heterogeneity import with_variation
 from klfusion.losses import least_loss_path, path_losses
 from klfusion.method import Method, is_number
 from klfusion.parts import InMemory, Stock
@@ -43,9 +44,10 @@ _STARTS = 5  # from seeds, where the path does not reach the size asked for
 class Auto(Method):
     """The best we know, and the default.
 
-    Posteriors of silos of different size are made comparable; the whole penalty path is walked
-    once; the penalty is chosen from it; local search refines the plan; what failed local fits left
-    is put right. ``n_init > 1`` adds starts from KL k-means++ seeds.
+    Posteriors of silos of different size are made comparable, and how much silos vary is taken into
+    account; the whole penalty path is walked; the penalty is chosen from it; local search refines
+    the plan; what failed local fits left is put right. ``n_init > 1`` adds starts from KL k-means++
+    seeds.
 
     ``max_loss`` asks for the smallest size on the path whose estimated predictive loss is at most
     so many nats an observation. ``within_silo_merging`` lets components of one silo merge, too:
@@ -72,9 +74,17 @@ class Auto(Method):
                 "expected within_silo_merging with n_components or max_loss, got a penalty"
             )
 
-    def matching(self, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
-        """Posteriors brought to comparable certainty (to that of others, if given)."""
-        return problem.centred(*like).comparable(*like)
+    def matching(
+        self,
+        problem: FusionProblem,
+        *like: FloatArray,
+        variation: FloatArray | None = None,
+    ) -> FusionProblem:
+        """Posteriors brought to comparable certainty (to that of others, if given).
+
+        With a ``variation`` between silos, as `run` finds it, as they were compared there.
+        """
+        return problem.centred(*like).comparable(*like).varied(variation)
 
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, choose, refine."""
@@ -84,11 +94,14 @@ class Auto(Method):
                 return cut(problem, path, problem.n - self.n_components)
             most = _MAX_LOSS if self.max_loss is None else self.max_loss
             return cut(problem, path, path.steps_within(most))
+        problem, variation = with_variation(problem, rng, report, self.n_components)
         most = _most_on_path(problem.family)
         known = self.n_components or 0  # a sketch must be larger than what it is to find
         if self.max_loss is None and problem.n > most >= 2 * known:
-            return self._on_sketch(problem, rng, report)
-        return self.on_path(problem, rng, report)
+            found = self._on_sketch(problem, rng, report)
+        else:
+            found = self.on_path(problem, rng, report)
+        return replace(found, variation=variation)
 
     def on_path(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path of all components, choose, refine."""

@@ -21,6 +21,7 @@ from klfusion.cleaning import Sample
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion import Fusion
+from klfusion.heterogeneity import with_variation
 from klfusion.matching import check_size
 from klfusion.methods import Auto, Method
 from klfusion.parts import Parts, Stock
@@ -107,8 +108,11 @@ def fuse_batches(
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)
     own_weights = np.split(silo_weight, edges[1:-1])
-    sample = _sample(batches, [silo.n_components for silo in silos], rng)
-    make = partial(_problem, sample=sample, method=method)
+    some = _some(batches, [silo.n_components for silo in silos], rng)
+    sample = Sample.of(some)
+    like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
+    variation = with_variation(like_all, rng, report, method.n_components)[1]
+    make = partial(_problem, sample=sample, method=method, variation=variation)
     stock = Stock.of(batches.parts(make, own_weights, numbers))
     check_size(method, int(np.concatenate(stock.sizes).max()), stock.n, silos)
     solution = method.stream(stock, rng, report)
@@ -137,10 +141,11 @@ def fuse_batches(
         method=repr(method),
         path=solution.path,
         provenance=provenance(
-            silo_weights=silo_weight.tolist(),
+            silo_weights=silo_weight,
             pooling="average",
             min_support=min_support,
             divergence="kl",
+            variation=variation,
         ),
         silos=None,
     )
@@ -168,11 +173,11 @@ def _check(silos: Sequence[Facts]) -> None:
             )
 
 
-def _sample(batches: Batches, sizes: Sequence[int], rng: np.random.Generator) -> Sample:
-    """What silos are like, learned from some at random."""
+def _some(batches: Batches, sizes: Sequence[int], rng: np.random.Generator) -> list[Posterior]:
+    """Silos at random, to learn what all are like."""
     order = rng.permutation(len(sizes))
     enough = int(np.searchsorted(np.cumsum(np.asarray(sizes)[order]), _SAMPLE))
-    return Sample.of(batches.some(np.sort(order[: max(2, enough)])))
+    return batches.some(np.sort(order[: max(2, enough)]))
 
 
 def _ordered(
@@ -211,9 +216,11 @@ def _problem(
     numbers: IntArray,
     sample: Sample,
     method: Auto,
+    variation: FloatArray | None,
 ) -> FusionProblem:
     """Components in comparable form; each silo has its number among all."""
-    problem = method.matching(_prepared(posteriors, weights, sample).problem, sample.natural)
+    problem = _prepared(posteriors, weights, sample).problem
+    problem = method.matching(problem, sample.natural, variation=variation)
     return replace(problem, silo=numbers[problem.silo])
 
 

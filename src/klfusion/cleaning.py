@@ -20,7 +20,7 @@ from klfusion.posterior import Posterior
 from klfusion.structure import layers
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # larger silos are left as they are
-_NEGLIGIBLE_SHARE = 0.02  # of a silo's observations
+_NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
 _LEAST = 0.5  # observations added to each, so that none has none
 _NEAR = 0.7  # of the usual distance between components of one silo
 

@@ -58,6 +58,8 @@ class Ledger:
     method : Method, optional
     like : array of shape (1, p), optional
         One component that stands for all when units are made comparable; None if none can.
+    variation : array, optional
+        Between silos, as units are compared.
     """
 
     silos: tuple[Posterior, ...]
@@ -72,6 +74,7 @@ class Ledger:
     matching: FusionProblem
     method: Method | None
     like: FloatArray | None
+    variation: FloatArray | None
 
     @classmethod
     def of(
@@ -82,6 +85,7 @@ class Ledger:
         method: Method | None,
         certainty: float | None = None,
         posteriors: Sequence[Posterior] | None = None,
+        variation: FloatArray | None = None,
     ) -> Ledger:
         """Read everything; units are compared at a ``certainty``, by default their own."""
         posteriors = aligned_silos(silos) if posteriors is None else posteriors
@@ -92,13 +96,14 @@ class Ledger:
         if units.problem.n == stacked.n:  # one array for both
             units = replace(units, problem=stacked)
         like = _standing_for_all(method, units.problem, certainty)
-        problem = compared(method, units.problem, *([] if like is None else [like]))
+        standing = [] if like is None else [like]
+        problem = compared(method, units.problem, *standing, variation=variation)
         problem = replace(problem, given=None)
         for known in (stacked, problem):
             _ = known.log_partition  # computed here, it is handed on
         return cls(
             tuple(silos), tuple(posteriors), np.arange(len(sizes)), weights, tuple(labels),
-            all_labels, stacked, _counts(posteriors), units, problem, method, like,
+            all_labels, stacked, _counts(posteriors), units, problem, method, like, variation,
         )  # fmt: skip
 
     @cached_property
@@ -125,7 +130,7 @@ class Ledger:
     def compared(self, own: FusionProblem) -> FusionProblem:
         """Other components as the units are compared."""
         like = self.units.problem.natural if self.like is None else self.like
-        return replace(compared(self.method, own, like), given=None)
+        return replace(compared(self.method, own, like, variation=self.variation), given=None)
 
     def joined(
         self,
@@ -164,7 +169,7 @@ class Ledger:
             counts=_appended(self.counts, posterior.counts),
             units=units,
             matching=(
-                compared(self.method, units.problem)
+                compared(self.method, units.problem, variation=self.variation)
                 if self.like is None
                 else self.matching.joined(replace(own_compared, silo=silo_of_units))
             ),
@@ -222,7 +227,9 @@ class Ledger:
             self,
             units=Matched(problem, units.labels[rows], None if priors is None else priors[rows]),
             matching=(
-                compared(self.method, problem) if self.like is None else self.matching.some(rows)
+                compared(self.method, problem, variation=self.variation)
+                if self.like is None
+                else self.matching.some(rows)
             ),
         )
 

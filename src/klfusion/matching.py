@@ -48,8 +48,10 @@ def match_silos(
         prepared, labels = prepared.without(solution.left_out), solution.labels[~solution.left_out]
         solution = replace(solution, plan=labels, labels=labels, left_out=None)
     if divergence != KL.name:
-        amid = amid_problem(method.matching(prepared.problem), divergence)
+        problem, variation = method.matching(prepared.problem), solution.variation
+        amid = amid_problem(problem.varied(variation), divergence)
         solution = amid_starts(method, amid, solution, method.penalty, rng, report)
+        solution = replace(solution, variation=variation)
     return prepared, solution
 
 

@@ -2,7 +2,8 @@
 
 The matching of the silos that stay is kept; everything else is computed from what they sent and
 nothing else, so a silo that is gone has left no trace in any number. Of the search that found the
-matching, two stay with it: the penalty, and the common certainty at which it is paid.
+matching, three stay with it: the penalty, and the common certainty and the variation between silos
+at which it is paid.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from klfusion.record import (
     method_of,
     min_support_of,
     pooling_of,
+    variation_of,
     weights_of,
 )
 from klfusion.silos import aligned_silos, few, read_silos, silo_weights
@@ -84,7 +86,10 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
         ledger = ledger.without(j)
     else:  # words or classes that only this silo knew go with it
         left = ledger.without(j)
-        ledger = Ledger.of(left.silos, left.labels, left.weights, left.method, ledger.certainty)
+        ledger = Ledger.of(
+            left.silos, left.labels, left.weights, left.method, ledger.certainty,
+            variation=ledger.variation,
+        )  # fmt: skip
     return _kept(fusion, ledger, history=history_with(fusion, "remove", name))
 
 
@@ -115,7 +120,7 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
     edges = np.cumsum([len(own) for own in fusion.labels])[:-1]
     labels = np.split(_ordered(path, steps), edges)
     weights = silo_weights(weights_of(fusion), silos)
-    ledger = Ledger.of(silos, labels, weights, method_of(fusion))
+    ledger = Ledger.of(silos, labels, weights, method_of(fusion), variation=variation_of(fusion))
     return _kept(replace(fusion, penalty=penalty), ledger, path=path)
 
 
@@ -146,8 +151,9 @@ def _ledger(fusion: Fusion, silos: Sequence[Posterior]) -> Ledger:
         return known
     weights = silo_weights(weights_of(fusion), silos)
     ledger = Ledger.of(
-        silos, fusion.labels, weights, method_of(fusion), certainty=certainty_of(fusion)
-    )
+        silos, fusion.labels, weights, method_of(fusion),
+        certainty=certainty_of(fusion), variation=variation_of(fusion),
+    )  # fmt: skip
     _check_reproducible(fusion, ledger)
     _remember(fusion, ledger)
     return ledger
@@ -202,8 +208,9 @@ def _kept(
     stacked = amid_problem(ledger.stacked, divergence_of(fusion))
     divergences = match_divergences(stacked, natural, ledger.all_labels)
     facts: dict[str, Any] = {
-        "silo_weights": ledger.weights.tolist(), "pooling": pooling_of(fusion),
+        "silo_weights": ledger.weights, "pooling": pooling_of(fusion),
         "min_support": min_support_of(fusion), "divergence": divergence_of(fusion),
+        "variation": ledger.variation,
     }  # fmt: skip
     if history is not None:
         facts["certainty"] = ledger.certainty
@@ -264,8 +271,9 @@ def _brought_together(ledger: Ledger, new: Posterior) -> tuple[Ledger, Posterior
         return ledger, posterior
     *others, posterior = aligned_silos([*ledger.silos, new])
     together = Ledger.of(
-        ledger.silos, ledger.labels, ledger.weights, ledger.method, ledger.certainty, others
-    )
+        ledger.silos, ledger.labels, ledger.weights, ledger.method, ledger.certainty, others,
+        ledger.variation,
+    )  # fmt: skip
     return together, posterior
 
 

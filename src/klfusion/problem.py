@@ -180,6 +180,12 @@ class FusionProblem:
         natural = self.family.comparable(self.natural, *like)
         return replace(self, natural=natural, given=self.natural)
 
+    def varied(self, variation: FloatArray | None) -> FusionProblem:
+        """What components say of global ones if silos vary (None: if they do not)."""
+        if variation is None:
+            return self
+        return replace(self, natural=self.family.varied(self.natural, variation))
+
     def per_observation(self) -> FusionProblem | None:
         """The problem whose divergences are nats an observation; None if there are none to count.
 

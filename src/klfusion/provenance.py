@@ -21,11 +21,15 @@ def library_version() -> str:
 
 
 def provenance(**facts: Any) -> dict[str, Any]:
-    """Library versions, and the facts given."""
+    """Library versions, and the facts given (arrays as lists) where they are known."""
     return {
         "klfusion": library_version(),
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,
         "python": platform.python_version(),
-        **facts,
+        **{
+            key: value.tolist() if isinstance(value, numpy.ndarray) else value
+            for key, value in facts.items()
+            if value is not None
+        },
     }

@@ -69,14 +69,31 @@ def certainty_of(fusion: Fusion) -> float | None:
     return known if valid else None
 
 
+def variation_of(fusion: Fusion) -> FloatArray | None:
+    """How much silos vary, as their components were compared."""
+    known, size = fusion.provenance.get("variation"), fusion.posterior.family.variation_size
+    try:
+        found = np.asarray(known, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return found if found.shape == (size,) and size and np.isfinite(found).all() else None
+
+
 def matching_problem(fusion: Fusion, problem: FusionProblem) -> FusionProblem:
     """The problem as the fusion's method compares components."""
-    return compared(method_of(fusion), problem)
+    return compared(method_of(fusion), problem, variation=variation_of(fusion))
 
 
-def compared(method: Method | None, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
+def compared(
+    method: Method | None,
+    problem: FusionProblem,
+    *like: FloatArray,
+    variation: FloatArray | None = None,
+) -> FusionProblem:
     """The problem as a method compares components (as others are, if given)."""
-    if isinstance(method, Auto | Units):
+    if isinstance(method, Auto):
+        return method.matching(problem, *like, variation=variation)
+    if isinstance(method, Units):
         return method.matching(problem, *like)
     return problem.centred(*like)
 

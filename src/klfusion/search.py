@@ -56,6 +56,7 @@ class Solution:
     location: FloatArray | None = None  # of each cluster, where the method has its own
     blends: BoolArray | None = None  # components that had better be left out, (n,)
     left_out: BoolArray | None = None  # components that are left out: their labels mean nothing
+    variation: FloatArray | None = None  # between silos, as components were compared
 
 
 def penalised_starts(

@@ -22,13 +22,15 @@ import numpy as np
 from scipy.special import stdtr
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
-from klfusion.clusters import Clusters
+from klfusion.clusters import Clusters, merge_saving
 from klfusion.path import Distances
 from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
 
 # A merge is believed if different components look like this in fewer than one case of seven.
 _LEVEL = 0.15
+# Other evidence than nearness counts while different components lie so near in one case of four.
+_NEAR_ENOUGH = 0.25
 # Of many merges of different components some pass by chance. So a merge counts only while, of
 # those before it, no stretch has far more failures than three in ten: at most two beyond that.
 _FAILURES = 0.3
@@ -64,14 +66,16 @@ def choose(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> C
         steps = _steps_to_jump(path, noise)
     # Merges of next to no cost are of copies, whatever else is thought of them.
     steps = max(steps, int(np.searchsorted(path.penalties, noise, side="right")))
-    return Choice(steps, penalty_between(path, steps, noise))
+    return Choice(steps, _penalty_between(path, distances, steps, noise))
 
 
-def penalty_between(path: PenaltyPath, steps: int, noise: float) -> float:
+def _penalty_between(path: PenaltyPath, distances: Distances, steps: int, noise: float) -> float:
     """A penalty that pays for so many merges and, as far as possible, for no more."""
     before = float(np.max(path.ratios[:steps], initial=noise))
-    if steps == len(path.ratios):
-        return 1.2 * before
+    if steps == len(path.ratios):  # all that are left share silos: what would merging them take?
+        one = np.ones(1, dtype=np.intp)
+        apart = float(np.exp(distances.typical[-1]) / (2.0 * merge_saving(one, one)[0]))
+        return max(1.2 * before, math.sqrt(before * apart) if np.isfinite(apart) else 0.0)
     after = max(float(path.ratios[steps]), noise)
     if steps == 0:
         return 0.5 * after
@@ -96,7 +100,9 @@ def _evident_steps(problem: FusionProblem, path: PenaltyPath, distances: Distanc
     never = 1.0 - (1.0 - never) ** np.maximum(path.n_components[:-1] - 1, 1)
     never = segregation + (1.0 - segregation) * never
     alone = np.where(members == 1, _odds_of_one_silo(problem, path), 1.0)
-    return max(pure, _last_believed(near * never * alone))
+    # Never meeting makes no component of two that lie as far apart as different ones do.
+    open_to_it = (near < _NEAR_ENOUGH) | (alone < 1.0)
+    return max(pure, _last_believed(np.where(open_to_it, near * never * alone, 1.0)))
 
 
 def _odds_of_one_silo(problem: FusionProblem, path: PenaltyPath) -> FloatArray:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
 _REGISTRY: dict[str, type[Family]] = {}
@@ -151,6 +151,22 @@ class Family(ABC):
         assert others is not None  # a family tells or does not
         common = np.exp(np.log(others).mean())
         return self.tempered(natural, np.sqrt(common / size))
+
+    @property
+    def variation_size(self) -> int:
+        """How many numbers `variation` is; 0 for a family that compares components as they are."""
+        return 0
+
+    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
+        """How components with one label differ between silos, ``(variation_size,)``.
+
+        Some label must be there twice. What the numbers are is the family's own affair.
+        """
+        return np.zeros(0)
+
+    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
+        """What posteriors say of global components if silos vary so much, for matching only."""
+        return natural
 
     # What follows -----------------------------------------------------------------------------
 

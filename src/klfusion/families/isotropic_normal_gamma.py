@@ -9,9 +9,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from klfusion._typing import FloatArray
+from klfusion._typing import FloatArray, IntArray
 from klfusion.families.base import Family
 from klfusion.families.parameters import positive_dimension, rows, stack
+from klfusion.families.random_effects import diagonal_variation, diagonal_varied
 
 _LOG_2PI = np.log(2.0 * np.pi)
 _TINY = np.finfo(np.float64).tiny
@@ -134,3 +135,20 @@ class IsotropicNormalGamma(Family):
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``kappa``: the data, plus the prior's pseudo-data."""
         return natural[:, self.dim]
+
+    @property
+    def variation_size(self) -> int:
+        """Variances and reliabilities of means and of variances, and usual variances."""
+        return 4 + 1
+
+    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
+        """See `klfusion.families.random_effects.diagonal_variation`."""
+        mean, kappa, shape, rate = self._split(natural)
+        kappa, shape, rate = kappa[:, None], shape[:, None], rate[:, None]
+        return diagonal_variation(mean, kappa, rate / shape, shape, labels)
+
+    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
+        """Less certain means and variances; means count, and variances differ, as reliable."""
+        mean, kappa, shape, rate = self._split(natural)
+        kappa, variance, shape = diagonal_varied(kappa, rate / shape, shape, variation)
+        return self.natural(mean, kappa, shape, variance * shape)

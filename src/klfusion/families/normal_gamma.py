@@ -9,9 +9,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from klfusion._typing import FloatArray
+from klfusion._typing import FloatArray, IntArray
 from klfusion.families.base import Family
 from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
+from klfusion.families.random_effects import diagonal_variation, diagonal_varied
 
 _LOG_2PI = np.log(2.0 * np.pi)
 _TINY = np.finfo(np.float64).tiny
@@ -127,3 +128,19 @@ class NormalGamma(Family):
         """``kappa``, its geometric mean over dimensions."""
         kappa = natural[:, self.dim : 2 * self.dim]
         return np.asarray(np.exp(np.log(kappa).mean(axis=1)))
+
+    @property
+    def variation_size(self) -> int:
+        """Variances and reliabilities of means and of variances, and usual variances."""
+        return 4 + self.dim
+
+    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
+        """See `klfusion.families.random_effects.diagonal_variation`."""
+        mean, kappa, shape, rate = self._split(natural)
+        return diagonal_variation(mean, kappa, rate / shape, shape, labels)
+
+    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
+        """Less certain means and variances; means count, and variances differ, as reliable."""
+        mean, kappa, shape, rate = self._split(natural)
+        kappa, variance, shape = diagonal_varied(kappa, rate / shape, shape, variation)
+        return self.natural(mean, kappa, shape, variance * shape)

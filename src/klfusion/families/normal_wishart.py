@@ -13,6 +13,7 @@ from klfusion._typing import FloatArray, IntArray
 from klfusion.families import symmetric as sym
 from klfusion.families.base import Family
 from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
+from klfusion.families.random_effects import group_means, reliability, variance_between_silos
 
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -185,4 +186,62 @@ class NormalWishart(Family):
         new_dof = floor + factor * (dof - floor)
         return self.natural(
             mean, factor * kappa, scale_inv * (new_dof / dof)[:, None, None], new_dof
+        )
+
+    @property
+    def variation_size(self) -> int:
+        """Variances and reliabilities of means and of covariances, and a usual covariance."""
+        return 4 + sym.packed_size(self.dim)
+
+    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
+        """``1 / kappa`` and ``1 / dof`` of silo-to-silo variation, and what means and shapes tell.
+
+        Shapes are logarithms of covariances relative to a usual one, which comes last.
+        """
+        d = self.dim
+        mean, kappa, scale_inv, dof = self._split(natural)
+        covariance = scale_inv / dof[:, None, None]
+        usual = sym.exp(sym.log(covariance).mean(axis=0))
+        root = np.linalg.cholesky(np.linalg.inv(usual))
+        relative = np.linalg.solve(group_means(covariance, labels), covariance)
+        residual = mean - group_means(mean, labels)
+        scaled = np.linalg.solve(group_means(covariance, labels), residual[..., None])[..., 0]
+        of_means = np.einsum("ni,ni->n", residual, scaled) / d
+        trace = np.einsum("nii->n", relative)
+        # |R - I|^2 of a Wishart with mean I is d (d + 1) / dof on average.
+        of_shapes = np.einsum("nij,nji->n", relative, relative) - 2.0 * trace + d
+        return np.concatenate(
+            [
+                [
+                    variance_between_silos(of_means, 1.0 / kappa, labels),
+                    variance_between_silos(
+                        of_shapes / (d * (d + 1)), 1.0 / (dof - (d - 1)), labels
+                    ),
+                    reliability(mean @ root, labels),
+                    reliability(sym.pack(sym.log(root.T @ covariance @ root)), labels),
+                ],
+                sym.pack(usual),
+            ]
+        )
+
+    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
+        """Less certain means and covariances; means count, and shapes differ, as reliable.
+
+        Covariances are drawn to the usual one: geometrically, as far as they are unreliable.
+        """
+        of_means, of_shapes, means_tell, shapes_tell = variation[:4]
+        mean, kappa, scale_inv, dof = self._split(natural)
+        floor = self.dim - 1.0
+        new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
+        usual = sym.unpack(variation[4:], self.dim)
+        root = np.linalg.cholesky(np.linalg.inv(usual))
+        back = np.linalg.inv(root)
+        shape = sym.log(root.T @ (scale_inv / dof[:, None, None]) @ root)
+        covariance = back.T @ sym.exp(shapes_tell * shape) @ back
+        covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
+        return self.natural(
+            mean,
+            means_tell / (1.0 / kappa + of_means),
+            covariance * new_dof[:, None, None],
+            new_dof,
         )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families.base import Family, family_from_config
 from klfusion.families.parameters import rows, stack
@@ -161,6 +161,24 @@ class Product(Family):
     def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Each factor made comparable in its own way."""
         return stack(*(f.comparable(*parts) for f, parts in self._beside(natural, like)))
+
+    @property
+    def variation_size(self) -> int:
+        """The factors' together."""
+        return sum(factor.variation_size for _, factor in self.factors)
+
+    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
+        """The factors' variations, one after the other."""
+        return np.concatenate(
+            [factor.variation(part, labels) for _, factor, part in self._parts(natural)]
+        )
+
+    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
+        """Each factor varied by its own."""
+        edges = np.cumsum([factor.variation_size for _, factor in self.factors])[:-1]
+        own = np.split(variation, edges)
+        parts = self._parts(natural)
+        return stack(*(f.varied(part, v) for (_, f, part), v in zip(parts, own, strict=True)))
 
     def to_config(self) -> dict[str, Any]:
         """JSON-able description, with the factors' own."""

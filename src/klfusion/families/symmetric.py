@@ -124,3 +124,15 @@ def sample_wishart(
     draw[..., np.arange(dim), np.arange(dim)] = diagonal
     half = factor @ draw
     return np.asarray(half @ half.swapaxes(-1, -2))
+
+
+def log(positive_definite: FloatArray) -> FloatArray:
+    """Matrix logarithm of each."""
+    values, vectors = np.linalg.eigh(positive_definite)
+    return np.asarray((vectors * np.log(values)[..., None, :]) @ vectors.swapaxes(-1, -2))
+
+
+def exp(symmetric: FloatArray) -> FloatArray:
+    """Matrix exponential of each."""
+    values, vectors = np.linalg.eigh(symmetric)
+    return np.asarray((vectors * np.exp(values)[..., None, :]) @ vectors.swapaxes(-1, -2))
