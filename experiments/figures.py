@@ -22,10 +22,11 @@ STYLES = {
     "paper's letter": ("#D55E00", "^"),
     "SPAHM": ("#009E73", "D"),
     "DP clustering": ("#CC79A7", "v"),
+    "pooled VI, one start": ("#E69F00", "*"),
     "pooled VI, true size": ("#000000", "x"),
     "true assignment": ("#999999", "+"),
 }
-SIZE_IS_GIVEN = {"pooled VI, true size", "true assignment"}
+SIZE_IS_GIVEN = {"pooled VI, one start", "pooled VI, true size", "true assignment"}
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000"]
 
 

@@ -129,6 +129,12 @@ def fit_mixture(
     return _fitted(model, x)
 
 
+def fit_once(x: FloatArray, n_components: int, seed: int) -> BayesianGaussianMixture:
+    """One fit from k-means, as scikit-learn does it unless told otherwise."""
+    model = BayesianGaussianMixture(n_components=n_components, max_iter=500, random_state=seed)
+    return _fitted(model, x)
+
+
 def fit_pooled(x: FloatArray, n_components: int, seed: int, n_init: int) -> BayesianGaussianMixture:
     """One fit of all data, from the best of several starts on a fifth of them."""
     model = fit_mixture(x[seed % 5 :: 5], n_components, seed, n_init)

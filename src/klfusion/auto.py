@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
@@ -113,10 +113,32 @@ class Auto(Method):
             return self._of_known_size(problem, path, self.n_components, rng, report)
         choice = self._choice(problem, path, distances)
         start = path.labels(choice.steps)
-        found = penalised_starts(
-            self, problem, choice.penalty, path, [start], self.n_init - 1, rng, report
+        found = self._refined(problem, choice, path, start, rng, report)
+        if self.penalty != "auto":
+            return found
+        # Blends that were taken for members of a component are looked for as its double.
+        blends = find_blends(problem, part_doubles(problem, found.labels))
+        if blends.any():
+            return replace(found, blends=blends)
+        if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
+            found = self._refined(problem, choice, path, start, rng, report, opens=False)
+        return self._gathered(problem, found, report)
+
+    def _refined(
+        self,
+        problem: FusionProblem,
+        choice: Choice,
+        path: PenaltyPath,
+        start: IntArray,
+        rng: np.random.Generator,
+        report: Report,
+        *,
+        opens: bool = True,
+    ) -> Solution:
+        """Local search at the penalty chosen, from the path's cut (and from seeds)."""
+        return penalised_starts(
+            self, problem, choice.penalty, path, [start], self.n_init - 1, rng, report, opens=opens
         )
-        return self._second_look(problem, found, report) if self.penalty == "auto" else found
 
     def _on_sketch(
         self, problem: FusionProblem, rng: np.random.Generator, report: Report
@@ -168,13 +190,9 @@ class Auto(Method):
         penalty = float(self.penalty)
         return Choice(path.steps_at(penalty), penalty)
 
-    def _second_look(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
-        """Part doubles; point out blends or, where there are none, gather stragglers."""
-        parted = part_doubles(problem, found.labels)
-        blends = find_blends(problem, parted)
-        if blends.any():
-            return replace(found, blends=blends)
-        gathered = gather_stragglers(problem, parted)
+    def _gathered(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
+        """With stragglers where they belong."""
+        gathered = gather_stragglers(problem, found.labels)
         if (gathered == found.labels).all():
             return found
         labels, trace, converged = refine(

@@ -22,6 +22,7 @@ def refine(
     penalty: float,
     *,
     fixed_size: bool = False,
+    opens: bool = True,
     max_iter: int,
     tol: float,
     report: Report,
@@ -36,6 +37,8 @@ def refine(
     penalty : float
     fixed_size : bool
         Keep the number of clusters: no opening, merging or dissolving.
+    opens : bool
+        Whether a component may open a cluster of its own; else the number can only fall.
     max_iter : int
         Sweeps over the silos.
     tol : float
@@ -53,7 +56,7 @@ def refine(
         report("refining", sweep + 1, None)
         best = clusters.labels.copy()
         for rows in problem.silos:
-            _move_silo(clusters, rows, penalty, fixed_size)
+            _move_silo(clusters, rows, penalty, opens and not fixed_size)
         if not fixed_size:
             _merge(clusters, penalty)
             _dissolve(clusters, penalty)
@@ -69,7 +72,7 @@ def _move_silo(
     clusters: Clusters,
     rows: slice,
     penalty: float,
-    fixed_size: bool,
+    opens: bool,
     forbidden: int | None = None,
 ) -> None:
     """Give one silo its best block, the others fixed; keep the old one if it was as good."""
@@ -78,7 +81,7 @@ def _move_silo(
     costs = clusters.increases(rows)
     costs += penalty * (np.sqrt(clusters.counts + 1.0) - np.sqrt(clusters.counts))
     n_rows, size = costs.shape
-    if not fixed_size:  # any number of its components may open a cluster of their own
+    if opens:  # any number of its components may open a cluster of their own
         costs[:, clusters.counts == 0] = np.inf
         costs = np.concatenate([costs, np.full((n_rows, n_rows), penalty)], axis=1)
     if forbidden is not None:
@@ -134,7 +137,7 @@ def _dissolve(clusters: Clusters, penalty: float) -> None:
             continue
         old, before = clusters.labels.copy(), clusters.objective(penalty)
         for j in np.unique(clusters.problem.silo[members]):
-            _move_silo(clusters, clusters.problem.silos[j], penalty, False, forbidden=g)
+            _move_silo(clusters, clusters.problem.silos[j], penalty, True, forbidden=g)
         if clusters.objective(penalty) >= before:
             clusters.assign(old, clusters.size)
 

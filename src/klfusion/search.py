@@ -68,8 +68,13 @@ def penalised_starts(
     n_seeded: int,
     rng: np.random.Generator,
     report: Report,
+    *,
+    opens: bool = True,
 ) -> Solution:
-    """Refine every start at a penalty, with seeded ones added, and certify the best."""
+    """Refine every start at a penalty, with seeded ones added, and certify the best.
+
+    Unless it ``opens``, no start ends with more clusters than it had.
+    """
     best: tuple[IntArray, list[float], bool] | None = None
     for number in range(len(starts) + n_seeded):
         if number < len(starts):
@@ -83,8 +88,9 @@ def penalised_starts(
             )  # fmt: skip
             labels, head = found.plan.astype(np.intp), found.trace[:-1]
         labels, trace, converged = refine(
-            problem, labels, penalty, max_iter=limits.max_iter, tol=limits.tol, report=report
-        )
+            problem, labels, penalty,
+            opens=opens, max_iter=limits.max_iter, tol=limits.tol, report=report,
+        )  # fmt: skip
         if best is None or trace[-1] < best[1][-1]:
             best = labels, head + trace, converged
     assert best is not None  # every caller offers a start

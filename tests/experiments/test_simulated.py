@@ -21,7 +21,7 @@ def test_a_small_run_writes_everything(tmp_path, monkeypatch):
     rows = simulated.run(tmp_path, seeds=2, quick=True, n_jobs=1)
     with (tmp_path / "runs.csv").open() as file:
         runs = list(csv.DictReader(file))
-    methods = {*simulated.METHODS, simulated.ORACLE, simulated.REFERENCE}
+    methods = {*simulated.METHODS, simulated.ONE_START, simulated.ORACLE, simulated.REFERENCE}
     assert {r["method"] for r in runs} == methods
     assert len(runs) == 2 * 2 * len(methods)
     written = json.loads((tmp_path / "results.json").read_text())
