@@ -12,7 +12,7 @@ from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
-from klfusion.heterogeneity import with_variation
+from klfusion.heterogeneity import Walk, with_variation
 from klfusion.losses import least_loss_path, path_losses
 from klfusion.method import Method, is_number
 from klfusion.parts import InMemory, Stock
@@ -94,18 +94,24 @@ class Auto(Method):
                 return cut(problem, path, problem.n - self.n_components)
             most = _MAX_LOSS if self.max_loss is None else self.max_loss
             return cut(problem, path, path.steps_within(most))
-        problem, variation = with_variation(problem, rng, report, self.n_components)
+        varying = with_variation(problem, rng, report, self.n_components)
         most = _most_on_path(problem.family)
         known = self.n_components or 0  # a sketch must be larger than what it is to find
         if self.max_loss is None and problem.n > most >= 2 * known:
-            found = self._on_sketch(problem, rng, report)
+            found = self._on_sketch(varying.problem, rng, report)
         else:
-            found = self.on_path(problem, rng, report)
-        return replace(found, variation=variation)
+            found = self.on_path(varying.problem, rng, report, varying.walk)
+        return replace(found, variation=varying.variation)
 
-    def on_path(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
-        """Walk the path of all components, choose, refine."""
-        path, distances = penalty_path(problem, report)
+    def on_path(
+        self,
+        problem: FusionProblem,
+        rng: np.random.Generator,
+        report: Report,
+        walk: Walk | None = None,
+    ) -> Solution:
+        """Walk the path of all components (unless it has been), choose, refine."""
+        path, distances = walk or penalty_path(problem, report)
         path = replace(path, losses=path_losses(problem, path))
         if self.max_loss is not None:
             return cut(problem, path, path.steps_within(self.max_loss))

@@ -111,7 +111,7 @@ def fuse_batches(
     some = _some(batches, [silo.n_components for silo in silos], rng)
     sample = Sample.of(some)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
-    variation = with_variation(like_all, rng, report, method.n_components)[1]
+    variation = with_variation(like_all, rng, report, method.n_components).variation
     make = partial(_problem, sample=sample, method=method, variation=variation)
     stock = Stock.of(batches.parts(make, own_weights, numbers))
     check_size(method, int(np.concatenate(stock.sizes).max()), stock.n, silos)

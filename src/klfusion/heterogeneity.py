@@ -8,12 +8,15 @@ variation in mind, and so on until the matching stays. See `klfusion.families.ra
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.parts import InMemory, Stock
-from klfusion.path import penalty_path
+from klfusion.path import Distances, penalty_path
+from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
 from klfusion.selection import choose
 
@@ -21,12 +24,33 @@ _MOST = 400  # components of silos at random from which variation is learned
 _ROUNDS = 5
 
 
+Walk = tuple[PenaltyPath, Distances]
+
+
+@dataclass(frozen=True, eq=False)
+class Varying:
+    """Components as they look where silos vary.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+    variation : array of shape (family.variation_size,), optional
+        None where nothing is matched, or the family compares components as they are.
+    walk : (PenaltyPath, Distances), optional
+        The problem's path, where it has been walked.
+    """
+
+    problem: FusionProblem
+    variation: FloatArray | None = None
+    walk: Walk | None = None
+
+
 def with_variation(
     problem: FusionProblem,
     rng: np.random.Generator,
     report: Report,
     n_components: int | None = None,
-) -> tuple[FusionProblem, FloatArray | None]:
+) -> Varying:
     """The problem as it looks where silos vary as its own do, and how much that is.
 
     Parameters
@@ -40,28 +64,28 @@ def with_variation(
 
     Returns
     -------
-    problem : FusionProblem
-    variation : array of shape (family.variation_size,), optional
-        None where nothing is matched, or the family compares components as they are.
+    Varying
     """
     if problem.family.variation_size == 0:
-        return problem, None
+        return Varying(problem)
     some = problem if problem.n <= _MOST else _silos_at_random(problem, rng)
-    seen, variation = some, None
-    labels: IntArray | None = None
+    seen, labels = Varying(some), np.arange(some.n)
     for _ in range(_ROUNDS):
-        previous, labels = labels, _matching(seen, report, n_components)
-        if labels.max() + 1 == some.n or (previous is not None and (labels == previous).all()):
+        walk = penalty_path(seen.problem, report)
+        seen = replace(seen, walk=walk)
+        previous, labels = labels, _matching(seen.problem, walk, n_components)
+        if (labels == previous).all():  # which were all apart, to begin with
             break
         variation = some.family.variation(some.natural, labels)
-        seen = some.varied(variation)
-    # What was compared last need not be compared again.
-    return (seen if some is problem else problem.varied(variation)), variation
+        seen = Varying(some.varied(variation), variation)
+    if some is problem:
+        return seen
+    return Varying(problem.varied(seen.variation), seen.variation)
 
 
-def _matching(problem: FusionProblem, report: Report, n_components: int | None) -> IntArray:
+def _matching(problem: FusionProblem, walk: Walk, n_components: int | None) -> IntArray:
     """Labels of the path where it would be cut."""
-    path, distances = penalty_path(problem, report)
+    path, distances = walk
     if n_components is None:
         return path.labels(choose(problem, path, distances).steps)
     return path.labels(min(max(problem.n - n_components, 0), len(path.merges)))

@@ -112,5 +112,11 @@ def _typical_log(values: FloatArray) -> tuple[float, float]:
     if len(values) == 0:
         return np.nan, np.nan
     logs = np.log(np.maximum(values, np.finfo(np.float64).tiny))
-    middle = np.median(logs)
-    return float(middle), 1.4826 * float(np.median(np.abs(logs - middle)))
+    middle = _median(logs)
+    return middle, 1.4826 * _median(np.abs(logs - middle))
+
+
+def _median(values: FloatArray) -> float:
+    """As numpy's, which takes five times as long where values are few."""
+    ordered, n = np.sort(values), len(values)
+    return 0.5 * float(ordered[(n - 1) // 2] + ordered[n // 2])
