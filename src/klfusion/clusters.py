@@ -165,6 +165,13 @@ class Clusters:
             return out
         return self._merge_increases(a, b)
 
+    def merge_increases_with(self, a: int, others: IntArray) -> FloatArray:
+        """Increase of the gaps if cluster ``a``, of several members, became one with each other."""
+        total = self.mass[a] + self.mass[others]
+        before = self.mass[a] * self.centre_a[a] + self.mass[others] * self.centre_a[others]
+        after = self.problem.log_partition_beside(self.sums, a, others, total)
+        return np.asarray(np.maximum(before - total * after, 0.0))
+
     def _merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
         total = self.mass[a] + self.mass[b]
         before = self.mass[a] * self.centre_a[a] + self.mass[b] * self.centre_a[b]

@@ -69,7 +69,7 @@ def least_loss_path(problem: FusionProblem, report: Report) -> PenaltyPath:
         state.merge(a, b, increase)
         others = np.flatnonzero(state.counts)
         others = others[others != a]
-        pairs.replace(a, b, others, state.merge_increases(np.full(len(others), a), others))
+        pairs.replace(a, b, others, state.merge_increases_with(a, others))
     return PenaltyPath(
         merges=np.array(merges, dtype=np.intp).reshape(-1, 2),
         ratios=np.array(ratios, dtype=np.float64),

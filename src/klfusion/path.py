@@ -75,7 +75,7 @@ def penalty_path(
         holds[a] += holds[b]
         others = np.flatnonzero(state.counts)
         others = others[others != a]
-        increases = state.merge_increases(np.full(len(others), a), others)
+        increases = state.merge_increases_with(a, others)
         meet = holds[others] @ holds[a] > 0
         ratio_a = increases / merge_saving(state.counts[a], state.counts[others])
         mergeable.replace(a, b, others, np.where(meet, np.inf, ratio_a))

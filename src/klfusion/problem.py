@@ -18,6 +18,8 @@ from klfusion.families import Family
 _CERTAIN = 1e9  # observations after which nothing is uncertain
 _LEAST_COUNT = 1e-3  # so that a component without observations has a barycenter
 _BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums, which stay in cache
+_WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where one of each pair is one and the same
+_WIDE = 256  # natural parameters: pairs are then worked on row by row
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +55,20 @@ class FusionProblem:
     @cached_property
     def pair_increases(self) -> FloatArray:
         """Jensen gap of each pair of components, (n, n); the diagonal is infinite."""
+        weights, sums = self.weights, self.natural * self.weights[:, None]
+        weighted = weights * self.log_partition
         a, b = np.triu_indices(self.n, k=1)
-        total = self.weights[a] + self.weights[b]
-        weighted = self.weights * self.log_partition
-        sums = self.natural * self.weights[:, None]
-        gaps = weighted[a] + weighted[b]
-        gaps -= total * self.log_partition_of_averages(sums, a, b, total)
+        total = weights[a] + weights[b]
+        if self.family.size < _WIDE:
+            after = self.log_partition_of_averages(sums, a, b, total)
+        else:
+            rows = range(self.n - 1)
+            mass = [weights[i] + weights[i + 1 :] for i in rows]
+            after = np.concatenate(
+                [self.log_partition_beside(sums, i, slice(i + 1, None), mass[i]) for i in rows]
+            )
         out = np.full((self.n, self.n), np.inf)
-        out[a, b] = out[b, a] = np.maximum(gaps, 0.0)
+        out[a, b] = out[b, a] = np.maximum(weighted[a] + weighted[b] - total * after, 0.0)
         return out
 
     @property
@@ -80,8 +88,25 @@ class FusionProblem:
             trial, other = room[:, : len(mass[some])]
             np.take(sums, a[some], axis=0, out=trial, mode="clip")  # else it would be buffered
             trial += np.take(sums, b[some], axis=0, out=other, mode="clip")
-            trial /= mass[some, None]
-            out[some] = self.family.log_partition(trial)
+            out[some] = self.family.log_partition_of_average(trial, mass[some])
+        return out
+
+    def log_partition_beside(
+        self, sums: FloatArray, one: int, others: IntArray | slice, mass: FloatArray
+    ) -> FloatArray:
+        """``A((sums[one] + sums[others[k]]) / mass[k])``, (m,)."""
+        out = np.empty(len(mass))
+        step = max(1, _WIDE_BLOCK_ENTRIES // sums.shape[1])
+        room = np.empty((min(step, len(mass)), sums.shape[1]))
+        for low in range(0, len(mass), step):
+            some = slice(low, low + step)
+            trial = room[: len(mass[some])]
+            if isinstance(others, slice):
+                np.add(sums[others][some], sums[one], out=trial)
+            else:
+                np.take(sums, others[some], axis=0, out=trial, mode="clip")
+                trial += sums[one]
+            out[some] = self.family.log_partition_of_average(trial, mass[some])
         return out
 
     @cached_property

@@ -74,3 +74,12 @@ def test_gap_of_an_invalid_posterior_is_not_zero(case):
     natural[1] = np.nan
     with np.errstate(all="ignore"):
         assert np.isnan(case.family.jensen_gap(natural))
+
+
+@every_case
+def test_log_partition_of_an_average(case):
+    rng = np.random.default_rng(7)
+    natural, mass = case.draw(rng, 6), rng.uniform(0.5, 3.0, size=6)
+    expected = case.family.log_partition(natural)
+    found = case.family.log_partition_of_average(natural * mass[:, None], mass)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)

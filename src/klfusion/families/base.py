@@ -80,6 +80,11 @@ class Family(ABC):
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """Log-partition ``A`` of each distribution, ``(n, p) -> (n,)``."""
 
+    def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
+        """``A(sums / mass)`` of sums ``(n, p)`` by masses ``(n,)``; may use up the sums."""
+        sums /= mass[:, None]
+        return self.log_partition(sums)
+
     @abstractmethod
     def mean(self, natural: FloatArray) -> FloatArray:
         """Mean parameters ``E[T(x)]``, the gradient of ``A``, ``(n, p) -> (n, p)``."""

@@ -58,6 +58,13 @@ class DiagonalNormal(Family):
         total = np.einsum("nd,nd->n", shift, shift / precision) - np.log(precision).sum(axis=1)
         return np.asarray(0.5 * (total + self.dim * _LOG_2PI))
 
+    def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
+        """``A(sums / mass)``, without dividing so many numbers."""
+        shift, precision = sums[:, : self.dim], sums[:, self.dim :]
+        squares = np.einsum("nd,nd->n", shift, shift / precision) / mass
+        logs = np.log(precision, out=precision).sum(axis=1) - self.dim * np.log(mass)
+        return np.asarray(0.5 * (squares - logs + self.dim * _LOG_2PI))
+
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[x], E[-x^2 / 2]``."""
         shift, precision = natural[:, : self.dim], natural[:, self.dim :]
