@@ -74,7 +74,7 @@ def with_variation(
         walk = penalty_path(seen.problem, report)
         seen = replace(seen, walk=walk)
         previous, labels = labels, _matching(seen.problem, walk, n_components)
-        if (labels == previous).all():  # which were all apart, to begin with
+        if labels.max() + 1 == some.n or (labels == previous).all():  # nothing, or no news
             break
         variation = some.family.variation(some.natural, labels)
         seen = Varying(some.varied(variation), variation)

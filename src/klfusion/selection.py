@@ -10,12 +10,13 @@ against the odds of a component that no other silo has.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtr
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.clusters import merge_saving
 from klfusion.path import Distances
 from klfusion.penalty_path import PenaltyPath
@@ -23,6 +24,12 @@ from klfusion.problem import FusionProblem
 
 # A merge is believed if different components look like this in fewer than one case of seven.
 _LEVEL = 0.15
+# Nor is one at a distance beyond three quarters of the way from that of nine in ten merges before
+# to that of different components, both as logarithms, once there are some before.
+_REACH = 0.75
+_USUAL = 0.9
+_LEAST_BEFORE = 5
+_LOG_NOTHING = math.log(1e-6)  # relative to different components: merges of copies
 # Of many merges of different components some pass by chance. So a merge counts only while, of
 # those before it, no stretch has far more failures than three in ten: at most two beyond that.
 _FAILURES = 0.3
@@ -76,14 +83,33 @@ def _penalty_between(path: PenaltyPath, distances: Distances, steps: int, noise:
 def _noise(problem: FusionProblem, distances: Distances) -> float:
     """What is nothing on the path's scale: rounding, or far below any real difference."""
     rounding = 1e-12 * float(np.abs(problem.weights * problem.log_partition).max())
-    real = 1e-6 * math.exp(distances.typical[0]) if distances.known[0] else 0.0
+    real = math.exp(_LOG_NOTHING + distances.typical[0]) if distances.known[0] else 0.0
     return max(rounding, real, math.sqrt(_TINY))
 
 
 def _evident_steps(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> int:
     """Merges up to the last one that different components do not explain."""
     alone = np.where(_smaller_sizes(path) == 1, _odds_of_one_silo(problem, path), 1.0)
-    return _last_believed(_chance_of_lying_near(distances) * alone)
+    chance = _chance_of_lying_near(distances) * alone
+    return _last_believed(np.where(_too_far(distances) & (alone == 1.0), 1.0, chance))
+
+
+def _too_far(distances: Distances) -> BoolArray:
+    """Which merges are at the distance of different components, not at that of merges before.
+
+    The nearest of many different components is nearer than the nearest of the few in a silo.
+    """
+    far = np.zeros(len(distances.merged), dtype=bool)
+    before: list[float] = []  # in order, without merges of copies
+    for step, (merged, different) in enumerate(
+        zip(distances.merged.tolist(), distances.typical.tolist(), strict=True)
+    ):
+        if len(before) >= _LEAST_BEFORE:
+            usual = before[int(_USUAL * len(before))]
+            far[step] = usual < different and merged > usual + _REACH * (different - usual)
+        if not merged < different + _LOG_NOTHING:
+            insort(before, merged)
+    return far
 
 
 def _smaller_sizes(path: PenaltyPath) -> IntArray:
