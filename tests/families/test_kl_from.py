@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from klfusion.families import Gamma, NormalWishart, base
+from klfusion.families import Gamma, NormalWishart, kl_matrix
 
 from .cases import case_for, every_case
 
@@ -58,8 +58,8 @@ def test_block_and_batch_sizes_change_nothing(case, monkeypatch):
     centres = case.draw(rng, 4)
     local = np.concatenate([case.draw(rng, 9), centres, centres * (1 + 1e-9)])
     expected = family.kl_from(centres, local)
-    monkeypatch.setattr(base, "_BLOCK_ENTRIES", 13)
-    monkeypatch.setattr(base, "_BATCH_ENTRIES", 2 * family.size)
+    monkeypatch.setattr(kl_matrix, "_BLOCK_ENTRIES", 13)
+    monkeypatch.setattr(kl_matrix, "_BATCH_ENTRIES", 2 * family.size)
     np.testing.assert_allclose(family.kl_from(centres, local), expected, rtol=1e-9, atol=1e-13)
 
 

@@ -203,9 +203,10 @@ class NormalWishart(Family):
         covariance = scale_inv / dof[:, None, None]
         usual = sym.exp(sym.log(covariance).mean(axis=0))
         root = np.linalg.cholesky(np.linalg.inv(usual))
-        relative = np.linalg.solve(group_means(covariance, labels), covariance)
+        in_group = group_means(covariance, labels)
+        relative = np.linalg.solve(in_group, covariance)
         residual = mean - group_means(mean, labels)
-        scaled = np.linalg.solve(group_means(covariance, labels), residual[..., None])[..., 0]
+        scaled = np.linalg.solve(in_group, residual[..., None])[..., 0]
         of_means = np.einsum("ni,ni->n", residual, scaled) / d
         trace = np.einsum("nii->n", relative)
         # |R - I|^2 of a Wishart with mean I is d (d + 1) / dof on average.
