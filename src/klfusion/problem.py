@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion import memory
+from klfusion import memory, threads
 from klfusion._typing import FloatArray, IntArray
 from klfusion.families import Family
 
@@ -57,19 +57,24 @@ class FusionProblem:
         """Jensen gap of each pair of components, (n, n); the diagonal is infinite."""
         weights, sums = self.weights, self.natural * self.weights[:, None]
         weighted = weights * self.log_partition
-        a, b = np.triu_indices(self.n, k=1)
-        total = weights[a] + weights[b]
-        if self.family.size < _WIDE:
-            after = self.log_partition_of_averages(sums, a, b, total)
-        else:
-            rows = range(self.n - 1)
-            mass = [weights[i] + weights[i + 1 :] for i in rows]
-            after = np.concatenate(
-                [self.log_partition_beside(sums, i, slice(i + 1, None), mass[i]) for i in rows]
-            )
         out = np.full((self.n, self.n), np.inf)
-        out[a, b] = out[b, a] = np.maximum(weighted[a] + weighted[b] - total * after, 0.0)
-        return out
+
+        def compare(rows: slice) -> None:
+            for i in _long_and_short(self.n)[rows]:
+                later = slice(i + 1, None)
+                total = weights[i] + weights[later]
+                after = np.empty(len(total))
+                self._beside(sums, i, later, total, slice(0, len(total)), after)
+                out[i, later] = np.maximum(weighted[i] + weighted[later] - total * after, 0.0)
+
+        if self.family.size < _WIDE:
+            a, b = np.triu_indices(self.n, k=1)
+            total = weights[a] + weights[b]
+            after = self.log_partition_of_averages(sums, a, b, total)
+            out[a, b] = np.maximum(weighted[a] + weighted[b] - total * after, 0.0)
+        else:
+            threads.share(compare, self.n, self.n**2 * self.family.size // 2)
+        return np.asarray(np.minimum(out, out.T))
 
     @property
     def knows_pairs(self) -> bool:
@@ -92,22 +97,38 @@ class FusionProblem:
         return out
 
     def log_partition_beside(
-        self, sums: FloatArray, one: int, others: IntArray | slice, mass: FloatArray
+        self, sums: FloatArray, one: int, others: IntArray, mass: FloatArray
     ) -> FloatArray:
         """``A((sums[one] + sums[others[k]]) / mass[k])``, (m,)."""
         out = np.empty(len(mass))
+        threads.share(
+            lambda some: self._beside(sums, one, others, mass, some, out),
+            len(mass),
+            len(mass) * sums.shape[1],
+        )
+        return out
+
+    def _beside(
+        self,
+        sums: FloatArray,
+        one: int,
+        others: IntArray | slice,
+        mass: FloatArray,
+        which: slice,
+        out: FloatArray,
+    ) -> None:
+        """Write the above for ``which`` of the others."""
         step = max(1, _WIDE_BLOCK_ENTRIES // sums.shape[1])
-        room = np.empty((min(step, len(mass)), sums.shape[1]))
-        for low in range(0, len(mass), step):
-            some = slice(low, low + step)
-            trial = room[: len(mass[some])]
+        room = np.empty((min(step, which.stop - which.start), sums.shape[1]))
+        for low in range(which.start, which.stop, step):
+            some = slice(low, min(low + step, which.stop))
+            trial = room[: some.stop - low]
             if isinstance(others, slice):
                 np.add(sums[others][some], sums[one], out=trial)
             else:
                 np.take(sums, others[some], axis=0, out=trial, mode="clip")
                 trial += sums[one]
             out[some] = self.family.log_partition_of_average(trial, mass[some])
-        return out
 
     @cached_property
     def silos(self) -> list[slice]:
@@ -226,3 +247,8 @@ class FusionProblem:
         weights /= _CERTAIN * weights.sum()
         certain = self.family.tempered(natural, _CERTAIN / size)
         return FusionProblem(self.family, certain, self.silo, weights)
+
+
+def _long_and_short(n: int) -> list[int]:
+    """``0, n - 1, 1, n - 2, ...``: rows of a triangle, any stretch of which has its share."""
+    return [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]
