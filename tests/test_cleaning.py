@@ -185,3 +185,36 @@ def test_what_an_observation_tells_of_which_of_two_it_is():
         missed = np.logaddexp(0.0, np.where(first, -odds, odds)).mean()
         entropy = -s * np.log(s) - (1.0 - s) * np.log(1.0 - s)
         assert information == pytest.approx(entropy - missed, abs=4e-3)
+
+
+@pytest.mark.parametrize("dim", [10, 20])
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag"])
+def test_a_wide_prior_does_not_put_distant_clusters_together(dim, covariance):
+    """scikit-learn's prior is as wide as all data: one far cluster widens every component."""
+    rng = np.random.default_rng(0)
+    centres = np.zeros((3, dim))
+    centres[1, 0], centres[2, 0] = 10.0, 60.0
+    models = [
+        fitted(
+            centres[rng.choice(3, 500)] + rng.normal(size=(500, dim)), 3, covariance_type=covariance
+        )
+        for _ in range(3)
+    ]
+    fusion = kf.fuse(models)
+    assert fusion.n_put_together == 0
+    means = fusion.posterior.params()["mean"][:, 0]
+    np.testing.assert_allclose(np.sort(means), [0.0, 10.0, 60.0], atol=0.5)
+
+
+def test_chips_of_clusters_in_many_dimensions_are_put_back():
+    """Thirty observations tell no covariance of twenty columns, but they do tell where they are."""
+    rng = np.random.default_rng(0)
+    centres = np.zeros((3, 20))
+    centres[1, 0] = centres[2, 1] = 15.0
+    models = [
+        fitted(centres[rng.choice(3, 1000)] + rng.normal(size=(1000, 20)), 6, seed=j)
+        for j in range(3)
+    ]
+    fusion = kf.fuse(models)
+    assert fusion.n_components == 3
+    assert fusion.n_put_together > 0

@@ -22,6 +22,8 @@ from klfusion.structure import layers
 _MAX_TRIAL_ENTRIES = 20_000_000  # larger silos are left as they are
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
 _LEAST = 0.5  # observations added to each, so that none has none
+_FEW = 3.0  # times the least that can tell a shape: so few tell a wrong one, near to nothing
+_FAR = 5.0  # deviations from each other: too far to be one
 _NEAR = 0.7  # of the usual distance between components of one silo
 
 
@@ -148,6 +150,9 @@ def merge_splits(
     if not may_have_splits(posterior):
         return list(zip(groups, natural, strict=True))
     prior, counts = posterior.prior, np.asarray(posterior.counts)[rows]
+    few = counts < _FEW * posterior.family.least_count
+    near |= few[:, None] | few
+    np.fill_diagonal(near, False)
     while near.any():
         a, b = np.nonzero(np.triu(near, k=1))
         gain = _gain_of_one(posterior, natural, counts, a, b)
@@ -174,9 +179,8 @@ def _gain_of_one(
     What two components gain in fit is ``A(a) + A(b) - A(a + b - prior) - A(prior)``, once it is
     known which of the two each observation is of. Saying that costs as many nats as observations
     tell of it by themselves: all of the entropy where the two are far apart, next to nothing where
-    they overlap. Where data are few for their dimension the evidence favours one component however
-    far apart two are, so those are left alone that are farther from their average than twice the
-    entropy: about eight deviations from each other.
+    they overlap. Where data are few for their dimension, or the prior is wide, the evidence favours
+    one component however far apart two are, so those that are far are left alone.
     """
     family, prior = posterior.family, posterior.prior
     assert prior is not None  # the caller has seen to it
@@ -190,8 +194,33 @@ def _gain_of_one(
         return np.full(len(a), -1.0)
     # Less what chance explains.
     apart = np.maximum(apart - 0.5 * natural.shape[1] / total, 0.0)
-    told_apart = total * _information(np.sqrt(2.0 * apart / (share * (1.0 - share))), share)
-    return np.where(apart < 2.0 * _entropy(share), told_apart - fit, -1.0)
+    deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
+    told_apart = total * _information(deviations, share)
+    separation = _separation(family, natural, prior, counts[a] + counts[b], a, b)
+    far = apart > 2.0 * _entropy(share) if separation is None else separation > _FAR
+    return np.where(far, -1.0, told_apart - fit)
+
+
+def _separation(
+    family: Family,
+    natural: FloatArray,
+    prior: FloatArray,
+    counts: FloatArray,
+    a: IntArray,
+    b: IntArray,
+) -> FloatArray | None:
+    """How many deviations of their observations two components are apart, where that is told.
+
+    The prior is not counted where ``counts`` of both, (m,), are enough: it is often as wide as all
+    data, and then components seem to be wide that are not.
+    """
+    believed = family.separation(natural, a, b)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of components without observations
+        observed = family.separation(natural - prior, a, b)
+    if believed is None or observed is None:
+        return None
+    told = np.isfinite(observed) & (counts > 2.0 * family.least_count)
+    return np.where(told, observed, believed)
 
 
 def _divergence_of_two(

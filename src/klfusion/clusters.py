@@ -6,6 +6,8 @@ with ``S = sum_i w_i eta_i`` and ``W = sum_i w_i``, so sums are all that must be
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
@@ -182,6 +184,16 @@ class Clusters:
 def merge_saving(n_a: IntArray | FloatArray, n_b: IntArray | FloatArray) -> FloatArray:
     """What merging clusters of ``n_a`` and ``n_b`` components takes off the penalty's sum."""
     return np.asarray(np.sqrt(n_a) + np.sqrt(n_b) - np.sqrt(n_a + n_b))
+
+
+def how_many_shared(holds: Any, others: Any) -> Any:
+    """Silos that rows ``(k, J)`` and others ``(m, J)`` or ``(J,)`` both hold, by one product.
+
+    In single precision, where OpenBLAS may raise a floating-point flag for numbers that are not
+    there: what it returns is right.
+    """
+    with np.errstate(invalid="ignore"):
+        return holds.astype(np.float32, copy=False) @ others.astype(np.float32, copy=False).T
 
 
 def nearest_pairs(kl: FloatArray, apart: BoolArray) -> tuple[IntArray, IntArray]:

@@ -18,7 +18,7 @@ import numpy as np
 from klfusion import memory
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
-from klfusion.clusters import Clusters, merge_saving
+from klfusion.clusters import Clusters, how_many_shared, merge_saving
 from klfusion.nearest import Nearest
 from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
@@ -76,7 +76,7 @@ def penalty_path(
         others = np.flatnonzero(state.counts)
         others = others[others != a]
         increases = state.merge_increases_with(a, others)
-        meet = holds[others] @ holds[a] > 0
+        meet = how_many_shared(holds[others], holds[a]) > 0
         ratio_a = increases / merge_saving(state.counts[a], state.counts[others])
         mergeable.replace(a, b, others, np.where(meet, np.inf, ratio_a))
         distance_a = increases * _inverse(state, a, others)

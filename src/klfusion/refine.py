@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from klfusion._typing import IntArray
 from klfusion.algorithm import Report
-from klfusion.clusters import Clusters, merge_saving, nearest_pairs
+from klfusion.clusters import Clusters, how_many_shared, merge_saving, nearest_pairs
 from klfusion.problem import FusionProblem
 
 
@@ -119,8 +119,8 @@ def _merge(clusters: Clusters, penalty: float) -> None:
 def _merge_candidates(clusters: Clusters) -> tuple[IntArray, IntArray]:
     """Pairs of near clusters that share no silo."""
     used = np.flatnonzero(clusters.counts)
-    occupied = clusters.occupied()[used].astype(np.float32)
-    apart = (occupied @ occupied.T) == 0
+    occupied = clusters.occupied()[used]
+    apart = how_many_shared(occupied, occupied) == 0
     if not apart.any():
         return used[:0], used[:0]
     centres = clusters.sums[used] / clusters.mass[used, None]

@@ -40,8 +40,13 @@ _PRIOR_SPREAD = 0.4
 _PRIOR_COUNT = 3.0
 # Share of local components that are failed fits (two true ones in one, say), like nothing else.
 _FAILED_FITS = 0.003
-# Without two components in any silo a jump of the path by this factor is taken for its end.
-_CLEAR_JUMP = 2.0
+# Without two components in any silo a jump of the path is taken for its end: by twice the distance,
+# and by so much that points in no order would hardly jump like this (k times the k-th jump of
+# ordered numbers is exponentially distributed).
+_CLEAR_JUMP = math.log(4.0)
+_EVIDENT = math.log(100.0)
+# Nor do components merge then that are so many deviations of their observations apart.
+_UNLIKE = 10.0
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -61,7 +66,7 @@ def choose(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> C
     if problem.largest_silo > 1:
         steps = _evident_steps(problem, path, distances)
     else:
-        steps = _steps_to_jump(path, noise)
+        steps = min(_steps_to_jump(path, noise), _steps_to_unlike(problem, path))
     # Merges of next to no cost are of copies, whatever else is thought of them.
     steps = max(steps, int(np.searchsorted(path.penalties, noise, side="right")))
     return Choice(steps, _penalty_between(path, distances, steps, noise))
@@ -157,7 +162,22 @@ def _steps_to_jump(path: PenaltyPath, noise: float) -> int:
     """
     penalties = np.maximum(path.penalties, noise)
     jumps = np.log(penalties[1:] / penalties[:-1])
-    weighted = jumps * np.sqrt(np.arange(1, len(jumps) + 1))
-    if len(jumps) == 0 or jumps[weighted.argmax()] < math.log(_CLEAR_JUMP):
+    evidence = np.where(jumps > _CLEAR_JUMP, jumps * np.arange(1, len(jumps) + 1), 0.0)
+    if evidence.max(initial=0.0) < _EVIDENT:
         return len(penalties)
-    return int(weighted.argmax()) + 1
+    return int(evidence.argmax()) + 1
+
+
+def _steps_to_unlike(problem: FusionProblem, path: PenaltyPath) -> int:
+    """Merges before the first of components so far apart that nobody would take them for one."""
+    centres = (problem.natural if problem.given is None else problem.given).copy()
+    counts = np.ones(problem.n)
+    for step, (a, b) in enumerate(path.merges):
+        pair = np.array([a]), np.array([b])
+        separation = problem.family.separation(centres, *pair)
+        if separation is not None and separation[0] > _UNLIKE:
+            return step
+        total = counts[a] + counts[b]
+        centres[a] = (counts[a] * centres[a] + counts[b] * centres[b]) / total
+        counts[a] = total
+    return len(path.merges)

@@ -16,6 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
+from klfusion.clusters import how_many_shared
 from klfusion.families import Family
 from klfusion.parts import InMemory, Parts
 from klfusion.problem import FusionProblem
@@ -136,7 +137,8 @@ def _assign_piece(
     holds = np.zeros((int(turn.max(initial=-1)) + 1, size), dtype=np.float32)
     holds[turn[taken], labels[taken]] = 1.0
     counts = np.bincount(labels[taken], minlength=size)
-    return Tally(counts, mass, sums, members_a, (holds.T @ holds).astype(np.float64), [labels])
+    together = how_many_shared(holds.T, holds.T).astype(np.float64)
+    return Tally(counts, mass, sums, members_a, together, [labels])
 
 
 def _in_conflict(silo: IntArray, labels: IntArray) -> IntArray:

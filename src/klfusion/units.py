@@ -18,7 +18,7 @@ from klfusion import memory
 from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.assignment.hungarian import solve_hungarian
-from klfusion.clusters import Clusters, merge_saving
+from klfusion.clusters import Clusters, how_many_shared, merge_saving
 from klfusion.families import DiagonalNormal
 from klfusion.fusion import Status
 from klfusion.methods import Method
@@ -186,8 +186,7 @@ def _neighbours(state: Clusters, holds: BoolArray) -> dict[int, set[int]]:
     centres = state.sums[used] / state.mass[used, None]
     kl = state.problem.family.kl_from(centres, centres, state.centre_a[used])
     kl = kl + kl.T
-    silos = holds[used].astype(np.float32)
-    kl[(silos @ silos.T) > 0] = np.inf
+    kl[how_many_shared(holds[used], holds[used]) > 0] = np.inf
     few = min(_NEIGHBOURS, len(used) - 1)
     near: dict[int, set[int]] = {int(a): set() for a in used}
     if few < 1:

@@ -120,6 +120,14 @@ class Family(ABC):
         """How uncertain `location` is: ``(n, k, k)``, or ``(n, k)`` for a diagonal matrix."""
         raise KLFusionError(f"the family {self.name!r} does not say how uncertain its location is")
 
+    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray | None:
+        """How many deviations of their observations lie between the locations of pairs, ``(m,)``.
+
+        The deviations are those of both, pooled. None for a family that describes no observations
+        by a location and a spread, NaN where they tell no spread.
+        """
+        return None
+
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """The origin moved amid the locations, where a family has any: no divergence changes.
 

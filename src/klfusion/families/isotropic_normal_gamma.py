@@ -106,6 +106,13 @@ class IsotropicNormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return np.repeat((rate / (shape * kappa))[:, None], self.dim, axis=1)
 
+    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
+        """Distance of the means over the deviations, ``(m,)``."""
+        mean, _, shape, rate = self._split(natural)
+        variance = (rate[a] + rate[b]) / (shape[a] + shape[b])
+        square = ((mean[a] - mean[b]) ** 2).sum(axis=1) / variance
+        return np.sqrt(np.where(square >= 0, square, np.nan))
+
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
         mean, kappa, shape, rate = self._split(natural)

@@ -103,6 +103,13 @@ class NormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return rate / (shape * kappa)
 
+    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
+        """Distance of the means over the deviations, ``(m,)``."""
+        mean, _, shape, rate = self._split(natural)
+        variance = (rate[a] + rate[b]) / (shape[a] + shape[b])
+        square = ((mean[a] - mean[b]) ** 2 / variance).sum(axis=1)
+        return np.sqrt(np.where(square >= 0, square, np.nan))
+
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
         mean, kappa, shape, rate = self._split(natural)

@@ -15,6 +15,7 @@ from klfusion.families.base import Family
 from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 from klfusion.families.random_effects import group_means, reliability, variance_between_silos
 
+_RIDGE = 1e-9  # relative to the variances: of constant columns
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -144,6 +145,16 @@ class NormalWishart(Family):
         """Covariance of the mean at the expected precision."""
         _, kappa, scale_inv, dof = self._split(natural)
         return scale_inv / (kappa * dof)[:, None, None]
+
+    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
+        """Mahalanobis distance of the means, ``(m,)``."""
+        mean, _, scale_inv, dof = self._split(natural)
+        covariance = (scale_inv[a] + scale_inv[b]) / (dof[a] + dof[b])[:, None, None]
+        covariance += _RIDGE * np.einsum("nii->n", covariance)[:, None, None] * np.eye(self.dim)
+        between = mean[a] - mean[b]
+        scaled = np.linalg.solve(covariance, between[:, :, None])[:, :, 0]
+        square = np.einsum("nd,nd->n", between, scaled)
+        return np.sqrt(np.where(square >= 0, square, np.nan))
 
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""

@@ -1,0 +1,42 @@
+"""How large the fused model is where silos have one component each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+
+NW = kf.families.NormalWishart(2)
+
+
+def one_each(means, count=300.0):
+    """A silo for each mean: one component, of unit variance."""
+    return [
+        kf.Posterior(NW, NW.natural([m], [count], [count * np.eye(2)], [count + 1.0]), name=f"{j}")
+        for j, m in enumerate(np.asarray(means, dtype=float))
+    ]
+
+
+def test_components_that_nobody_takes_for_one_stay_apart():
+    assert kf.fuse(one_each([[0, 0], [100, 0]])).n_components == 2
+    assert kf.fuse(one_each([[20 * k, 0] for k in range(6)])).n_components == 6
+    assert kf.fuse(one_each([[0, 0], [1, 0]])).n_components == 1
+
+
+@pytest.mark.parametrize("n_silos", [2, 5, 20])
+@pytest.mark.parametrize("variation", [0.3, 1.0, 2.0])
+def test_points_in_no_order_are_one(n_silos, variation):
+    sizes = [
+        kf.fuse(
+            one_each(np.random.default_rng(seed).normal(scale=variation, size=(n_silos, 2)))
+        ).n_components
+        for seed in range(10)
+    ]
+    assert np.mean([size == 1 for size in sizes]) >= 0.7
+
+
+def test_groups_are_found():
+    rng = np.random.default_rng(0)
+    means = np.array([[0, 0], [8, 0], [0, 8]])[np.arange(12) % 3] + 0.2 * rng.normal(size=(12, 2))
+    assert kf.fuse(one_each(means)).n_components == 3
