@@ -98,6 +98,13 @@ class Family(ABC):
         """How many observations each posterior is worth ``(n,)``; None if it cannot be told."""
         return None
 
+    def n_told(self, natural: FloatArray) -> FloatArray:
+        """How many parameters the observations behind each posterior tell, ``(n,)``.
+
+        Two samples of one distribution differ by chance: by half a nat for each, in all.
+        """
+        return np.full(len(natural), float(self.size))
+
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """The same location and shape, as certain as ``factor`` ``(n,)`` times the data."""
         return natural * factor[:, None]

@@ -78,6 +78,11 @@ class Dirichlet(Family):
         """The sum of the concentrations."""
         return np.asarray(natural.sum(axis=1))
 
+    def n_told(self, natural: FloatArray) -> FloatArray:
+        """A word seen less than once, beyond what is said of words not seen, counts in part."""
+        seen = natural - natural.min(axis=1, keepdims=True)
+        return np.asarray(np.minimum(seen, 1.0).sum(axis=1))
+
     def location(self, natural: FloatArray) -> FloatArray:
         """The expected probabilities."""
         return np.asarray(natural / natural.sum(axis=1, keepdims=True))

@@ -143,6 +143,10 @@ class IsotropicNormalGamma(Family):
         """``kappa``: the data, plus the prior's pseudo-data."""
         return natural[:, self.dim]
 
+    def n_told(self, natural: FloatArray) -> FloatArray:
+        """A mean and one variance."""
+        return np.full(len(natural), self.dim + 1.0)
+
     @property
     def variation_size(self) -> int:
         """Variances and reliabilities of means and of variances, and usual variances."""

@@ -136,6 +136,10 @@ class NormalGamma(Family):
         kappa = natural[:, self.dim : 2 * self.dim]
         return np.asarray(np.exp(np.log(kappa).mean(axis=1)))
 
+    def n_told(self, natural: FloatArray) -> FloatArray:
+        """A mean and a variance for each dimension."""
+        return np.full(len(natural), 2.0 * self.dim)
+
     @property
     def variation_size(self) -> int:
         """Variances and reliabilities of means and of variances, and usual variances."""

@@ -190,6 +190,10 @@ class NormalWishart(Family):
         """``kappa``: the data, plus the prior's pseudo-data."""
         return natural[:, self.dim]
 
+    def n_told(self, natural: FloatArray) -> FloatArray:
+        """A mean and a covariance matrix."""
+        return np.full(len(natural), float(self.dim + sym.packed_size(self.dim)))
+
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """Scale ``kappa`` and the excess of ``dof``; mean and expected precision stay."""
         mean, kappa, scale_inv, dof = self._split(natural)
