@@ -21,7 +21,7 @@ from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
-from klfusion.silos import Silo, aligned_silos, read_silos, silo_weights
+from klfusion.silos import Silo, aligned_silos, counted, read_silos, silo_weights
 from klfusion.structure import fuse_structures, layers
 from klfusion.structure.base import scatter
 from klfusion.units import preferred
@@ -320,5 +320,5 @@ def global_posterior(
         prior=prior,
         counts=counts,
         structure=fuse_structures([p.structure for p in posteriors], labels, size, match),
-        provenance=provenance(silos=[p.name for p in posteriors]),
+        provenance=provenance(silos=[name for p in posteriors for name in counted(p)]),
     )

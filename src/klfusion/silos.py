@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ from klfusion.posterior import Posterior
 from klfusion.storage import load
 from klfusion.structure import Structure
 from klfusion.vocabulary import align_vocabularies
+
+_NAMELESS = re.compile(r"silo-\d+")  # what a silo without a name is called
 
 
 class Silo(Protocol):
@@ -44,6 +47,10 @@ class Silo(Protocol):
     @property
     def structure(self) -> Structure | None:
         """What surrounds the components."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Plain facts; of a fusion, the names of its ``silos``."""
 
 
 def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
@@ -95,6 +102,33 @@ def check_together(posteriors: Sequence[Silo]) -> None:
                 f"two silos are named {posterior.name!r}: expected unique names"
             )
         seen.add(posterior.name)
+    check_counted_once(posteriors)
+
+
+def counted(silo: Silo) -> list[str]:
+    """Whose observations stand behind a posterior: the silos of a fusion, else its own."""
+    known = silo.provenance.get("silos")
+    fused = isinstance(known, list) and known and all(isinstance(name, str) for name in known)
+    return known if fused else [silo.name]
+
+
+def check_counted_once(posteriors: Sequence[Silo]) -> None:
+    """Refuse fusions together with silos, or with other fusions, that they already hold."""
+    holder: dict[str, Silo] = {}
+    for posterior in posteriors:
+        fused = "silos" in posterior.provenance
+        again = [
+            name
+            for name in counted(posterior)
+            if (other := holder.setdefault(name, posterior)).name != posterior.name
+            # Two fusions may each have called a silo without a name the same.
+            and not (_NAMELESS.fullmatch(name) and fused and "silos" in other.provenance)
+        ]
+        if again:
+            raise IncompatibleSilosError(
+                f"silos counted twice: {few(again)}, in {holder[again[0]].name!r} and in "
+                f"{posterior.name!r}; expected each by itself or within one fusion"
+            )
 
 
 def _check_features(posteriors: Sequence[Silo]) -> None:
