@@ -174,10 +174,10 @@ def fuse(
         fusion = _fuse_on_cluster(files, scheduler, settings)
     else:
         fusion = kf.fuse(silos or files, **settings)
+    summary = summarize(fusion, silos)  # before anything is written, should that fail
     kf.save(output, fusion)
     if report is not None:
         write_report(fusion, report, silos)
-    summary = summarize(fusion, silos)
     if as_json:
         click.echo(json.dumps({**summary, "output": str(output)}))
         return
@@ -265,8 +265,9 @@ def _save_changed(fusion: Any, output: Path) -> None:
     from klfusion import _console  # noqa: PLC0415
     from klfusion.report import summarize  # noqa: PLC0415
 
+    summary = summarize(fusion)
     kf.save(output, fusion)
-    _console.show_fusion(_console.make(), summarize(fusion), [output])
+    _console.show_fusion(_console.make(), summary, [output])
 
 
 @main.command(epilog=_EPILOG)

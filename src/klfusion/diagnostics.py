@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from klfusion._settings import check_integer, generator
 from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.api import fuse
 from klfusion.clusters import Clusters
@@ -93,13 +94,17 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     >>> [(f.silo, f.component, f.reason) for f in found.findings]
     [('b', 0, "a copy of component 0 of silo 'c'"), ('c', 0, "a copy of component 0 of silo 'b'")]
     """
+    check_integer("resamples", resamples, least=0)
+    rng = generator(random_state)
+    if not isinstance(fusion, Fusion):
+        raise KLFusionError(f"expected a Fusion, as kf.fuse returns it, got {fusion!r}")
     silos = aligned_silos(kept_silos(fusion, "diagnose"))
     margins, costs = _margins(fusion, silos)
     misfit = _misfit(fusion, costs)
     support = (fusion.contributions > 0).sum(axis=0)
     stability = None
     if resamples > 0:
-        stability = _stability(fusion, silos, resamples, np.random.default_rng(random_state))
+        stability = _stability(fusion, silos, resamples, rng)
     findings = [
         *_misfits(fusion, misfit),
         *_alone(fusion, support),

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._settings import is_integer
 from klfusion._typing import FloatArray, IntArray
+from klfusion.errors import KLFusionError
 from klfusion.penalty_path import PenaltyPath
 from klfusion.posterior import Posterior
 
@@ -115,6 +117,11 @@ class Fusion:
 
     def sources(self, component: int) -> list[tuple[str, int]]:
         """The (silo, local component) pairs a global component was made of."""
+        if not (is_integer(component) and 0 <= component < self.n_components):
+            raise KLFusionError(
+                f"expected a global component, an integer from 0 to {self.n_components - 1}, "
+                f"got {component!r}"
+            )
         return [
             (name, int(local))
             for name, labels in zip(self.silo_names, self.labels, strict=True)

@@ -22,6 +22,7 @@ from klfusion.storage import load
 from klfusion.structure import Structure
 from klfusion.vocabulary import align_vocabularies
 
+_WIDEST = 1e9  # between weights; sums of doubles hold no more beside differences of them
 _NAMELESS = re.compile(r"silo-\d+")  # what a silo without a name is called
 
 
@@ -193,5 +194,12 @@ def silo_weights(
     if len(bad):
         raise KLFusionError(
             f"silo {posteriors[bad[0]].name!r}: expected a finite weight > 0, got {values[bad[0]]}"
+        )
+    low, high = values.argmin(), values.argmax()
+    if values[high] > _WIDEST * values[low]:
+        raise KLFusionError(
+            f"weights: expected the largest to be at most {_WIDEST:g} times the smallest, which "
+            f"would be lost in rounding, got {values[high]:g} for silo {posteriors[high].name!r} "
+            f"and {values[low]:g} for silo {posteriors[low].name!r}"
         )
     return values

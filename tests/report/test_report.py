@@ -317,6 +317,23 @@ def test_silos_must_be_those_that_were_fused() -> None:
         summarize(fusion, strange)
 
 
+def test_networks_that_know_different_classes(tmp_path: Path) -> None:
+    def network(name: str, classes: list[int], seed: int) -> kf.Posterior:
+        rng = np.random.default_rng(seed)
+        shapes = {"fc1": (8, 3), "fc2": (len(classes), 9)}
+        weights = {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
+        silo = kf.extract(weights, name=name, class_counts=np.full(len(classes), 100.0))
+        assert silo.structure is not None
+        info = {**silo.structure.info, "classes": classes}
+        return replace(silo, structure=replace(silo.structure, info=info))
+
+    fusion = kf.fuse([network("a", [0, 1], 0), network("b", [1, 2], 1)])
+    fusion.report(str(tmp_path / "fusion.html"))
+    summary = summarize(fusion)
+    assert summary["map"]["from_parameters"]
+    assert summary["view"]["n_out"] == 3
+
+
 def test_silo_that_fits_worse_than_all_is_named() -> None:
     fusion = thousand_silos(n=20)
     one = (fusion.divergences[0] + 1e5, *fusion.divergences[1:])

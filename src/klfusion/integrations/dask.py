@@ -29,7 +29,8 @@ except ImportError as error:
     ) from error
 
 from klfusion._typing import IntArray
-from klfusion.api import configured, generator
+from klfusion._settings import generator
+from klfusion.api import configured
 from klfusion.batches import fuse_batches
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
