@@ -194,7 +194,9 @@ class TestFuse:
 
     def test_weights_beyond_what_doubles_carry(self):
         three = [gamma(), gamma("b"), gamma("c")]
-        with pytest.raises(KLFusionError, match=r"at most 1e\+09 times .* 1e\+15 for silo 'site-a'"):
+        with pytest.raises(
+            KLFusionError, match=r"at most 1e\+09 times .* 1e\+15 for silo 'site-a'"
+        ):
             kf.fuse(three, weights=[1e15, 1, 1])
         with pytest.raises(KLFusionError, match="got 1 for silo 'site-a' and 1e-15 for silo 'd'"):
             kf.fuse(three).add(gamma("d"), weight=1e-15)
@@ -282,7 +284,9 @@ class TestFuse:
 class TestFusion:
     @pytest.mark.parametrize("component", [-1, 2, 99, 1.5, True, "a"])
     def test_sources_of_what_is_no_component(self, component):
-        with pytest.raises(KLFusionError, match=r"expected a global component, .* from 0 to 1, got"):
+        with pytest.raises(
+            KLFusionError, match=r"expected a global component, .* from 0 to 1, got"
+        ):
             kf.fuse([gamma(), gamma("b")]).sources(component)
 
     @pytest.mark.parametrize("penalty", [np.nan, np.inf, -1, "a", True])
@@ -303,7 +307,7 @@ class TestFusion:
                 change()
 
     def test_report_of_silos_that_are_none(self, tmp_path):
-        with pytest.raises(KLFusionError, match="silos: expected the posteriors .* got 3"):
+        with pytest.raises(KLFusionError, match=r"silos: expected the posteriors .* got 3"):
             kf.fuse([gamma(), gamma("b")]).report(tmp_path / "x.html", silos=[3])
 
 
@@ -333,9 +337,9 @@ class TestNetworks:
         two = {name: self.network(2, 8, 3, seed=k) for k, name in enumerate("ab")}
         with pytest.raises(IncompatibleSilosError, match=r">= 8, .* \(its components stay apart\)"):
             kf.fuse(two, n_components=5)
-        for setting in ({"within_silo_merging": True, "n_components": 5}, {"max_loss": 0.1}):
-            with pytest.raises(KLFusionError, match=f"networks are fused without {[*setting][0]}"):
-                kf.fuse(two, **setting)
+        for name, value in {"within_silo_merging": True, "max_loss": 0.1}.items():
+            with pytest.raises(KLFusionError, match=f"networks are fused without {name}"):
+                kf.fuse(two, **{name: value})
 
     @pytest.mark.parametrize(
         ("sizes", "message"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.structure import Structure
 
 RATES = kf.families.Gamma()
 
@@ -65,3 +68,21 @@ class TestFusionsOfFusions:
         assert kf.fuse([A, odd]).n_silos == 2
         with pytest.raises(KLFusionError, match="two silos are named 'a'"):
             kf.fuse([A, B]).add(A)
+
+
+class TestModelsOfDifferentKinds:
+    @pytest.mark.parametrize(
+        ("other", "message"),
+        [
+            (Structure("hmm"), "'b': expected a model of kind 'mixture' as in silo 'a', got 'hmm'"),
+            (
+                Structure("mixture", info={"covariance_type": "tied"}),
+                "'b': expected covariance_type 'full' as in silo 'a', got 'tied'",
+            ),
+        ],
+    )
+    def test_one_of_each_is_named(self, other, message):
+        first = Structure("mixture", info={"covariance_type": "full"})
+        silos = [replace(A, structure=first), replace(B, structure=other)]
+        with pytest.raises(IncompatibleSilosError, match=message):
+            kf.fuse(silos)

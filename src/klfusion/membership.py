@@ -115,7 +115,7 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
             raise KLFusionError(f"expected penalty to be a number >= 0, got {penalty!r}")
         steps = path.steps_at(penalty)
     else:
-        found = np.flatnonzero(path.n_components == n_components) if is_integer(n_components) else []
+        found = np.flatnonzero((path.n_components == n_components) & is_integer(n_components))
         if len(found) == 0:
             raise KLFusionError(
                 f"expected n_components from {path.n_components[-1]} to {path.n_components[0]}, "

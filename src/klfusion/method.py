@@ -8,12 +8,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from klfusion._settings import check_integer
-from klfusion._settings import is_number as is_number
+from klfusion._settings import check_integer, is_number
 from klfusion.algorithm import Report
 from klfusion.errors import KLFusionError
 from klfusion.problem import FusionProblem
 from klfusion.search import Solution
+
+__all__ = ["Method", "Penalty", "is_number"]
 
 Penalty = float | Literal["auto"]
 

@@ -88,6 +88,7 @@ def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
 
 def check_together(posteriors: Sequence[Silo]) -> None:
     """Refuse silos of different families or features, and two of one name."""
+    _check_kinds(posteriors)
     first = posteriors[0]
     for other in posteriors[1:]:
         if other.family != first.family:
@@ -109,8 +110,9 @@ def check_together(posteriors: Sequence[Silo]) -> None:
 def counted(silo: Silo) -> list[str]:
     """Whose observations stand behind a posterior: the silos of a fusion, else its own."""
     known = silo.provenance.get("silos")
-    fused = isinstance(known, list) and known and all(isinstance(name, str) for name in known)
-    return known if fused else [silo.name]
+    if isinstance(known, list) and known and all(isinstance(name, str) for name in known):
+        return known
+    return [silo.name]
 
 
 def check_counted_once(posteriors: Sequence[Silo]) -> None:
@@ -130,6 +132,24 @@ def check_counted_once(posteriors: Sequence[Silo]) -> None:
                 f"silos counted twice: {few(again)}, in {holder[again[0]].name!r} and in "
                 f"{posterior.name!r}; expected each by itself or within one fusion"
             )
+
+
+def _check_kinds(posteriors: Sequence[Silo]) -> None:
+    """Refuse models of different kinds or covariance types, where all say what they are."""
+    known = [(p.name, p.structure) for p in posteriors if p.structure is not None]
+    if len(known) < len(posteriors):
+        return
+    name, first = known[0]
+    for other, structure in known[1:]:
+        pairs = {"a model of kind": (first.kind, structure.kind)}
+        if "covariance_type" in first.info.keys() & structure.info.keys():
+            key = "covariance_type"
+            pairs[key] = (str(first.info[key]), str(structure.info[key]))
+        for what, (expected, got) in pairs.items():
+            if expected != got:
+                raise IncompatibleSilosError(
+                    f"silo {other!r}: expected {what} {expected!r} as in silo {name!r}, got {got!r}"
+                )
 
 
 def _check_features(posteriors: Sequence[Silo]) -> None:
@@ -195,7 +215,7 @@ def silo_weights(
         raise KLFusionError(
             f"silo {posteriors[bad[0]].name!r}: expected a finite weight > 0, got {values[bad[0]]}"
         )
-    low, high = values.argmin(), values.argmax()
+    low, high = int(values.argmin()), int(values.argmax())
     if values[high] > _WIDEST * values[low]:
         raise KLFusionError(
             f"weights: expected the largest to be at most {_WIDEST:g} times the smallest, which "
