@@ -368,6 +368,40 @@ def test_known_size_is_marked_on_the_path(tmp_path: Path) -> None:
     assert "4 components" in page.text
 
 
+def test_what_a_reader_would_ask(tmp_path: Path) -> None:
+    """From which penalty on, which were put together, what the numbers mean, how wide."""
+    silos = [silo("a", [30, 900]), silo("b", [910, 32, 250])]
+    merged = kf.fuse(silos, n_components=2, within_silo_merging=True)
+    (group,) = summarize(merged)["put_together"]
+    a_and_b = " + ".join(map(str, group["local_components"]))
+    page = page_of(merged, tmp_path)[1].text
+    assert f"{group['silo']} · {a_and_b} in component {group['component']}" in page
+    assert 'Fuse with method="exact" to keep them apart' in page
+    page = page_of(kf.fuse(silos), tmp_path)[1].text
+    assert "from penalty components 0 5" in page
+    assert (
+        "How much components vary from silo to silo"
+        in page_of(gallery.mixture()[0], tmp_path)[1].text
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "parameters", "expected"),
+    [
+        (families.NormalWishart(2), {"scale_inv": [np.diag([40.0, 90.0])], "dof": [10.0]}, [2, 3]),
+        (families.NormalGamma(2), {"shape": [5.0], "rate": [[20.0, 45.0]]}, [2, 3]),
+        (families.IsotropicNormalGamma(2), {"shape": [5.0], "rate": [20.0]}, [2]),
+    ],
+)
+def test_gaussians_are_told_by_their_deviations(
+    family: families.Family, parameters: dict, expected: list[int]
+) -> None:
+    natural = family.natural(mean=[[0.0, 1.0]], kappa=[10.0], **parameters)
+    fusion = kf.fuse([kf.Posterior(family, natural, name="a")])
+    shown = {p["name"]: p["numbers"] for p in summarize(fusion)["components"][0]["parameters"]}
+    assert shown["standard deviation"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("names", ["a", "ab"])
 def test_smallest_fusions(names: str, tmp_path: Path) -> None:
     fusion = kf.fuse([silo(name, [30]) for name in names])
