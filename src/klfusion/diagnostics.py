@@ -71,7 +71,9 @@ class Diagnosis:
         """What looks wrong first, then each measure's extremes; one line each."""
         shown = [f"  {finding}" for finding in self.findings[:_MOST_SHOWN]]
         rest = len(self.findings) - len(shown)
-        lines = [f"Diagnosis: {len(self.findings) or 'no'} finding{'s' * (len(self.findings) != 1)}"]
+        lines = [
+            f"Diagnosis: {len(self.findings) or 'no'} finding{'s' * (len(self.findings) != 1)}"
+        ]
         lines += [*shown, f"  and {rest} more in findings"] if rest else shown
         measures = {
             "margins (nats to the next best plan)": np.concatenate(self.margins),

@@ -250,13 +250,13 @@ class Fusion:
 
     def __repr__(self) -> str:
         left_out, together = self.n_left_out, self.n_put_together
-        bound = " to a rough bound" if self.status is Status.KEPT else ""
+        gap = f"{self.gap:.2%}" + " to a rough bound" * (self.status is Status.KEPT)
         return (
             f"Fusion({_counted(self.n_silos, 'silo')} -> "
             f"{_counted(self.n_components, 'component')}, "
             f"{f'{left_out} local left out, ' if left_out else ''}"
             f"{f'{together} put together, ' if together else ''}"
-            f"objective {self.objective:.6g}, gap {self.gap:.2%}{bound}, {self.status.name.lower()})"
+            f"objective {self.objective:.6g}, gap {gap}, {self.status.name.lower()})"
         )
 
 
