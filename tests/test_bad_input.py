@@ -307,8 +307,9 @@ class TestFusion:
                 change()
 
     def test_report_of_silos_that_are_none(self, tmp_path):
-        with pytest.raises(KLFusionError, match=r"silos: expected the posteriors .* got 3"):
-            kf.fuse([gamma(), gamma("b")]).report(tmp_path / "x.html", silos=[3])
+        for silos in ([3], 3, gamma()):
+            with pytest.raises(KLFusionError, match="silos: expected a list of the posteriors fus"):
+                kf.fuse([gamma(), gamma("b")]).report(tmp_path / "x.html", silos=silos)
 
 
 class TestDiagnose:

@@ -23,9 +23,8 @@ _GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
 
 def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
     """Natural parameters of all local components, (n, p), checked to be those that were fused."""
-    for silo in silos:
-        if not isinstance(silo, Posterior):
-            raise KLFusionError(f"silos: expected the posteriors that were fused, got {silo!r}")
+    if not (isinstance(silos, Sequence) and all(isinstance(silo, Posterior) for silo in silos)):
+        raise KLFusionError(f"silos: expected a list of the posteriors fused, got {silos!r}")
     expected = {name: len(labels) for name, labels in zip_names(fusion)}
     got = {silo.name: silo.n_components for silo in silos}
     if got != expected:
