@@ -28,7 +28,7 @@ class TestFusionsOfFusions:
         paths = [tmp_path / f"{name}.safetensors" for name in "abg"]
         for path, what in zip(paths, [A, B, fusion], strict=True):
             kf.save(path, what)
-        message = "silos counted twice: 'a', 'b', in 'a' and in 'global'; expected each by itself"
+        message = "silos counted twice: 'a', 'b', within 'global' and beside it; expected each by"
         for memory_limit in (None, "1GB"):
             with pytest.raises(IncompatibleSilosError, match=message):
                 kf.fuse(paths, memory_limit=memory_limit)
@@ -38,13 +38,15 @@ class TestFusionsOfFusions:
 
     def test_two_that_share_a_silo(self):
         north, south = kf.fuse([A, B, C]), kf.fuse([C, D])
-        with pytest.raises(IncompatibleSilosError, match="twice: 'c', in 'north' and in 'south'"):
+        with pytest.raises(
+            IncompatibleSilosError, match="twice: 'c', within 'south' and beside it"
+        ):
             kf.fuse({"north": north, "south": south})
 
     def test_however_deep(self):
         top = kf.fuse({"north": kf.fuse([A, B]), "c": C})
         assert top.posterior.provenance["silos"] == ["a", "b", "c"]
-        with pytest.raises(IncompatibleSilosError, match="twice: 'b', in 'all' and in 'b'"):
+        with pytest.raises(IncompatibleSilosError, match="twice: 'b', within 'all' and beside"):
             kf.fuse({"all": top, "b": B})
 
     def test_different_silos_may_be_fused_in_steps(self):

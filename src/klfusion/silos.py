@@ -128,9 +128,10 @@ def check_counted_once(posteriors: Sequence[Silo]) -> None:
             and not (_NAMELESS.fullmatch(name) and fused and "silos" in other.provenance)
         ]
         if again:
+            fusion = posterior if fused else holder[again[0]]
             raise IncompatibleSilosError(
-                f"silos counted twice: {few(again)}, in {holder[again[0]].name!r} and in "
-                f"{posterior.name!r}; expected each by itself or within one fusion"
+                f"silos counted twice: {few(again)}, within {fusion.name!r} and beside it; "
+                "expected each by itself or in one fusion"
             )
 
 
