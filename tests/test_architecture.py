@@ -14,7 +14,7 @@ import klfusion
 SOURCE = Path(klfusion.__file__).parent
 # Each layer may import from the layers above it in this list (and from its own).
 LAYERS = [
-    {"_typing", "errors", "memory", "nearest", "progress", "provenance", "threads"},
+    {"_typing", "_settings", "errors", "memory", "nearest", "progress", "provenance", "threads"},
     {"families"},
     {"structure"},
     {"posterior"},
@@ -51,7 +51,7 @@ LAYERS = [
     {"baselines"},
     {"__init__"},
     {"demo"},
-    {"_console"},
+    {"_console", "_shell"},
     {"cli", "integrations"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
@@ -107,7 +107,18 @@ def test_no_pickle(path):
 
 
 def test_importing_klfusion_is_light():
-    heavy = ["sklearn", "torch", "jinja2", "rich", "click", "matplotlib", "gensim", "pandas"]
+    heavy = [
+        "numpy",
+        "scipy",
+        "sklearn",
+        "torch",
+        "jinja2",
+        "rich",
+        "click",
+        "matplotlib",
+        "gensim",
+        "pandas",
+    ]
     code = f"import sys, klfusion; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

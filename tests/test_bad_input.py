@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -191,6 +192,40 @@ class TestFuse:
         with pytest.raises(KLFusionError, match="weight"):
             kf.fuse([gamma(), gamma("b")], weights=weights)
 
+    def test_weights_beyond_what_doubles_carry(self):
+        three = [gamma(), gamma("b"), gamma("c")]
+        with pytest.raises(
+            KLFusionError, match=r"at most 1e\+09 times .* 1e\+15 for silo 'site-a'"
+        ):
+            kf.fuse(three, weights=[1e15, 1, 1])
+        with pytest.raises(KLFusionError, match="got 1 for silo 'site-a' and 1e-15 for silo 'd'"):
+            kf.fuse(three).add(gamma("d"), weight=1e-15)
+        assert kf.fuse(three, weights=[1e9, 1, 1]).n_silos == 3
+
+    @pytest.mark.parametrize("method", [None, 3, Exact])
+    def test_method_of_another_type(self, method):
+        with pytest.raises(KLFusionError, match="expected method to be one of"):
+            kf.fuse([gamma(), gamma("b")], method=method)
+
+    @pytest.mark.parametrize("setting", ["keep_silos", "within_silo_merging", "progress"])
+    @pytest.mark.parametrize("value", ["no", "", 0])
+    def test_a_word_is_neither_true_nor_false(self, setting, value):
+        with pytest.raises(KLFusionError, match=f"expected {setting} to be True or False, got"):
+            kf.fuse([gamma(), gamma("b")], **{setting: value})
+
+    def test_keeping_silos_is_not_left_open(self):
+        with pytest.raises(KLFusionError, match="expected keep_silos to be True or False"):
+            kf.fuse([gamma(), gamma("b")], keep_silos=None)
+
+    @pytest.mark.parametrize("value", [True, 0, 1.5, "two"])
+    def test_min_support(self, value):
+        with pytest.raises(KLFusionError, match="expected min_support to be an integer >= 1"):
+            kf.fuse([gamma(), gamma("b")], min_support=value)
+
+    def test_no_size_in_a_list_of_sizes(self):
+        with pytest.raises(KLFusionError, match=r"expected n_components to be a number, got \[\]"):
+            kf.fuse([gamma(), gamma("b")], n_components=[])
+
     def test_homogeneous_needs_equal_sizes(self):
         with pytest.raises(IncompatibleSilosError, match=r"silos of one size, got sizes \[2, 3\]"):
             kf.fuse([gamma(), gamma("b", (1, 5, 9), (1, 1, 1))], method="homogeneous")
@@ -244,3 +279,89 @@ class TestFuse:
             Exact().n_init = 3
         with pytest.raises(KLFusionError):
             replace(Exact(), n_init=0)
+
+
+class TestFusion:
+    @pytest.mark.parametrize("component", [-1, 2, 99, 1.5, True, "a"])
+    def test_sources_of_what_is_no_component(self, component):
+        with pytest.raises(
+            KLFusionError, match=r"expected a global component, .* from 0 to 1, got"
+        ):
+            kf.fuse([gamma(), gamma("b")]).sources(component)
+
+    @pytest.mark.parametrize("penalty", [np.nan, np.inf, -1, "a", True])
+    def test_penalty_of_another_size(self, penalty):
+        with pytest.raises(KLFusionError, match="expected penalty to be a number >= 0"):
+            kf.fuse([gamma(), gamma("b")]).at(penalty=penalty)
+
+    @pytest.mark.parametrize("size", [2.0, True, "2", 9])
+    def test_another_size(self, size):
+        with pytest.raises(KLFusionError, match="expected n_components from 2 to 4"):
+            kf.fuse([gamma(), gamma("b")]).at(n_components=size)
+
+    def test_rematch(self):
+        fusion = kf.fuse([gamma(), gamma("b")])
+        for change in (lambda: fusion.add(gamma("c"), rematch="no"),
+                       lambda: fusion.remove("b", rematch="no")):  # fmt: skip
+            with pytest.raises(KLFusionError, match="expected rematch to be True or False"):
+                change()
+
+    def test_report_of_silos_that_are_none(self, tmp_path):
+        for silos in ([3], 3, gamma()):
+            with pytest.raises(KLFusionError, match="silos: expected a list of the posteriors fus"):
+                kf.fuse([gamma(), gamma("b")]).report(tmp_path / "x.html", silos=silos)
+
+
+class TestDiagnose:
+    @pytest.mark.parametrize("resamples", ["a", -1, 1.5, True])
+    def test_resamples(self, resamples):
+        with pytest.raises(KLFusionError, match="expected resamples to be an integer >= 0"):
+            kf.diagnose(kf.fuse([gamma(), gamma("b")]), resamples=resamples)
+
+    def test_random_state(self):
+        with pytest.raises(KLFusionError, match="expected random_state to be an integer >= 0"):
+            kf.diagnose(kf.fuse([gamma(), gamma("b")]), random_state="a")
+
+    def test_not_a_fusion(self):
+        with pytest.raises(KLFusionError, match=r"expected a Fusion, .*, got Posterior\('site-a'"):
+            kf.diagnose(gamma())
+
+
+class TestNetworks:
+    @staticmethod
+    def network(*sizes, seed=0):
+        rng = np.random.default_rng(seed)
+        shapes = {f"fc{i}": (b, a + 1) for i, (a, b) in enumerate(pairwise(sizes))}
+        return {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
+
+    def test_no_advice_that_cannot_be_followed(self):
+        two = {name: self.network(2, 8, 3, seed=k) for k, name in enumerate("ab")}
+        with pytest.raises(IncompatibleSilosError, match=r">= 8, .* \(its components stay apart\)"):
+            kf.fuse(two, n_components=5)
+        for name, value in {"within_silo_merging": True, "max_loss": 0.1}.items():
+            with pytest.raises(KLFusionError, match=f"networks are fused without {name}"):
+                kf.fuse(two, **{name: value})
+
+    @pytest.mark.parametrize(
+        ("sizes", "message"),
+        [
+            ((2, 8, 8, 3), "'b': expected a network with 1 hidden layer as in silo 'a', got 2"),
+            ((2, 8, 4), "'b': expected a network with 3 outputs as in silo 'a', got 4"),
+        ],
+    )
+    def test_other_shapes(self, sizes, message):
+        with pytest.raises(IncompatibleSilosError, match=message):
+            kf.fuse({"a": self.network(2, 8, 3), "b": self.network(*sizes)})
+
+    @pytest.mark.parametrize(
+        ("setting", "message"),
+        [
+            ({"random_state": "a"}, "expected random_state to be an integer >= 0"),
+            ({"epochs": "a"}, "expected epochs to be an integer >= 1"),
+            ({"prior_sd": "a"}, "expected prior_sd to be a number > 0"),
+        ],
+    )
+    def test_learners(self, setting, message):
+        pytest.importorskip("torch")
+        with pytest.raises(KLFusionError, match=message):
+            kf.learners.MeanFieldBNN(**setting).fit([[0.0], [1.0]], [0, 1])

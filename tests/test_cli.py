@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import klfusion as kf
+from klfusion._shell import in_options
 from klfusion.cli import main
 
 RATES = kf.families.Gamma()
@@ -83,7 +84,7 @@ def test_fuse_goes_below_the_largest_silo_where_asked(files: list[str], tmp_path
     output = tmp_path / "global.safetensors"
     refused = run("fuse", *files, "-o", output, "--n-components", 2)
     assert refused.exit_code == 1
-    assert "within_silo_merging=True goes below" in refused.output
+    assert "--within-silo-merging goes below), got 2" in refused.output
     result = run("fuse", *files, "-o", output, "--n-components", 2, "--within-silo-merging")
     assert result.exit_code == 0, result.output
     assert "(1 put together with another of the same silo)" in result.output
@@ -158,12 +159,15 @@ def test_what_cannot_come_or_go(files: list[str], tmp_path: Path) -> None:
         (["remove", output, "west"], "expected a silo of"),
         (["add", output, files[0]], "two silos are named 'north'"),
         (["add", files[0], files[1]], "expected a fusion"),
-        (["remove", forgot, "north"], "keep_silos=True"),
+        (["remove", forgot, "north"], "expected one made with --keep-silos, which --memory-limit"),
+        (["add", output, output], "silos counted twice: 'north'"),
     ):
         result = run(*arguments, "-o", tmp_path / "new.safetensors")
         assert result.exit_code == 1
         assert message in result.stderr
     assert not (tmp_path / "new.safetensors").exists()
+    twice = run("remove", output, "north", "south", "north", "-o", tmp_path / "new.safetensors")
+    assert (twice.exit_code, "Silo 'north' is named twice." in twice.stderr) == (2, True)
 
 
 # inspect and report -----------------------------------------------------------------------------
@@ -255,6 +259,19 @@ def test_errors_are_one_line_and_code_1(files: list[str], tmp_path: Path) -> Non
         assert not output.exists()
 
 
+def test_errors_speak_the_command_line(files: list[str], tmp_path: Path) -> None:
+    result = run("fuse", *files, "-o", tmp_path / "out.safetensors", "--penalty", -1)
+    assert result.stderr == "error: expected --penalty to be a number > 0, got -1.0\n"
+    for given, shown in {
+        "rematch=True or n_components= or n_init=3": "--rematch or --n-components or --n-init 3",
+        "keep_silos=False, within_silo_merging=False": "--forget-silos, no --within-silo-merging",
+        "silos' own tol, n_init of 'n_init=3'": "silos' own tol, --n-init of 'n_init=3'",
+        "x/n_init.safetensors: got Auto(n_init=1)": "x/n_init.safetensors: got Auto(n_init=1)",
+        "expected a method, got a penalty": "expected a method, got a penalty",
+    }.items():
+        assert in_options(given, main.commands.values()) == shown
+
+
 def test_wrong_usage_is_code_2(files: list[str], tmp_path: Path) -> None:
     for arguments in (
         ["fuse"],
@@ -324,6 +341,23 @@ def test_interrupt_is_code_130(tmp_path: Path) -> None:
     assert (process.returncode, errors.strip()) == (130, "interrupted")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no POSIX signals")
+def test_interrupt_while_libraries_are_imported(files: list[str]) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'numpy':\n            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Impatient())\n"
+        "from klfusion.cli import main\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "inspect", files[0]],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 # Help and speed ---------------------------------------------------------------------------------
 
 
@@ -339,7 +373,7 @@ def test_help_has_examples_and_exit_codes() -> None:
 def test_starting_imports_nothing_heavy() -> None:
     code = (
         "import sys, klfusion.cli; "
-        "print([m for m in ('sklearn', 'jinja2', 'matplotlib', 'rich') if m in sys.modules])"
+        "print([m for m in ('numpy', 'scipy', 'sklearn', 'jinja2', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -114,6 +114,21 @@ def test_certainty_that_observations_do_not_give():
     assert "as certain as is usual for its observations" in found.reason
 
 
+def test_much_data_explains_much_certainty():
+    good = [replace(s, counts=s.params()["kappa"]) for s in agreeing()]
+    large = located([0.0, 0.02], [8.0, 0.02], name="large", kappa=5000.0, counts=[5000.0, 5000.0])
+    assert kf.diagnose(kf.fuse([*good, large])).findings == ()
+
+
+def test_findings_are_printed_first():
+    sure = located([0.0, 0.0], [8.0, 0.0], name="sure", kappa=1e7)
+    lines = repr(kf.diagnose(kf.fuse([*agreeing(), sure]), resamples=1)).splitlines()
+    assert lines[0].startswith("Diagnosis: ")
+    assert "silo 'sure', component 0: " in lines[1]
+    assert [line.split()[0] for line in lines[-4:]] == ["margins", "misfit", "support", "stability"]
+    assert str(kf.diagnose(kf.fuse(agreeing()))).startswith("Diagnosis: no findings\n  margins")
+
+
 # Support ----------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import mkdocs_hooks
 from klfusion.cli import main
@@ -45,6 +46,21 @@ def test_code_runs(page, tmp_path, monkeypatch):
             pytest.skip(f"{page.name} needs {error.name}, which is not installed")
         except MissingDependencyError as error:  # the same, in our words
             pytest.skip(f"{page.name}: {error}")
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs/tutorials/mixtures.md"])
+def test_commands_run_on_what_the_code_wrote(page, tmp_path, monkeypatch):
+    test_code_runs(page, tmp_path, monkeypatch)
+    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for line in "\n".join(blocks).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["klfusion"]:
+            found = [
+                name for word in words[1:] for name in sorted(map(str, Path().glob(word))) or [word]
+            ]
+            result = CliRunner().invoke(main, found)
+            assert result.exit_code == 0, (line, result.output)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -128,6 +128,14 @@ def test_splits_and_empty_components_of_a_newcomer():
     same_model(fusion.remove(split.name), kf.fuse(silos[:-1]))
 
 
+def test_a_rough_gap_says_so():
+    fusion = kf.fuse(rate_silos()[0])
+    for changed in (fusion.remove("silo-2"), fusion.at(n_components=fusion.n_components + 1)):
+        assert "to a rough bound, kept)" in repr(changed)
+        assert "to a rough bound" in changed._repr_html_()
+    assert "rough" not in repr(fusion)
+
+
 def test_weights_and_names():
     silos, _ = rate_silos()
     weights = {s.name: 1.0 + j for j, s in enumerate(silos)}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from klfusion._settings import check_flag, check_integer, generator
 from klfusion._typing import FloatArray, IntArray
 from klfusion.divergences import KL, AmidProblem, amid_problem, chosen_divergence
 from klfusion.errors import KLFusionError
@@ -21,10 +22,10 @@ from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 from klfusion.progress import progress_bar
 from klfusion.provenance import provenance
-from klfusion.silos import Silo, aligned_silos, read_silos, silo_weights
+from klfusion.silos import Silo, aligned_silos, counted, read_silos, silo_weights
 from klfusion.structure import fuse_structures, layers
 from klfusion.structure.base import scatter
-from klfusion.units import preferred
+from klfusion.units import Units, preferred
 
 _AT_ONCE = 8  # global components: a few divergences too many are cheaper than many calls
 MethodName = Literal["auto", "exact", "relaxed", "homogeneous"]
@@ -56,7 +57,8 @@ def fuse(
     ----------
     models : sequence or mapping of name to model
         `Posterior` objects, fitted models an adapter knows, or paths of saved posteriors. The
-        names of a mapping become the silos' names.
+        names of a mapping become the silos' names. One silo alone is returned as it is, with
+        its splits and empty components. A fusion may be a silo, but not beside silos it holds.
     method : {"auto", "exact", "relaxed", "homogeneous"} or a Method
         ``"auto"``: the best we know. ``"exact"``: local search on the binary objective from random
         starts. ``"relaxed"``: the paper to the letter. ``"homogeneous"``: every silo has the same
@@ -122,6 +124,9 @@ def fuse(
     >>> fusion.labels
     (array([0, 1]), array([1, 0, 2]))
     """
+    check_flag("keep_silos", keep_silos)
+    check_flag("within_silo_merging", within_silo_merging, optional=True)
+    check_integer("min_support", min_support)
     if memory_limit is not None:
         from klfusion.files import fuse_files  # noqa: PLC0415 (it builds on this module)
 
@@ -226,7 +231,7 @@ def _sizes(
     network = structure is not None and structure.kind == layers.KIND
     depth = layers.n_layers(structure) - 1 if structure is not None and network else 1
     given = list(n_components) if isinstance(n_components, Sequence) else [n_components]
-    if len(given) > depth:
+    if not 1 <= len(given) <= depth:
         raise KLFusionError(
             f"expected n_components to be a number{f' for each of {depth} hidden layers' * network}"
             f", got {n_components!r}"
@@ -237,26 +242,20 @@ def _sizes(
 def configured(method: str | Method, **settings: Any) -> Method:
     """The configuration, with the settings that were given."""
     given = {key: value for key, value in settings.items() if value is not None}
-    if isinstance(method, str) and method not in METHODS:
+    if not isinstance(method, str | Method) or (isinstance(method, str) and method not in METHODS):
         raise KLFusionError(
             f"expected method to be one of {sorted(METHODS)} or a Method, got {method!r}"
         )
     kind = METHODS[method] if isinstance(method, str) else type(method)
     unknown = [key for key in given if key not in {field.name for field in fields(kind)}]
+    if unknown and kind is Units:
+        raise KLFusionError(
+            f"networks are fused without {unknown[0]}, for their units stay apart: "
+            "n_components or penalty sets the size"
+        )
     if unknown:
         raise KLFusionError(f"method {kind.name!r} has no {unknown[0]}; method 'auto' has")
     return kind(**given) if isinstance(method, str) else replace(method, **given)
-
-
-def generator(random_state: Any) -> np.random.Generator:
-    """A source of random numbers from a seed or another source."""
-    try:
-        return np.random.default_rng(random_state)
-    except (TypeError, ValueError) as error:
-        raise KLFusionError(
-            "expected random_state to be an integer >= 0, a Generator or None, "
-            f"got {random_state!r}"
-        ) from error
 
 
 def supported(labels: IntArray, silo: IntArray, min_support: int) -> IntArray:
@@ -267,8 +266,7 @@ def supported(labels: IntArray, silo: IntArray, min_support: int) -> IntArray:
 
 def enough(support: IntArray, min_support: int) -> IntArray:
     """The global components whose number of silos is large enough; an error if none is."""
-    if not isinstance(min_support, int | np.integer) or min_support < 1:
-        raise KLFusionError(f"expected min_support to be an integer >= 1, got {min_support!r}")
+    check_integer("min_support", min_support)
     if support.max() < min_support:
         raise KLFusionError(
             f"expected a global component of at least min_support={min_support} silos, "
@@ -320,5 +318,5 @@ def global_posterior(
         prior=prior,
         counts=counts,
         structure=fuse_structures([p.structure for p in posteriors], labels, size, match),
-        provenance=provenance(silos=[p.name for p in posteriors]),
+        provenance=provenance(silos=[name for p in posteriors for name in counted(p)]),
     )

@@ -7,7 +7,7 @@ add up what was matched. Only sums, labels and what surrounds the components com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -61,6 +61,7 @@ class Facts:
     prior: FloatArray | None
     counts: FloatArray | None
     structure: Structure | None
+    provenance: Mapping[str, Any]
 
 
 def fuse_batches(
@@ -202,7 +203,8 @@ def _ordered(
 
 def _facts(posteriors: Sequence[Posterior]) -> list[Facts]:
     return [
-        Facts(p.name, p.family, p.n_components, p.prior, p.counts, p.structure) for p in posteriors
+        Facts(p.name, p.family, p.n_components, p.prior, p.counts, p.structure, p.provenance)
+        for p in posteriors
     ]
 
 

@@ -22,15 +22,18 @@ def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
     Where a silo does not know a class, the weights into its output are zero, as certain as the
     silo's others, and its count is zero: the silo has no say on that class. So counts are needed.
     Networks with the same outputs, and all other models, are returned as they are; networks with
-    different inputs are refused here, by name.
+    different inputs, layers, or outputs of unknown classes are refused here, by name.
     """
     structures = [p.structure for p in posteriors]
     networks = [s for s in structures if s is not None and s.kind == KIND]
     if len(networks) < len(posteriors):
         return list(posteriors)
-    _check_inputs(posteriors, networks)
+    _check_same(posteriors, [int(s.info["n_in"]) for s in networks], "input")
+    _check_same(posteriors, [n_layers(s) - 1 for s in networks], "hidden layer")
     classes = [s.info["classes"] for s in networks if "classes" in s.info]
     if len(classes) < len(networks) or all(c == classes[0] for c in classes):
+        n_out = [len(layer_arrays(s, n_layers(s) - 1)[0]) for s in networks]
+        _check_same(posteriors, n_out, "output")
         return list(posteriors)
     for posterior, structure in zip(posteriors, networks, strict=True):
         if "class_counts" not in structure.arrays:
@@ -48,13 +51,12 @@ def _by_kind(label: Any) -> tuple[str, Any]:
     return type(label).__name__, label
 
 
-def _check_inputs(posteriors: Sequence[Posterior], networks: Sequence[Structure]) -> None:
-    first = networks[0].info["n_in"]
-    for posterior, structure in zip(posteriors, networks, strict=True):
-        if structure.info["n_in"] != first:
+def _check_same(posteriors: Sequence[Posterior], numbers: Sequence[int], what: str) -> None:
+    for posterior, number in zip(posteriors, numbers, strict=True):
+        if number != numbers[0]:
             raise IncompatibleSilosError(
-                f"silo {posterior.name!r}: expected a network with {first} inputs as in silo "
-                f"{posteriors[0].name!r}, got {structure.info['n_in']}"
+                f"silo {posterior.name!r}: expected a network with {numbers[0]} {what}"
+                f"{'' if numbers[0] == 1 else 's'} as in silo {posteriors[0].name!r}, got {number}"
             )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
+from klfusion._shell import Commands, check_targets
 from klfusion.errors import KLFusionError
 from klfusion.provenance import library_version
 
@@ -24,32 +23,7 @@ Exit codes:
 """
 
 
-class _Group(click.Group):
-    """Commands whose errors are one line and an exit code, never a traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; turn what went wrong into a message."""
-        try:
-            return super().invoke(ctx)
-        except KLFusionError as error:
-            _fail(ctx, str(error))
-        except OSError as error:
-            if error.errno == errno.EPIPE:  # whoever read our output has gone: click ends quietly
-                raise
-            _fail(ctx, f"{error.filename or 'input or output'}: {error.strerror or error}")
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(130)
-
-
-def _fail(ctx: click.Context, message: str) -> None:
-    from klfusion._console import printable  # noqa: PLC0415 (rich is slow to import)
-
-    click.echo(f"error: {printable(message)}", err=True)
-    ctx.exit(1)
-
-
-@click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(library_version(), prog_name="klfusion")
 def main() -> None:
     """Fuse Bayesian models that were trained apart, in one communication round.
@@ -166,7 +140,7 @@ def fuse(
     from klfusion.silos import read_silos  # noqa: PLC0415
 
     targets = [output] if report is None else [output, report]
-    _check_targets(targets, files)
+    check_targets(targets, files)
     settings["progress"] = False if as_json else None
     # Not all in memory: the report does without what the silos sent, too.
     silos = None if scheduler or settings["memory_limit"] else read_silos(files)
@@ -174,10 +148,10 @@ def fuse(
         fusion = _fuse_on_cluster(files, scheduler, settings)
     else:
         fusion = kf.fuse(silos or files, **settings)
+    summary = summarize(fusion, silos)  # before anything is written, should that fail
     kf.save(output, fusion)
     if report is not None:
         write_report(fusion, report, silos)
-    summary = summarize(fusion, silos)
     if as_json:
         click.echo(json.dumps({**summary, "output": str(output)}))
         return
@@ -221,7 +195,7 @@ def add(fusion: Path, files: tuple[Path, ...], output: Path, rematch: bool) -> N
     Example:
       klfusion add global.safetensors hospital-d.safetensors -o global.safetensors
     """  # noqa: D301 (click reads the character)
-    _check_targets([output], files)
+    check_targets([output], files)
     changed = _load_fusion(fusion)
     for number, file in enumerate(files):
         changed = changed.add(file, rematch=rematch and number == len(files) - 1)
@@ -242,7 +216,10 @@ def remove(fusion: Path, names: tuple[str, ...], output: Path, rematch: bool) ->
     Example:
       klfusion remove global.safetensors hospital-b -o global.safetensors
     """  # noqa: D301 (click reads the character)
-    _check_targets([output], [])
+    check_targets([output], [])
+    again = [name for number, name in enumerate(names) if name in names[:number]]
+    if again:
+        raise click.UsageError(f"Silo {again[0]!r} is named twice.")
     changed = _load_fusion(fusion)
     for number, name in enumerate(names):
         changed = changed.remove(name, rematch=rematch and number == len(names) - 1)
@@ -265,8 +242,9 @@ def _save_changed(fusion: Any, output: Path) -> None:
     from klfusion import _console  # noqa: PLC0415
     from klfusion.report import summarize  # noqa: PLC0415
 
+    summary = summarize(fusion)
     kf.save(output, fusion)
-    _console.show_fusion(_console.make(), summarize(fusion), [output])
+    _console.show_fusion(_console.make(), summary, [output])
 
 
 @main.command(epilog=_EPILOG)
@@ -312,36 +290,13 @@ def report(file: Path, silos: tuple[Path, ...], output: Path | None, as_json: bo
     if (output is None) is not as_json:
         raise click.UsageError("Give either --output or --json.")
     if output is not None:
-        _check_targets([output], [file, *silos])
+        check_targets([output], [file, *silos])
     fusion = _load_fusion(file)
     fused = read_silos(silos) if silos else None
     if output is None:
         click.echo(json.dumps(summarize(fusion, fused)))
     else:
         click.echo(f"report: {write_report(fusion, output, fused)}")
-
-
-def _check_targets(targets: list[Path], inputs: list[Path] | tuple[Path, ...]) -> None:
-    """Refuse, before any work, to overwrite an input or to write where that cannot succeed."""
-    taken = {_real(path): "an input file" for path in inputs}
-    for target in targets:
-        if _real(target) in taken:
-            raise click.UsageError(f"{target} is {taken[_real(target)]} and would be overwritten.")
-        taken[_real(target)] = "the output file"
-        parent = target.resolve().parent
-        if not parent.is_dir():
-            raise KLFusionError(f"{target}: cannot be written (there is no directory {parent})")
-        if target.is_dir() or not os.access(parent, os.W_OK):
-            raise KLFusionError(f"{target}: expected a file in a directory that can be written to")
-
-
-def _real(path: Path) -> tuple[int, int] | Path:
-    """What a path leads to, the same for all its names, links included."""
-    try:
-        status = path.stat()
-    except OSError:
-        return path.resolve()
-    return status.st_dev, status.st_ino
 
 
 if __name__ == "__main__":

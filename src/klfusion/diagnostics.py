@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from klfusion._settings import check_integer, generator
 from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.api import fuse
 from klfusion.clusters import Clusters
@@ -21,6 +22,7 @@ _DIGITS = 9  # in which copies agree; independent fits do not
 _OVERCLAIM = 3.0  # times the usual certainty is never too much
 _SLACK = 10.0  # observations that a prior may be worth
 _OUTLYING = 6.0  # robust deviations, of logarithms
+_MOST_SHOWN = 20  # findings, where a diagnosis is printed
 _MISFIT = 15.0  # times the median; good silos of the tests reach seven
 
 
@@ -32,8 +34,12 @@ class Finding:
     component: int | None
     reason: str
 
+    def __str__(self) -> str:
+        where = "" if self.component is None else f", component {self.component}"
+        return f"silo {self.silo!r}{where}: {self.reason}"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis:
     """What `diagnose` found.
 
@@ -60,6 +66,27 @@ class Diagnosis:
     support: IntArray
     stability: tuple[FloatArray, ...] | None
     findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        """What looks wrong first, then each measure's extremes; one line each."""
+        shown = [f"  {finding}" for finding in self.findings[:_MOST_SHOWN]]
+        rest = len(self.findings) - len(shown)
+        lines = [
+            f"Diagnosis: {len(self.findings) or 'no'} finding{'s' * (len(self.findings) != 1)}"
+        ]
+        lines += [*shown, f"  and {rest} more in findings"] if rest else shown
+        measures = {
+            "margins (nats to the next best plan)": np.concatenate(self.margins),
+            "misfit (1 is usual)": self.misfit,
+            "support (silos of a component)": self.support.astype(np.float64),
+            "stability (1: always together)": np.concatenate(self.stability or [[np.nan]]),
+        }
+        for name, values in measures.items():
+            known = values[~np.isnan(values)]
+            if len(known):
+                low, middle, high = known.min(), np.median(known), known.max()
+                lines.append(f"  {name}: {low:.3g} to {high:.3g}, median {middle:.3g}")
+        return "\n".join(lines)
 
 
 def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Diagnosis:
@@ -90,16 +117,25 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     >>> found = kf.diagnose(kf.fuse(silos))
     >>> found.support
     array([4, 4])
-    >>> [(f.silo, f.component, f.reason) for f in found.findings]
-    [('b', 0, "a copy of component 0 of silo 'c'"), ('c', 0, "a copy of component 0 of silo 'b'")]
+    >>> found
+    Diagnosis: 2 findings
+      silo 'b', component 0: a copy of component 0 of silo 'c'
+      silo 'c', component 0: a copy of component 0 of silo 'b'
+      margins (nats to the next best plan): ...
+    >>> found.findings[0].silo, found.findings[0].component
+    ('b', 0)
     """
+    check_integer("resamples", resamples, least=0)
+    rng = generator(random_state)
+    if not isinstance(fusion, Fusion):
+        raise KLFusionError(f"expected a Fusion, as kf.fuse returns it, got {fusion!r}")
     silos = aligned_silos(kept_silos(fusion, "diagnose"))
     margins, costs = _margins(fusion, silos)
     misfit = _misfit(fusion, costs)
     support = (fusion.contributions > 0).sum(axis=0)
     stability = None
     if resamples > 0:
-        stability = _stability(fusion, silos, resamples, np.random.default_rng(random_state))
+        stability = _stability(fusion, silos, resamples, rng)
     findings = [
         *_misfits(fusion, misfit),
         *_alone(fusion, support),
@@ -226,17 +262,16 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
 
 
 def _overclaims(silos: list[Posterior]) -> list[Finding]:
-    """More certain than others are, in all or for the observations behind it."""
+    """More certain than others are: for the observations behind it, where all silos tell them."""
     sizes = [p.family.effective_size(p.natural) for p in silos]
     if any(size is None for size in sizes):
         return []
     known = [np.asarray(size, dtype=np.float64) for size in sizes]
-    found = _outlying(silos, known, "times as certain as is usual")
     counts = [p.counts for p in silos if p.counts is not None]
-    if len(counts) == len(silos):
-        each = [size / (_SLACK + n) for size, n in zip(known, counts, strict=True)]
-        found += _outlying(silos, each, "times as certain as is usual for its observations")
-    return found
+    if len(counts) < len(silos):
+        return _outlying(silos, known, "times as certain as is usual")
+    each = [size / (_SLACK + n) for size, n in zip(known, counts, strict=True)]
+    return _outlying(silos, each, "times as certain as is usual for its observations")
 
 
 def _outlying(silos: list[Posterior], values: list[FloatArray], reason: str) -> list[Finding]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._settings import is_integer
 from klfusion._typing import FloatArray, IntArray
+from klfusion.errors import KLFusionError
 from klfusion.penalty_path import PenaltyPath
 from klfusion.posterior import Posterior
 
@@ -115,6 +117,11 @@ class Fusion:
 
     def sources(self, component: int) -> list[tuple[str, int]]:
         """The (silo, local component) pairs a global component was made of."""
+        if not (is_integer(component) and 0 <= component < self.n_components):
+            raise KLFusionError(
+                f"expected a global component, an integer from 0 to {self.n_components - 1}, "
+                f"got {component!r}"
+            )
         return [
             (name, int(local))
             for name, labels in zip(self.silo_names, self.labels, strict=True)
@@ -243,12 +250,13 @@ class Fusion:
 
     def __repr__(self) -> str:
         left_out, together = self.n_left_out, self.n_put_together
+        gap = f"{self.gap:.2%}" + " to a rough bound" * (self.status is Status.KEPT)
         return (
             f"Fusion({_counted(self.n_silos, 'silo')} -> "
             f"{_counted(self.n_components, 'component')}, "
             f"{f'{left_out} local left out, ' if left_out else ''}"
             f"{f'{together} put together, ' if together else ''}"
-            f"objective {self.objective:.6g}, gap {self.gap:.2%}, {self.status.name.lower()})"
+            f"objective {self.objective:.6g}, gap {gap}, {self.status.name.lower()})"
         )
 
 

@@ -92,9 +92,10 @@ def check_size(method: Method, largest_silo: int, n: int, silos: Sequence[Sized]
     apart = not (isinstance(method, Auto) and method.within_silo_merging)
     if apart and size < largest_silo:
         largest = max(silos, key=lambda p: p.n_components)
+        below = "; within_silo_merging=True goes below" if isinstance(method, Auto) else ""
         raise IncompatibleSilosError(
             f"expected n_components >= {largest_silo}, the size of silo {largest.name!r} "
-            f"(its components stay apart; within_silo_merging=True goes below), got {size}"
+            f"(its components stay apart{below}), got {size}"
         )
     if size > n:
         raise IncompatibleSilosError(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from klfusion._settings import check_flag, is_integer, is_number
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import objective
 from klfusion.api import fuse, global_posterior, match_divergences
@@ -42,7 +43,7 @@ from klfusion.record import (
     variation_of,
     weights_of,
 )
-from klfusion.silos import aligned_silos, few, read_silos, silo_weights
+from klfusion.silos import aligned_silos, check_counted_once, few, read_silos, silo_weights
 from klfusion.structure import layers, topics
 from klfusion.vocabulary import words
 
@@ -53,9 +54,10 @@ _MOST_KEPT = 50_000_000  # natural parameters; larger ones are read anew each ti
 
 def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch: bool) -> Fusion:
     """See `Fusion.add`."""
+    check_flag("rematch", rematch)
     silos = kept_silos(fusion, "add a silo")
     (new,) = read_silos([model] if name is None else {name: model})
-    weight = float(silo_weights([weight], [new])[0])
+    weight = float(silo_weights([*weights_of(fusion), weight], [*silos, new])[-1])
     if rematch:
         weights = np.append(silo_weights(weights_of(fusion), silos), weight)
         return _rematched(fusion, (*silos, new), weights, "add", new.name)
@@ -65,6 +67,7 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
             "expected rematch=True"
         )
     check_pooling(pooling_of(fusion), [new])
+    check_counted_once([*silos, new])
     ledger, posterior = _brought_together(_ledger(fusion, silos), new)
     ledger = ledger.joined(new, posterior, *_place(fusion, ledger, posterior, weight))
     return _kept(fusion, ledger, history=history_with(fusion, "add", new.name))
@@ -72,6 +75,7 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
 
 def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
     """See `Fusion.remove`."""
+    check_flag("rematch", rematch)
     silos = kept_silos(fusion, "remove a silo")
     if name not in fusion.silo_names:
         raise KLFusionError(f"expected a silo of {few(fusion.silo_names)}, got {name!r}")
@@ -107,9 +111,11 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
     if (n_components is None) == (penalty is None):
         raise KLFusionError("expected either n_components or penalty")
     if penalty is not None:
+        if not (is_number(penalty) and 0 <= penalty < np.inf):
+            raise KLFusionError(f"expected penalty to be a number >= 0, got {penalty!r}")
         steps = path.steps_at(penalty)
     else:
-        found = np.flatnonzero(path.n_components == n_components)
+        found = np.flatnonzero((path.n_components == n_components) & is_integer(n_components))
         if len(found) == 0:
             raise KLFusionError(
                 f"expected n_components from {path.n_components[-1]} to {path.n_components[0]}, "

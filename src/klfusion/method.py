@@ -8,10 +8,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from klfusion._settings import check_integer, is_number
 from klfusion.algorithm import Report
 from klfusion.errors import KLFusionError
 from klfusion.problem import FusionProblem
 from klfusion.search import Solution
+
+__all__ = ["Method", "Penalty", "is_number"]
 
 Penalty = float | Literal["auto"]
 
@@ -54,8 +57,8 @@ class Method(ABC):
             )
         for field in ("n_components", "n_init", "max_iter"):
             value = getattr(self, field)
-            if value is not None and (not _is_integer(value) or value < 1):
-                raise KLFusionError(f"expected {field} to be an integer >= 1, got {value!r}")
+            if value is not None:
+                check_integer(field, value)
         if not (is_number(self.tol) and self.tol >= 0):
             raise KLFusionError(f"expected tol to be a number >= 0, got {self.tol!r}")
 
@@ -66,12 +69,3 @@ class Method(ABC):
     def matching(self, problem: FusionProblem) -> FusionProblem:
         """The problem as this method compares components."""
         return problem.centred()
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def is_number(value: object) -> bool:
-    """Whether a setting is a number, and not just true or false."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

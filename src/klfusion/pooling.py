@@ -26,6 +26,7 @@ import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
+from klfusion.families import Family
 from klfusion.posterior import Posterior
 from klfusion.preparation import Matched
 from klfusion.problem import FusionProblem
@@ -39,9 +40,17 @@ Pooling = Literal["average", "product", "product-safe", "random-effects", "hiera
 
 
 def check_pooling(pooling: str, posteriors: list[Posterior]) -> None:
-    """Refuse a word that is none, and a product of silos that do not tell their priors."""
+    """Refuse a word that is none, and what the silos' family or their lack of priors rule out."""
     if pooling not in get_args(Pooling):
         raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    family = posteriors[0].family
+    if pooling in ("random-effects", "hierarchical") and (
+        type(family).location_covariance is Family.location_covariance
+    ):
+        raise IncompatibleSilosError(
+            f"pooling {pooling!r} is for components with a location of known uncertainty, such as "
+            f"Gaussian ones, got {family}: expected 'average', 'product' or 'robust'"
+        )
     if pooling in ("product", "product-safe"):
         for posterior in posteriors:
             if posterior.prior is None:

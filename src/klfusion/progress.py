@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from klfusion._settings import check_flag
+
 ReportProgress = Callable[[str, int, int | None], None]
 
 
@@ -22,6 +24,7 @@ def progress_bar(show: bool | None = None) -> Iterator[ReportProgress]:
     show : bool, optional
         None shows a bar only where standard error is a terminal.
     """
+    check_flag("progress", show, optional=True)
     if show is None:
         show = sys.stderr.isatty()
     if not show:

@@ -7,9 +7,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import numpy
-import scipy
-
 
 @cache  # it is looked up in a file
 def library_version() -> str:
@@ -22,6 +19,9 @@ def library_version() -> str:
 
 def provenance(**facts: Any) -> dict[str, Any]:
     """Library versions, and the facts given (arrays as lists) where they are known."""
+    import numpy  # noqa: PLC0415 (slow to import, and the command line asks for our version only)
+    import scipy  # noqa: PLC0415
+
     return {
         "klfusion": library_version(),
         "numpy": numpy.__version__,

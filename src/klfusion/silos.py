@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -20,6 +21,9 @@ from klfusion.posterior import Posterior
 from klfusion.storage import load
 from klfusion.structure import Structure
 from klfusion.vocabulary import align_vocabularies
+
+_WIDEST = 1e9  # between weights; sums of doubles hold no more beside differences of them
+_NAMELESS = re.compile(r"silo-\d+")  # what a silo without a name is called
 
 
 class Silo(Protocol):
@@ -44,6 +48,10 @@ class Silo(Protocol):
     @property
     def structure(self) -> Structure | None:
         """What surrounds the components."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Plain facts; of a fusion, the names of its ``silos``."""
 
 
 def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
@@ -80,6 +88,7 @@ def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
 
 def check_together(posteriors: Sequence[Silo]) -> None:
     """Refuse silos of different families or features, and two of one name."""
+    _check_kinds(posteriors)
     first = posteriors[0]
     for other in posteriors[1:]:
         if other.family != first.family:
@@ -95,6 +104,53 @@ def check_together(posteriors: Sequence[Silo]) -> None:
                 f"two silos are named {posterior.name!r}: expected unique names"
             )
         seen.add(posterior.name)
+    check_counted_once(posteriors)
+
+
+def counted(silo: Silo) -> list[str]:
+    """Whose observations stand behind a posterior: the silos of a fusion, else its own."""
+    known = silo.provenance.get("silos")
+    if isinstance(known, list) and known and all(isinstance(name, str) for name in known):
+        return known
+    return [silo.name]
+
+
+def check_counted_once(posteriors: Sequence[Silo]) -> None:
+    """Refuse fusions together with silos, or with other fusions, that they already hold."""
+    holder: dict[str, Silo] = {}
+    for posterior in posteriors:
+        fused = "silos" in posterior.provenance
+        again = [
+            name
+            for name in counted(posterior)
+            if (other := holder.setdefault(name, posterior)).name != posterior.name
+            # Two fusions may each have called a silo without a name the same.
+            and not (_NAMELESS.fullmatch(name) and fused and "silos" in other.provenance)
+        ]
+        if again:
+            fusion = posterior if fused else holder[again[0]]
+            raise IncompatibleSilosError(
+                f"silos counted twice: {few(again)}, within {fusion.name!r} and beside it; "
+                "expected each by itself or in one fusion"
+            )
+
+
+def _check_kinds(posteriors: Sequence[Silo]) -> None:
+    """Refuse models of different kinds or covariance types, where all say what they are."""
+    known = [(p.name, p.structure) for p in posteriors if p.structure is not None]
+    if len(known) < len(posteriors):
+        return
+    name, first = known[0]
+    for other, structure in known[1:]:
+        pairs = {"a model of kind": (first.kind, structure.kind)}
+        if "covariance_type" in first.info.keys() & structure.info.keys():
+            key = "covariance_type"
+            pairs[key] = (str(first.info[key]), str(structure.info[key]))
+        for what, (expected, got) in pairs.items():
+            if expected != got:
+                raise IncompatibleSilosError(
+                    f"silo {other!r}: expected {what} {expected!r} as in silo {name!r}, got {got!r}"
+                )
 
 
 def _check_features(posteriors: Sequence[Silo]) -> None:
@@ -159,5 +215,12 @@ def silo_weights(
     if len(bad):
         raise KLFusionError(
             f"silo {posteriors[bad[0]].name!r}: expected a finite weight > 0, got {values[bad[0]]}"
+        )
+    low, high = int(values.argmin()), int(values.argmax())
+    if values[high] > _WIDEST * values[low]:
+        raise KLFusionError(
+            f"weights: expected the largest to be at most {_WIDEST:g} times the smallest, which "
+            f"would be lost in rounding, got {values[high]:g} for silo {posteriors[high].name!r} "
+            f"and {values[low]:g} for silo {posteriors[low].name!r}"
         )
     return values

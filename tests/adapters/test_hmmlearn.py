@@ -238,7 +238,7 @@ class TestStructure:
     def test_silos_of_two_covariance_types(self):
         """Full and tied models have components of one family."""
         models = {"a": fitted("full", starts=1), "b": fitted("tied", starts=1)}
-        with pytest.raises(IncompatibleSilosError, match="one covariance_type, got full, tied"):
+        with pytest.raises(IncompatibleSilosError, match="covariance_type 'full' as in silo 'a'"):
             kf.fuse(models)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -144,7 +145,9 @@ def test_tied_components_share_by_their_counts():
 
 def test_silos_of_two_covariance_types():
     """Full and tied models have components of one family."""
-    with pytest.raises(IncompatibleSilosError, match="one covariance_type, got full, tied"):
+    with pytest.raises(
+        IncompatibleSilosError, match=r"'b': .*_type 'full' as in silo 'a', got 'tied'"
+    ):
         kf.fuse({"a": fitted("full"), "b": fitted("tied")})
 
 
@@ -190,5 +193,45 @@ def test_constant_columns_are_named(covariance):
 def test_fewer_rows_than_columns_say_so():
     x = np.random.default_rng(0).normal(size=(4, 9))
     model = BayesianGaussianMixture(n_components=1).fit(x)
-    with pytest.raises(KLFusionError, match=r"fewer rows than columns.*pass the same covariance"):
+    with pytest.raises(KLFusionError, match=r"no more rows than columns.*pass the same covariance"):
         kf.extract(model, name="a")
+
+
+@pytest.mark.parametrize("column", [lambda x: x[:, 0], lambda x: x[:, 0] - 2 * x[:, 2]])
+def test_columns_that_depend_on_each_other_are_named(column):
+    x = data()
+    extra = column(x)
+    model = BayesianGaussianMixture(n_components=1).fit(np.column_stack([x, extra]))
+    which = [0, 3] if (extra == x[:, 0]).all() else [0, 2, 3]
+    with pytest.raises(KLFusionError, match=rf"columns {re.escape(str(which))} depend on each oth"):
+        kf.extract(model, name="a")
+
+
+class TestModelsThatCannotBe:
+    def test_means_beyond_double_precision_name_the_silo(self):
+        far = BayesianGaussianMixture(n_components=1).fit(data() + 1e8)
+        huge = fitted()
+        huge.means_[0, 0] = 1e200
+        for model in (far, huge):
+            with pytest.raises(KLFusionError, match="silo 'jan', component 0: the mean in dimens"):
+                kf.extract(model, name="jan")
+
+    @pytest.mark.parametrize("covariance", ["full", "tied"])
+    def test_covariances_that_are_not_symmetric(self, covariance):
+        model = fitted(covariance)
+        model.covariances_[..., 0, 1] += 0.7
+        with pytest.raises(KLFusionError, match="silo 'a', component 0: expected a symmetric"):
+            kf.extract(model, name="a")
+
+
+def test_the_number_of_observations_may_be_given():
+    model = fitted()
+    known = kf.extract(model, name="a")
+    n = round(known.counts.sum())
+    np.testing.assert_array_equal(
+        kf.extract(model, name="a", n_observations=n).natural, known.natural
+    )
+    with pytest.raises(KLFusionError, match=f"'a': expected n_observations={n}, what .* got 7"):
+        kf.extract(model, name="a", n_observations=7)
+    with pytest.raises(KLFusionError, match=r"'a': .*Mixture takes no words; .* n_observations"):
+        kf.extract(model, name="a", words=["x"])

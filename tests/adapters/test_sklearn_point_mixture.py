@@ -82,7 +82,7 @@ def test_says_how_to_give_the_number_of_observations():
         kf.fuse({"north": fitted(data(), 3)})
 
 
-@pytest.mark.parametrize("n", [0, -5, np.nan, np.inf])
+@pytest.mark.parametrize("n", [0, -5, np.nan, np.inf, "many", True, 1e300])
 def test_refuses_a_number_that_is_none(n):
     with pytest.raises(KLFusionError, match="'a': expected n_observations to be a number > 0"):
         kf.extract(fitted(data(), 3), name="a", n_observations=n)

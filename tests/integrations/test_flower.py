@@ -409,6 +409,16 @@ class TestSecondRound:
         assert grid.nodes[12].asked == ["train"]
         assert files(store)[1] == "refitted-11.safetensors"
 
+    def test_what_is_made_of_the_start_counts_once(self, store):
+        def refit(start, context):
+            return replace(start, natural=start.natural * 1.01)
+
+        grid = LocalGrid([self.refitting(SILOS[0], refit), self.refitting(SILOS[1], refit)])
+        strategy = OneShotFusion(store, refine=True)
+        strategy.start(grid)
+        assert not strategy.left_out
+        assert strategy.fusion.silo_names == ("silo-0", "silo-1")
+
     @pytest.mark.parametrize(
         ("refit", "reason"),
         [

@@ -317,6 +317,23 @@ def test_silos_must_be_those_that_were_fused() -> None:
         summarize(fusion, strange)
 
 
+def test_networks_that_know_different_classes(tmp_path: Path) -> None:
+    def network(name: str, classes: list[int], seed: int) -> kf.Posterior:
+        rng = np.random.default_rng(seed)
+        shapes = {"fc1": (8, 3), "fc2": (len(classes), 9)}
+        weights = {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
+        silo = kf.extract(weights, name=name, class_counts=np.full(len(classes), 100.0))
+        assert silo.structure is not None
+        info = {**silo.structure.info, "classes": classes}
+        return replace(silo, structure=replace(silo.structure, info=info))
+
+    fusion = kf.fuse([network("a", [0, 1], 0), network("b", [1, 2], 1)])
+    fusion.report(str(tmp_path / "fusion.html"))
+    summary = summarize(fusion)
+    assert summary["map"]["from_parameters"]
+    assert summary["view"]["n_out"] == 3
+
+
 def test_silo_that_fits_worse_than_all_is_named() -> None:
     fusion = thousand_silos(n=20)
     one = (fusion.divergences[0] + 1e5, *fusion.divergences[1:])
@@ -349,6 +366,40 @@ def test_known_size_is_marked_on_the_path(tmp_path: Path) -> None:
     _, page = page_of(fusion, tmp_path)
     assert "whose size was given" in page.text
     assert "4 components" in page.text
+
+
+def test_what_a_reader_would_ask(tmp_path: Path) -> None:
+    """From which penalty on, which were put together, what the numbers mean, how wide."""
+    silos = [silo("a", [30, 900]), silo("b", [910, 32, 250])]
+    merged = kf.fuse(silos, n_components=2, within_silo_merging=True)
+    (group,) = summarize(merged)["put_together"]
+    a_and_b = " + ".join(map(str, group["local_components"]))
+    page = page_of(merged, tmp_path)[1].text
+    assert f"{group['silo']} · {a_and_b} in component {group['component']}" in page
+    assert 'Fuse with method="exact" to keep them apart' in page
+    page = page_of(kf.fuse(silos), tmp_path)[1].text
+    assert "from penalty components 0 5" in page
+    assert (
+        "How much components vary from silo to silo"
+        in page_of(gallery.mixture()[0], tmp_path)[1].text
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "parameters", "expected"),
+    [
+        (families.NormalWishart(2), {"scale_inv": [np.diag([40.0, 90.0])], "dof": [10.0]}, [2, 3]),
+        (families.NormalGamma(2), {"shape": [5.0], "rate": [[20.0, 45.0]]}, [2, 3]),
+        (families.IsotropicNormalGamma(2), {"shape": [5.0], "rate": [20.0]}, [2]),
+    ],
+)
+def test_gaussians_are_told_by_their_deviations(
+    family: families.Family, parameters: dict, expected: list[int]
+) -> None:
+    natural = family.natural(mean=[[0.0, 1.0]], kappa=[10.0], **parameters)
+    fusion = kf.fuse([kf.Posterior(family, natural, name="a")])
+    shown = {p["name"]: p["numbers"] for p in summarize(fusion)["components"][0]["parameters"]}
+    assert shown["standard deviation"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])

@@ -27,6 +27,7 @@ from klfusion._typing import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, IsotropicNormalGamma, NormalGamma, NormalWishart
 
+_ROUNDING = 1e-3  # of covariances, as large as it gets where means are as far off as is allowed
 _FAMILIES: dict[str, Callable[[int], Family]] = {
     "full": NormalWishart,
     "tied": NormalWishart,
@@ -65,10 +66,22 @@ def natural_of(family: Family, mean: Any, kappa: Any, dof: Any, scatter: Any) ->
     if isinstance(family, NormalWishart):
         dof = np.broadcast_to(dof, n)
         scatter = np.broadcast_to(scatter, (n, family.dim, family.dim))
-        scatter = 0.5 * (scatter + scatter.swapaxes(1, 2))  # the libraries round either side apart
+        scatter = _symmetric(scatter)
         return family.natural(mean, kappa, scatter, dof)
     share = _share(family)
     return family.natural(mean, kappa, share * np.asarray(dof), share * np.asarray(scatter))
+
+
+def _symmetric(scatter: FloatArray) -> FloatArray:
+    """Covariances as they are meant: the libraries round either side apart, and no more."""
+    difference = np.abs(scatter - scatter.swapaxes(1, 2)).max(axis=(1, 2))
+    bad = np.flatnonzero(difference > _ROUNDING * np.abs(scatter).max(axis=(1, 2)))
+    if len(bad):
+        raise KLFusionError(
+            f"component {bad[0]}: expected a symmetric covariance matrix, got entries that differ "
+            "from those across the diagonal"
+        )
+    return 0.5 * (scatter + scatter.swapaxes(1, 2))
 
 
 def gaussians_of(family: Family, natural: FloatArray, tied_by: FloatArray | None) -> Gaussians:

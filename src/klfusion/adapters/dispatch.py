@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import Parameter, signature
 from typing import Any
 
 from klfusion.errors import KLFusionError, MissingDependencyError
@@ -118,13 +120,31 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     for cls in type(model).__mro__:
         adapter = _ADAPTERS.get((cls.__module__.partition(".")[0], cls.__name__))
         if adapter is not None:
-            extracted: Posterior = adapter.load().extract(model, name, **options)
-            return extracted
+            return _extracted(adapter.load().extract, model, name, options)
     raise KLFusionError(
         f"silo {name!r}: cannot read a posterior from {type(model).__name__}; supported: "
         f"{', '.join(sorted(_readable(*key) for key in _ADAPTERS))}, klfusion.Posterior, or the "
         "path of a saved one"
     )
+
+
+def _extracted(
+    extract_one: Callable[..., Posterior], model: Any, name: str, options: dict[str, Any]
+) -> Posterior:
+    """The adapter's posterior; whatever it or a family refuses, the error names the silo."""
+    known = signature(extract_one).parameters
+    unknown = sorted(set(options) - set(known))
+    if unknown and not any(p.kind is Parameter.VAR_KEYWORD for p in known.values()):
+        raise KLFusionError(
+            f"silo {name!r}: {type(model).__name__} takes no {unknown[0]}; its options are: "
+            f"{', '.join([*known][2:]) or 'none'}"
+        )
+    try:
+        return extract_one(model, name, **options)
+    except KLFusionError as error:
+        if str(error).startswith("silo "):
+            raise
+        raise type(error)(f"silo {name!r}, {error}") from error
 
 
 def rebuild(posterior: Posterior) -> Any:

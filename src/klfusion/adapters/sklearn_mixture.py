@@ -9,6 +9,7 @@ import sklearn
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.validation import check_is_fitted
 
+from klfusion._settings import is_number
 from klfusion._typing import FloatArray
 from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of, scatter_of
 from klfusion.errors import KLFusionError
@@ -18,10 +19,16 @@ from klfusion.structure import Structure
 
 _DIRICHLET_PROCESS = "dirichlet_process"
 _LEAST_SPREAD = 1e-13  # of the largest: below it, rounding is all there is
+_INVOLVED = 1e-6  # share of a direction without spread that a column has in it
+_SAME = 1e-6  # relative: scikit-learn adds some epsilons to its counts
+_MOST_OBSERVATIONS = 1e15  # doubles hold single ones up to here
 
 
-def extract(model: Any, name: str) -> Posterior:
-    """The variational posterior of means and precisions, and the counts behind the weights."""
+def extract(model: Any, name: str, n_observations: float | None = None) -> Posterior:
+    """The variational posterior of means and precisions, and the counts behind the weights.
+
+    The model knows its number of observations; one that is given must be the same.
+    """
     try:
         check_is_fitted(model)
     except sklearn.exceptions.NotFittedError as error:
@@ -29,7 +36,22 @@ def extract(model: Any, name: str) -> Posterior:
             f"silo {name!r}: expected a fitted BayesianGaussianMixture; call fit first"
         ) from error
     family = family_of(model.covariance_type, model.means_.shape[1], name)
-    _check_prior(model, name)
+    weight_type = model.weight_concentration_prior_type
+    weight_prior = model.weight_concentration_prior_
+    if weight_type == _DIRICHLET_PROCESS:
+        counts = model.weight_concentration_[0] - 1.0
+    else:
+        counts = model.weight_concentration_ - weight_prior
+    counts = np.maximum(counts, 0.0)
+    total = float(counts.sum())
+    if n_observations is not None:
+        check_number(n_observations, name)
+        if abs(n_observations - total) > _SAME * total:
+            raise KLFusionError(
+                f"silo {name!r}: expected n_observations={total:.0f}, what this "
+                f"BayesianGaussianMixture was fitted to, got {n_observations!r}"
+            )
+    _check_prior(model, name, total)
     dof = model.degrees_of_freedom_
     natural = natural_of(
         family, model.means_, model.mean_precision_, dof, scatter_of(model.covariances_, dof)
@@ -41,13 +63,6 @@ def extract(model: Any, name: str) -> Posterior:
         [model.degrees_of_freedom_prior_],
         [model.covariance_prior_],
     )[0]
-    weight_type = model.weight_concentration_prior_type
-    weight_prior = model.weight_concentration_prior_
-    if weight_type == _DIRICHLET_PROCESS:
-        counts = model.weight_concentration_[0] - 1.0
-    else:
-        counts = model.weight_concentration_ - weight_prior
-    counts = np.maximum(counts, 0.0)
     return Posterior(
         family=family,
         natural=natural,
@@ -70,15 +85,31 @@ def extract(model: Any, name: str) -> Posterior:
     )
 
 
-def _check_prior(model: Any, name: str) -> None:
+def check_number(n_observations: Any, name: str) -> None:
+    """Refuse what is no number of observations, or more than can be counted."""
+    if not (is_number(n_observations) and 0 < n_observations <= _MOST_OBSERVATIONS):
+        raise KLFusionError(
+            f"silo {name!r}: expected n_observations to be a number > 0 and at most "
+            f"{_MOST_OBSERVATIONS:g}, got {n_observations!r}"
+        )
+
+
+def _check_prior(model: Any, name: str, n_observations: float) -> None:
     """Refuse a prior that has no spread in some direction, as scikit-learn's default may not."""
     prior = np.atleast_1d(model.covariance_prior_)
-    spread = np.linalg.eigvalsh(prior) if prior.ndim == 2 else prior
-    if spread.min() > _LEAST_SPREAD * spread.max():
+    spread, axes = np.linalg.eigh(prior) if prior.ndim == 2 else (prior, np.eye(len(prior)))
+    flat = spread <= _LEAST_SPREAD * spread.max()
+    if not flat.any():
         return
     variances = np.diag(prior) if prior.ndim == 2 else prior
     constant = np.flatnonzero(variances <= _LEAST_SPREAD * variances.max()).tolist()
-    why = f"columns {constant} hardly vary" if constant else "it has fewer rows than columns"
+    if constant:
+        why = f"columns {constant} hardly vary"
+    elif round(n_observations) <= len(prior):
+        why = "there are no more rows than columns"
+    else:
+        involved = np.flatnonzero(np.abs(axes[:, flat]).max(axis=1) > _INVOLVED).tolist()
+        why = f"columns {involved} depend on each other, as copies or sums do"
     raise KLFusionError(
         f"silo {name!r}: the prior covariance, by default computed from the data, is singular "
         f"({why}): drop such columns at every silo, or pass the same covariance_prior everywhere"

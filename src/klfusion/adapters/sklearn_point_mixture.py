@@ -34,10 +34,7 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
             f"to: pass kf.extract(model, name={name!r}, n_observations=len(x)) in its place, or "
             "fit a BayesianGaussianMixture"
         )
-    if not (np.isfinite(n_observations) and n_observations > 0):
-        raise KLFusionError(
-            f"silo {name!r}: expected n_observations to be a number > 0, got {n_observations!r}"
-        )
+    sklearn_mixture.check_number(n_observations, name)
     return sklearn_mixture.extract(_bayesian(model, float(n_observations)), name)
 
 

@@ -11,7 +11,7 @@ from scipy.special import digamma, gammaln
 
 from klfusion._typing import FloatArray, IntArray
 from klfusion.families.base import Family
-from klfusion.families.parameters import positive_dimension, rows, stack
+from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 from klfusion.families.random_effects import diagonal_variation, diagonal_varied
 
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -54,6 +54,7 @@ class IsotropicNormalGamma(Family):
             for name, value in (("kappa", kappa), ("shape", shape), ("rate", rate))
         )
         stack(mean, kappa, shape, rate)  # refuses batches of different length
+        check_offset(mean, kappa, 2.0 * rate)
         moment = 2.0 * rate + kappa * np.square(mean).sum(axis=1, keepdims=True)
         return stack(kappa * mean, kappa, moment, 2.0 * shape)
 

@@ -52,7 +52,7 @@ class NormalGamma(Family):
         mean, kappa = rows(mean, d, "mean"), rows(kappa, d, "kappa", shared=True)
         shape, rate = rows(shape, d, "shape", shared=True), rows(rate, d, "rate")
         stack(mean, kappa, shape, rate)  # refuses batches of different length
-        check_offset(kappa * mean**2, 2.0 * rate)
+        check_offset(mean, kappa, 2.0 * rate)
         return stack(kappa * mean, kappa, 2.0 * rate + kappa * mean**2, 2.0 * shape)
 
     def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -67,7 +67,7 @@ class NormalWishart(Family):
         scatter = sym.matrices(scale_inv, self.dim, "scale_inv")
         dof = rows(dof, 1, "dof")
         stack(mean, kappa, scatter, dof)  # refuses batches of different length
-        check_offset(kappa * mean**2, np.einsum("nii->ni", scatter))
+        check_offset(mean, kappa, np.einsum("nii->ni", scatter))
         moment = sym.pack(scatter + kappa[:, :, None] * sym.outer(mean))
         return stack(kappa * mean, kappa, moment, dof)
 

@@ -51,11 +51,14 @@ def stack(*columns: FloatArray) -> FloatArray:
     return np.concatenate([c.reshape(len(c), math.prod(c.shape[1:])) for c in columns], axis=1)
 
 
-def check_offset(offset: FloatArray, scatter: FloatArray) -> None:
+def check_offset(mean: FloatArray, kappa: FloatArray, scatter: FloatArray) -> None:
     """Refuse means so far from the origin that their square swallows the scatter around them.
 
-    Both (n, d). Natural parameters hold the sum of the two; what is below its rounding is lost.
+    ``mean`` (n, d), the others that or (n, 1). Natural parameters hold the sum of the scatter and
+    ``kappa mean^2``; what is below its rounding is lost.
     """
+    with np.errstate(over="ignore"):  # an infinite square swallows all
+        offset = kappa * mean**2
     lost = (scatter > 0) & (_EPSILON * offset > _MAX_LOSS * scatter)
     if lost.any():
         component, dimension = np.argwhere(lost)[0]

@@ -87,7 +87,11 @@ def fit_and_send(
         if refit is None:
             raise KLFusionError("expected a silo that refits, got one without refit")
         start = unpack(message.content, "fused posterior", max_bytes)
-        return send(refit(start, context), message, context)
+        again = refit(start, context)
+        if isinstance(again, Posterior):  # it may be made of the start, but is of this silo alone
+            own = {key: value for key, value in again.provenance.items() if key != "silos"}
+            again = replace(again, provenance=own)
+        return send(again, message, context)
 
     def last(message: Message, context: Context) -> Message:
         if use is not None:

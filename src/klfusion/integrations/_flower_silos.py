@@ -51,8 +51,9 @@ def quarrel(first: Posterior, other: Posterior) -> str | None:
     but not to be those that its kind of model has.
     """
     try:
-        alias = f"{other.name}, second" if other.name == first.name else other.name
-        pair = aligned_silos(read_silos([first, replace(other, name=alias)]))
+        if other.name == first.name:  # sent again, and one of the two will be used
+            other = replace(other, name=f"{other.name}, second", provenance={})
+        pair = aligned_silos(read_silos([first, other]))
         sizes = [posterior.n_components for posterior in pair]
         fuse_structures([p.structure for p in pair], *_apart(sizes), _later_apart)
     except Exception as error:

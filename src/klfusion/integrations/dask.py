@@ -28,8 +28,9 @@ except ImportError as error:
         "pip install 'klfusion[dask]'"
     ) from error
 
+from klfusion._settings import generator
 from klfusion._typing import IntArray
-from klfusion.api import configured, generator
+from klfusion.api import configured
 from klfusion.batches import fuse_batches
 from klfusion.errors import KLFusionError
 from klfusion.families import Family

@@ -14,6 +14,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from klfusion._settings import check_integer, is_number
 from klfusion._typing import BoolArray, FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.learners._layers import NormalLinear
@@ -112,9 +113,13 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
                 f"got {self.activation!r}"
             )
         Head(self.head)  # refuses other words
-        for name in ("epochs", "batch_size", "learning_rate", "tempering", "prior_sd"):
-            if not getattr(self, name) > 0:
-                raise KLFusionError(f"expected {name} > 0, got {getattr(self, name)!r}")
+        for name in ("epochs", "batch_size"):
+            check_integer(name, getattr(self, name))
+        check_integer("random_state", self.random_state, least=0)
+        for name in ("learning_rate", "tempering", "prior_sd"):
+            value = getattr(self, name)
+            if not (is_number(value) and 0 < value < np.inf):
+                raise KLFusionError(f"expected {name} to be a number > 0, got {value!r}")
 
     def _read_targets(self, y: ArrayLike, n: int) -> Tensor:
         """Class numbers, or standardised targets (n, k); sets ``class_counts_``."""

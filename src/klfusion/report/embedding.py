@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
+from klfusion.classes import align_classes
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.fusion import Fusion
@@ -22,6 +23,8 @@ _GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
 
 def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
     """Natural parameters of all local components, (n, p), checked to be those that were fused."""
+    if not (isinstance(silos, Sequence) and all(isinstance(silo, Posterior) for silo in silos)):
+        raise KLFusionError(f"silos: expected a list of the posteriors fused, got {silos!r}")
     expected = {name: len(labels) for name, labels in zip_names(fusion)}
     got = {silo.name: silo.n_components for silo in silos}
     if got != expected:
@@ -30,7 +33,7 @@ def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
             f"silo {wrong!r}: expected the silos that were fused, with "
             f"{expected.get(wrong, 'no')} components there, got {got.get(wrong, 'none')}"
         )
-    aligned = {silo.name: silo for silo in align_vocabularies(silos)}
+    aligned = {silo.name: silo for silo in align_classes(align_vocabularies(silos))}
     for silo in aligned.values():
         if silo.family != fusion.posterior.family:
             raise KLFusionError(

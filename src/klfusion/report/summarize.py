@@ -15,7 +15,7 @@ from klfusion.fusion import Fusion, Status
 from klfusion.penalty_path import PenaltyPath
 from klfusion.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_natural
-from klfusion.report.views import model_view
+from klfusion.report.views import deviations, model_view
 
 _HEAD = 10  # numbers of a vector that are kept
 _FULL_MATRIX = 16  # matrices up to this size are kept whole
@@ -67,6 +67,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "n_local_components": sum(len(labels) for labels in fusion.labels),
         "n_left_out": fusion.n_left_out,
         "n_put_together": fusion.n_put_together,
+        "put_together": _put_together(fusion),
         "n_components": fusion.n_components,
         "n_observations": None if posterior.counts is None else float(posterior.counts.sum()),
         "status": {"code": fusion.status.name.lower(), "text": str(fusion.status)},
@@ -174,6 +175,16 @@ def _warnings(fusion: Fusion, silos: list[dict[str, Any]]) -> list[str]:
     return found
 
 
+def _put_together(fusion: Fusion) -> list[dict[str, Any]]:
+    """Components of one silo that went to the same global one."""
+    return [
+        {"silo": name, "component": int(g), "local_components": local.tolist()}
+        for name, labels in zip(fusion.silo_names, fusion.labels, strict=True)
+        for g in np.unique(labels[labels >= 0])
+        if len(local := np.flatnonzero(labels == g)) > 1
+    ]
+
+
 def _components(fusion: Fusion) -> list[dict[str, Any]]:
     posterior = fusion.posterior
     labels, divergences = np.concatenate(fusion.labels), np.concatenate(fusion.divergences)
@@ -182,6 +193,9 @@ def _components(fusion: Fusion) -> list[dict[str, Any]]:
     counts = posterior.counts
     total = 0.0 if counts is None else float(counts.sum())
     parameters = flat_parameters(posterior.params())
+    spread = deviations(parameters)
+    if spread is not None:
+        parameters["standard deviation"] = spread
     components = []
     for g in range(fusion.n_components):
         members = np.flatnonzero(labels == g)

@@ -55,6 +55,16 @@ def covariances(params: dict[str, FloatArray]) -> FloatArray | None:
     return np.asarray(full[:, :, None] * np.eye(full.shape[1]))
 
 
+def deviations(params: dict[str, FloatArray]) -> FloatArray | None:
+    """Standard deviations (n, d) of the data of Gaussians with unknown precision, else None."""
+    if "mean" not in params:
+        return None
+    variance = _expected_variance(params)
+    if "scale_inv" in params:
+        variance = np.einsum("nii->ni", params["scale_inv"]) / params["dof"].reshape(-1, 1)
+    return None if variance is None else np.sqrt(variance)
+
+
 def _expected_variance(params: dict[str, FloatArray]) -> FloatArray | None:
     if not {"shape", "rate"} <= params.keys():
         return None

@@ -66,7 +66,7 @@ const CHARTS = {
     const right = Math.max(points.at(-1)[0], chosen.penalty || 0) * 1.5;
     const step = (at) => {
       const i = Math.min(at, points.length - 1);
-      return [`${points[i][1]} components`, `penalty from ${short(points[i][0])}` + (i + 1 < points.length ? ` to ${short(points[i + 1][0])} nats` : " nats up")];
+      return [`${points[i][1]} components`, `penalty from ${i ? short(points[i][0]) : 0}` + (i + 1 < points.length ? ` to ${short(points[i + 1][0])} nats` : " nats up")];
     };
     return {
       grid: { ...GRID, left: 72 }, xAxis: axis("penalty per component (nats, log scale)", 28, { type: "log", min: points[0][0], max: right, axisLabel: { color: css("--soft"), showMinLabel: false, showMaxLabel: false, formatter: (v) => short(v) } }),
