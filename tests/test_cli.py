@@ -259,6 +259,20 @@ def test_errors_are_one_line_and_code_1(files: list[str], tmp_path: Path) -> Non
         assert not output.exists()
 
 
+def test_nothing_is_written_where_the_report_fails(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise kf.KLFusionError("no summary")
+
+    monkeypatch.setattr("klfusion.report.summarize", fails)
+    output, page = tmp_path / "out.safetensors", tmp_path / "page.html"
+    result = run("fuse", *files, "-o", output, "--report", page)
+    assert (result.exit_code, result.stderr) == (1, "error: no summary\n")
+    assert not output.exists()
+    assert not page.exists()
+
+
 def test_errors_speak_the_command_line(files: list[str], tmp_path: Path) -> None:
     result = run("fuse", *files, "-o", tmp_path / "out.safetensors", "--penalty", -1)
     assert result.stderr == "error: expected --penalty to be a number > 0, got -1.0\n"
