@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
-from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
 from klfusion.cleaning import _information, merge_splits, near_pairs, with_data
@@ -218,18 +218,3 @@ def test_chips_of_clusters_in_many_dimensions_are_put_back():
     fusion = kf.fuse(models)
     assert fusion.n_components == 3
     assert fusion.n_put_together > 0
-
-
-@pytest.mark.parametrize("dim", [1, 3])
-def test_halves_of_clusters_are_put_together_however_much_data(dim):
-    rng = np.random.default_rng(1)
-    centres = 6.0 * np.arange(4.0)[:, None] * np.eye(dim)[:1]
-    silos = []
-    for j in range(5):
-        own = rng.permutation(4)[:3]
-        x = centres[rng.choice(own, 2000)] + rng.normal(size=(2000, dim))
-        model = GaussianMixture(5, n_init=2, max_iter=300, random_state=j).fit(x)
-        silos.append(kf.extract(model, name=f"site-{j}", n_observations=len(x)))
-    fusion = kf.fuse(silos)
-    assert fusion.n_put_together > 0
-    assert fusion.n_components == 4

@@ -23,8 +23,7 @@ _MAX_TRIAL_ENTRIES = 20_000_000  # larger silos are left as they are
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
 _LEAST = 0.5  # observations added to each, so that none has none
 _FEW = 3.0  # times the least that can tell a shape: so few tell a wrong one, near to nothing
-_FAR = 3.0  # deviations from each other: too far to be one,
-_BEST_OF_DIRECTIONS = 20.0  # but for this many times what chance adds to their square
+_FAR = 5.0  # deviations from each other: too far to be one
 _NEAR = 0.7  # of the usual distance between components of one silo
 
 
@@ -195,15 +194,10 @@ def _gain_of_one(
         return np.full(len(a), -1.0)
     # Less what chance explains.
     apart = np.maximum(apart - 0.5 * natural.shape[1] / total, 0.0)
-    # Of two Gaussians of one covariance that are so far from the one that has their moments.
-    deviations = np.sqrt(np.expm1(2.0 * apart) / (share * (1.0 - share)))
+    deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
     told_apart = total * _information(deviations, share)
     separation = _separation(family, natural, prior, counts[a] + counts[b], a, b)
-    if separation is None:
-        far = apart > 2.0 * _entropy(share)
-    else:  # a split is along the direction that happens to part observations best
-        by_chance = family.location(prior[None]).shape[1] / (total * share * (1.0 - share))
-        far = separation**2 > _FAR**2 + _BEST_OF_DIRECTIONS * by_chance
+    far = apart > 2.0 * _entropy(share) if separation is None else separation > _FAR
     return np.where(far, -1.0, told_apart - fit)
 
 
