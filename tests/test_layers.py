@@ -75,6 +75,21 @@ def test_sizes_are_as_asked_for():
         kf.fuse(silos, n_components=(10, 2))
 
 
+def test_the_scale_of_the_outputs_does_not_decide_what_is_matched():
+    """A network and the same with its outputs in other units match alike in every layer."""
+
+    def fused(factor):
+        silos = {}
+        for seed, name in enumerate("abc"):
+            m = mapping(seed=seed)
+            mean, variance = m["fc3.weight"]
+            silos[name] = m | {"fc3.weight": (factor * mean, factor**2 * variance)}
+        return kf.fuse(silos, n_components=(16, 10)).model().layers
+
+    for small, large in zip(fused(0.01)[:-1], fused(100.0)[:-1], strict=True):
+        np.testing.assert_allclose(small.weight_mean, large.weight_mean)
+
+
 def test_files_hold_all_layers(tmp_path):
     fusion = kf.fuse({str(s): mapping(seed=s) for s in range(2)})
     kf.save(tmp_path / "f.safetensors", fusion)

@@ -50,6 +50,16 @@ def test_two_hidden_layers(tmp_path, monkeypatch):
     assert rows["fused, (90, 60) units"]["units"] == [90, 60]
 
 
+def test_sizes_that_a_horseshoe_does_not_leave_are_left_out(tmp_path):
+    args = arguments(
+        tmp_path, "--hidden", "30", "--epochs", "20", "--prior", "horseshoe", "--tempering", "1"
+    )
+    bnn.main(args, Console(quiet=True))
+    rows = {row["method"]: row for row in bnn.results(tmp_path)["summary"]}
+    assert "fused, 60 units" in rows
+    assert "fused, 150 units" not in rows
+
+
 def test_digits_are_dealt_once_each():
     digits = load("digits", None).train_digits
     silos = deal(digits, seed=3)

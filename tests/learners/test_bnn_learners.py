@@ -18,7 +18,7 @@ HorseshoeBNN, MeanFieldBNN = learners.HorseshoeBNN, learners.MeanFieldBNN
 
 torch.set_num_threads(1)
 LEARNERS = [HorseshoeBNN, MeanFieldBNN]
-SMALL = {"hidden": (30,), "epochs": 30, "batch_size": 30, "learning_rate": 5e-3}
+SMALL = {"hidden": (30,), "epochs": 30, "batch_size": 30}
 
 
 def inputs(classes=range(10), test=False):

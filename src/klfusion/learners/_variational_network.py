@@ -40,6 +40,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
     device: str
     random_state: int
     progress: bool | None
+    _annealed = 0.5  # share of the training over which the prior gains its weight
 
     @abstractmethod
     def _hidden_layer(self, name: str, n_in: int, n_out: int, generator: torch.Generator) -> Any:
@@ -55,7 +56,9 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         network = Stack(layers, self.activation).to(self.device)
         log_noise = nn.Parameter(torch.zeros(targets.shape[1:], device=self.device))
         loss = self._loss(log_noise)
-        schedule = Schedule(self.epochs, self.batch_size, self.learning_rate, self.tempering)
+        schedule = Schedule(
+            self.epochs, self.batch_size, self.learning_rate, self.tempering, self._annealed
+        )
         self.bounds_ = train(
             network, self._tensor(x), targets, loss,
             [log_noise] if self.head == "regression" else [], schedule, generator, self.progress,

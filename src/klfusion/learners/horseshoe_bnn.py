@@ -47,6 +47,8 @@ class HorseshoeBNN(VariationalNetwork):
     (300, 2)
     """
 
+    _annealed = 0.9  # a unit that is switched off before it has learned something stays off
+
     def __init__(
         self,
         hidden: Sequence[int] = (150,),
@@ -56,7 +58,7 @@ class HorseshoeBNN(VariationalNetwork):
         activation: str = "relu",
         epochs: int = 25,
         batch_size: int = 128,
-        learning_rate: float = 2e-3,
+        learning_rate: float = 2e-2,
         tempering: float = 1.0,
         balanced: bool = True,
         unit_scale: float = 1.0,

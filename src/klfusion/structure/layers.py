@@ -168,22 +168,37 @@ def _components(
 ) -> tuple[Family, list[FloatArray]]:
     """A layer's units as components: incoming weights, bias and, in the last, outgoing weights.
 
-    A weight from a unit that the silo lacks is zero, as certain as the unit's others are.
+    A weight from a unit that the silo lacks is zero, as certain as the unit's others are. Units of
+    different silos get most of their inputs from different units, so it is by what goes out that
+    they are told apart: outgoing weights are brought to the scale at which they count as much as
+    incoming ones do.
     """
     means, variances = [], []
+    scale = 1.0 if outputs is None else _balance(parts, rows, outputs)
     for j, (part, kept) in enumerate(zip(parts, rows, strict=True)):
         mean, variance = part.mean[kept], part.variance[kept]
         typical = np.exp(np.log(variance[:, part.present]).mean(axis=1, keepdims=True))
         variance = np.where(part.present, variance, typical)
         if outputs is not None:
             out_mean, out_variance = outputs[j]
-            mean = np.hstack([mean, out_mean[:, kept].T])
-            variance = np.hstack([variance, out_variance[:, kept].T])
+            mean = np.hstack([mean, scale * out_mean[:, kept].T])
+            variance = np.hstack([variance, scale**2 * out_variance[:, kept].T])
         means.append(mean)
         variances.append(variance)
     family = DiagonalNormal(means[0].shape[1])
     pairs = zip(means, variances, strict=True)
     return family, [family.natural(mean, variance) for mean, variance in pairs]
+
+
+def _balance(
+    parts: Sequence[_Weights],
+    rows: Sequence[IntArray],
+    outputs: Sequence[tuple[FloatArray, FloatArray]],
+) -> float:
+    """The factor that gives outgoing weights the sum of squares of the incoming."""
+    coming = sum((part.mean[kept] ** 2).sum() for part, kept in zip(parts, rows, strict=True))
+    going = sum((mean[:, kept] ** 2).sum() for (mean, _), kept in zip(outputs, rows, strict=True))
+    return float(np.sqrt(coming / going)) if coming > 0 and going > 0 else 1.0
 
 
 def _spread(found: IntArray, rows: IntArray, size: int) -> IntArray:
