@@ -19,6 +19,8 @@ import numpy as np
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
+from klfusion import threads
+
 Row = dict[str, Any]
 _PROCESS = Path("/proc/self")
 # A call is repeated until it has taken about so long, but not more often than that: what others
@@ -114,6 +116,7 @@ def has(library: str) -> bool:
 def machine() -> dict[str, Any]:
     """What the figures are of."""
     return {
-        "cores": os.cpu_count(), "processor": platform.machine(), "threads": 1,
+        "cores": os.cpu_count(), "processor": platform.machine(),
+        "blas_threads": 1, "threads": threads.available(),
         "python": platform.python_version(), "numpy": np.__version__,
     }  # fmt: skip
