@@ -335,11 +335,15 @@ def test_a_reader_who_leaves_is_no_error_to_show(files: list[str]) -> None:
     assert process.wait(timeout=60) == 1
 
 
+# What runs in the background of a shell ignores interrupts, and so do its children.
+INTERRUPTIBLE = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no POSIX signals")
 def test_interrupt_is_code_130(tmp_path: Path) -> None:
     # A demo whose first step waits: what an impatient user interrupts.
     script = (
-        "import time\nfrom klfusion import demo\n"
+        f"{INTERRUPTIBLE}import time\nfrom klfusion import demo\n"
         "def wait(*args, **kwargs):\n    print('waiting', flush=True)\n    time.sleep(30)\n"
         "demo.run = wait\nfrom klfusion.cli import main\nmain(['demo', '--quick'])\n"
     )
@@ -358,7 +362,7 @@ def test_interrupt_is_code_130(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="no POSIX signals")
 def test_interrupt_while_libraries_are_imported(files: list[str]) -> None:
     script = (
-        "import os, signal, sys\n"
+        f"{INTERRUPTIBLE}import os, signal, sys\n"
         "class Impatient:\n"
         "    def find_spec(self, name, *rest):\n"
         "        if name == 'numpy':\n            os.kill(os.getpid(), signal.SIGINT)\n"
