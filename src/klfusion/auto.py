@@ -8,13 +8,14 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from klfusion._settings import is_number
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.heterogeneity import Walk, with_variation
 from klfusion.losses import least_loss_path, path_losses
-from klfusion.method import Method, is_number
+from klfusion.method import Method
 from klfusion.parts import InMemory, Stock
 from klfusion.path import Distances, penalty_path
 from klfusion.penalty_path import PenaltyPath

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.problem import FusionProblem
@@ -186,14 +187,15 @@ def merge_saving(n_a: IntArray | FloatArray, n_b: IntArray | FloatArray) -> Floa
     return np.asarray(np.sqrt(n_a) + np.sqrt(n_b) - np.sqrt(n_a + n_b))
 
 
-def how_many_shared(holds: Any, others: Any) -> Any:
+def how_many_shared(holds: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:
     """Silos that rows ``(k, J)`` and others ``(m, J)`` or ``(J,)`` both hold, by one product.
 
     In single precision, where OpenBLAS may raise a floating-point flag for numbers that are not
     there: what it returns is right.
     """
     with np.errstate(invalid="ignore"):
-        return holds.astype(np.float32, copy=False) @ others.astype(np.float32, copy=False).T
+        shared = holds.astype(np.float32, copy=False) @ others.astype(np.float32, copy=False).T
+    return np.asarray(shared)
 
 
 def nearest_pairs(kl: FloatArray, apart: BoolArray) -> tuple[IntArray, IntArray]:

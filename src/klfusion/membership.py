@@ -43,7 +43,14 @@ from klfusion.record import (
     variation_of,
     weights_of,
 )
-from klfusion.silos import aligned_silos, check_counted_once, few, read_silos, silo_weights
+from klfusion.silos import (
+    aligned_silos,
+    check_counted_once,
+    counted,
+    few,
+    read_silos,
+    silo_weights,
+)
 from klfusion.structure import layers, topics
 from klfusion.vocabulary import words
 
@@ -67,7 +74,8 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
             "expected rematch=True"
         )
     check_pooling(pooling_of(fusion), [new])
-    check_counted_once([*silos, new])
+    if not set(counted(new)).isdisjoint(counted(fusion.posterior)):  # else none can be
+        check_counted_once([*silos, new])
     ledger, posterior = _brought_together(_ledger(fusion, silos), new)
     ledger = ledger.joined(new, posterior, *_place(fusion, ledger, posterior, weight))
     return _kept(fusion, ledger, history=history_with(fusion, "add", new.name))

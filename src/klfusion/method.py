@@ -14,8 +14,6 @@ from klfusion.errors import KLFusionError
 from klfusion.problem import FusionProblem
 from klfusion.search import Solution
 
-__all__ = ["Method", "Penalty", "is_number"]
-
 Penalty = float | Literal["auto"]
 
 

@@ -238,7 +238,7 @@ class FusionProblem:
         Every posterior is made as good as certain, so that divergences are between what they
         predict, and weighs what it has of all observations.
         """
-        natural, counts = self._as_given, self._observations
+        natural, counts = self.as_given, self._observations
         size = self.family.effective_size(natural)
         if size is None or counts is None:
             return None
@@ -250,17 +250,18 @@ class FusionProblem:
     def chance_per_observation(self) -> FloatArray:
         """What of such divergences chance explains where components are the same, (n,)."""
         assert self._observations is not None  # or there is no such problem
-        return 0.5 * self.family.n_told(self._as_given) / float(self._observations.sum())
+        return 0.5 * self.family.n_told(self.as_given) / float(self._observations.sum())
 
     @property
-    def _as_given(self) -> FloatArray:
+    def as_given(self) -> FloatArray:
+        """Natural parameters before they were made comparable, (n, p)."""
         return self.natural if self.given is None else self.given
 
     @property
     def _observations(self) -> FloatArray | None:
         """How many stand behind each component, as was told or as it is certain, (n,)."""
         if self.counts is None:
-            return self.family.effective_size(self._as_given)
+            return self.family.effective_size(self.as_given)
         return np.maximum(self.counts, _LEAST_COUNT)
 
 

@@ -170,12 +170,12 @@ def _steps_to_jump(path: PenaltyPath, noise: float) -> int:
 
 def _steps_to_unlike(problem: FusionProblem, path: PenaltyPath) -> int:
     """Merges before the first of components so far apart that nobody would take them for one."""
-    centres = (problem.natural if problem.given is None else problem.given).copy()
-    counts = np.ones(problem.n)
+    centres, counts = problem.as_given.copy(), np.ones(problem.n)
     for step, (a, b) in enumerate(path.merges):
-        pair = np.array([a]), np.array([b])
-        separation = problem.family.separation(centres, *pair)
-        if separation is not None and separation[0] > _UNLIKE:
+        separation = problem.family.separation(centres, np.array([a]), np.array([b]))
+        if separation is None:
+            break
+        if separation[0] > _UNLIKE:
             return step
         total = counts[a] + counts[b]
         centres[a] = (counts[a] * centres[a] + counts[b] * centres[b]) / total
