@@ -27,3 +27,11 @@ class Nearest:
         self.smallest[rows] = matrix[rows, self.nearest[rows]]
         closer = matrix[:, a] < self.smallest
         self.nearest[closer], self.smallest[closer] = a, matrix[closer, a]
+
+    def correct(self, a: int, others: IntArray, distances: FloatArray) -> None:
+        """Give row ``a`` other distances to some, none smaller than it had."""
+        matrix = self.matrix
+        matrix[a, others] = matrix[others, a] = distances
+        rows = np.append(others[self.nearest[others] == a], a)
+        self.nearest[rows] = matrix[rows].argmin(axis=1)
+        self.smallest[rows] = matrix[rows, self.nearest[rows]]

@@ -7,6 +7,10 @@ penalty.
 
 On the way it is noted how near to each other clusters lie that *do* share a silo. Those are known
 to differ, so they show what different components look like at every stage of the path.
+
+The Jensen gap of a union is at least the sum of its parts' gaps. So what it takes to merge ``c``
+with the union of ``a`` and ``b`` is at least what it takes with either, less what merging those
+took. Where that bound is far from the smallest ``r`` nothing is computed until it no longer is.
 """
 
 from __future__ import annotations
@@ -16,12 +20,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from klfusion import memory
-from klfusion._typing import FloatArray, IntArray
+from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.clusters import Clusters, how_many_shared, merge_saving
 from klfusion.nearest import Nearest
 from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
+
+# Bounds below so many times the smallest ratio are made exact: of a cluster just merged, and of one
+# whose bound has become the smallest.
+_SOON, _NOW = 1.5, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +67,14 @@ def penalty_path(
     holds = np.zeros((n, len(problem.silos)), dtype=np.float32)
     holds[np.arange(n), problem.silo] = 1.0
     mergeable, different = _all_pairs(state, report)
+    bounded = np.zeros((n, n), dtype=bool)  # ratios that are only known to be so large at least
     merges, ratios, total, distances = [], [], [0.0], []
     while (ratio := mergeable.smallest.min(initial=np.inf)) < most:
         a = int(mergeable.smallest.argmin())
         b = int(mergeable.nearest[a])
+        if bounded[a, b]:
+            _settle(state, mergeable, bounded, a if state.counts[a] > 1 else b, _NOW * ratio)
+            continue
         increase = float(ratio * merge_saving(state.counts[a], state.counts[b]))
         known = different.smallest[np.isfinite(different.smallest)]
         distances.append((increase * _inverse(state, a, b), *_typical_log(known), len(known)))
@@ -71,14 +83,19 @@ def penalty_path(
         total.append(total[-1] + increase)
         report("merging", len(merges), n)
 
+        others = np.flatnonzero(state.counts)
+        others = others[(others != a) & (others != b)]
+        increases = np.maximum(*(_increases(state, mergeable, one, others) for one in (a, b)))
+        increases -= increase
         state.merge(a, b, increase)
         holds[a] += holds[b]
-        others = np.flatnonzero(state.counts)
-        others = others[others != a]
-        increases = state.merge_increases_with(a, others)
         meet = how_many_shared(holds[others], holds[a]) > 0
-        ratio_a = increases / merge_saving(state.counts[a], state.counts[others])
-        mergeable.replace(a, b, others, np.where(meet, np.inf, ratio_a))
+        saving = merge_saving(state.counts[a], state.counts[others])
+        later = ~meet & (increases > _SOON * ratio * saving)
+        increases[~later] = state.merge_increases_with(a, others[~later])
+        bounded[a, :] = bounded[:, a] = False
+        bounded[a, others[later]] = bounded[others[later], a] = True
+        mergeable.replace(a, b, others, np.where(meet, np.inf, increases / saving))
         distance_a = increases * _inverse(state, a, others)
         different.replace(a, b, others, np.where(meet, distance_a, np.inf))
     path = PenaltyPath(
@@ -100,6 +117,21 @@ def _all_pairs(state: Clusters, report: Report) -> tuple[Nearest, Nearest]:
     one = np.ones(1, dtype=np.intp)
     ratio = np.where(together, np.inf, increase / merge_saving(one, one))
     return Nearest(ratio), Nearest(np.where(together, 2.0 * increase, np.inf))
+
+
+def _increases(state: Clusters, mergeable: Nearest, one: int, others: IntArray) -> FloatArray:
+    """What merging with each of the others takes, as far as it is known."""
+    saving = merge_saving(state.counts[one], state.counts[others])
+    return np.asarray(mergeable.matrix[one, others] * saving)
+
+
+def _settle(state: Clusters, mergeable: Nearest, bounded: BoolArray, one: int, most: float) -> None:
+    """Put exact ratios of a cluster in the place of bounds up to ``most``."""
+    others = np.flatnonzero(bounded[one] & (mergeable.matrix[one] <= most))
+    increases = state.merge_increases_with(one, others)
+    bounded[one, others] = bounded[others, one] = False
+    saving = merge_saving(state.counts[one], state.counts[others])
+    mergeable.correct(one, others, increases / saving)
 
 
 def _inverse(state: Clusters, a: int, b: int | IntArray) -> FloatArray:

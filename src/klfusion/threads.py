@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 
-_WORTH_IT = 1 << 18  # numbers to be worked on: a tenth of a millisecond of work
+_WORTH_IT = 1 << 16  # numbers to be worked on: a tenth of a millisecond of work
 
 
 def available() -> int:

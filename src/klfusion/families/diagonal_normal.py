@@ -61,8 +61,9 @@ class DiagonalNormal(Family):
     def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
         """``A(sums / mass)``, without dividing so many numbers."""
         shift, precision = sums[:, : self.dim], sums[:, self.dim :]
-        squares = np.einsum("nd,nd->n", shift, shift / precision) / mass
-        logs = np.log(precision, out=precision).sum(axis=1) - self.dim * np.log(mass)
+        room = shift / precision
+        squares = _dots(shift, room) / mass
+        logs = np.log(precision, out=room).sum(axis=1) - self.dim * np.log(mass)
         return np.asarray(0.5 * (squares - logs + self.dim * _LOG_2PI))
 
     def mean(self, natural: FloatArray) -> FloatArray:
@@ -110,3 +111,8 @@ class DiagonalNormal(Family):
         """``x, -x^2 / 2``."""
         x = draws["value"]
         return np.concatenate([x, -0.5 * x**2], axis=-1)
+
+
+def _dots(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Products of rows, (n,); einsum takes twice as long, and there are as many as pairs."""
+    return np.asarray(np.matmul(a[:, None, :], b[:, :, None])[:, 0, 0])
