@@ -32,7 +32,8 @@ def test_losses_are_the_weighted_divergences_of_the_predictions_less_chance(monk
     monkeypatch.setattr(kf.families.Dirichlet, "n_told", lambda _, natural: 0.0 * natural[:, 0])
     fusion = kf.fuse(silos)
     path = fusion.path
-    q = np.concatenate([s.natural / s.natural.sum(axis=1, keepdims=True) for s in silos])
+    seen = np.concatenate([s.natural - 0.1 for s in silos]) + 1e-3
+    q = seen / seen.sum(axis=1, keepdims=True)
     n = np.concatenate([s.counts for s in silos])
     # The path's rows are in an order of its own, so compare the whole: all in the last clusters.
     groups = fusion.labels
@@ -43,7 +44,7 @@ def test_losses_are_the_weighted_divergences_of_the_predictions_less_chance(monk
         centre = n[own] @ q[own] / n[own].sum()
         total += float(n[own] @ (q[own] * np.log(q[own] / centre)).sum(axis=1))
     step = int(np.flatnonzero(path.n_components == fusion.n_components)[0])
-    assert path.losses[step] == pytest.approx(total / n.sum(), rel=1e-4)
+    assert path.losses[step] == pytest.approx(total / n.sum(), rel=2e-3)
     assert path.losses[0] == 0.0
     assert (np.diff(path.losses) >= 0).all()
     # The topic that all have differs by chance alone: nearly nothing is lost.
@@ -84,7 +85,8 @@ def _posterior(family, prior, x):
 def test_max_loss_gives_the_smallest_size_within_it():
     silos = topic_silos()
     sizes = [kf.fuse(silos, max_loss=x).n_components for x in (0.0, 0.01, 0.5, 10.0)]
-    assert sizes == [6, 4, *sizes[2:]]
+    assert sizes[0] >= 4  # a merge that loses less than chance explains loses nothing
+    assert sizes[1] == 4
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] >= 2  # a silo's own topics stay apart
 
@@ -161,3 +163,26 @@ def test_without_observations_there_is_nothing_to_count():
 def test_errors(options, message):
     with pytest.raises(KLFusionError, match=message):
         kf.fuse(topic_silos(), **options)
+
+
+def test_topics_of_a_size_are_those_that_lose_least():
+    rng = np.random.default_rng(1)
+    words = rng.dirichlet(np.full(N_WORDS, 0.3), size=6)
+    family, silos = kf.families.Dirichlet(N_WORDS), []
+    # Each silo has two topics of its own with many words, and two with few.
+    for j, own in enumerate(([0, 1, 2, 3], [0, 1, 4, 5])):
+        counts = np.array(
+            [
+                rng.multinomial(n, words[k])
+                for n, k in zip([9_000, 8_000, 300, 200], own, strict=True)
+            ]
+        )
+        silos.append(kf.Posterior(family, 0.1 + counts, f"s{j}", counts=counts.sum(axis=1)))
+    assert kf.fuse(silos).n_components == 6
+    five = kf.fuse(silos, n_components=5)
+    labels = [own.tolist() for own in five.labels]
+    # What is the same stays together; of the others two with few words are put together.
+    assert labels[0][:2] == labels[1][:2]
+    assert len(set(labels[0][2:]) & set(labels[1][2:])) == 1
+    assert five.path.losses[five.path.n_components == 5] < 0.05
+    assert five.lower_bound <= five.objective

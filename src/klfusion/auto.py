@@ -10,7 +10,7 @@ import numpy as np
 
 from klfusion._settings import is_number
 from klfusion._typing import FloatArray, IntArray
-from klfusion.algorithm import Report
+from klfusion.algorithm import Report, objective
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.heterogeneity import Walk, with_variation
@@ -90,7 +90,12 @@ class Auto(Method):
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, choose, refine."""
         if self.within_silo_merging:
-            path = least_loss_path(problem, report)
+            path = least_loss_path(problem, report, within_silos=True)
+            if path is None:
+                raise KLFusionError(
+                    "within_silo_merging: expected posteriors that tell how many observations "
+                    f"they are worth, got {problem.family}, which does not"
+                )
             if self.n_components is not None:
                 return cut(problem, path, problem.n - self.n_components)
             most = _MAX_LOSS if self.max_loss is None else self.max_loss
@@ -112,12 +117,27 @@ class Auto(Method):
         walk: Walk | None = None,
     ) -> Solution:
         """Walk the path of all components (unless it has been), choose, refine."""
+        if problem.family.merged_by_loss and self.penalty == "auto":
+            least = least_loss_path(problem, report, within_silos=False)
+            if least is not None:
+                return self._by_loss(problem, least, rng, report)
         path, distances = walk or penalty_path(problem, report)
         path = replace(path, losses=path_losses(problem, path))
         if self.max_loss is not None:
             return cut(problem, path, path.steps_within(self.max_loss))
         if self.n_components is not None:
             return self._of_known_size(problem, path, self.n_components, rng, report)
+        return self._by_evidence(problem, path, distances, rng, report)
+
+    def _by_evidence(
+        self,
+        problem: FusionProblem,
+        path: PenaltyPath,
+        distances: Distances,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Solution:
+        """The size and the plan that the silos tell, or the penalty given."""
         choice = self._choice(problem, path, distances)
         start = path.labels(choice.steps)
         found = self._refined(problem, choice, path, start, rng, report)
@@ -130,6 +150,33 @@ class Auto(Method):
         if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
             found = self._refined(problem, choice, path, start, rng, report, opens=False)
         return self._gathered(problem, found, report)
+
+    def _by_loss(
+        self,
+        problem: FusionProblem,
+        least: PenaltyPath,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Solution:
+        """Of all plans of a size, that which loses least; the size is told by evidence."""
+        if self.max_loss is not None:
+            return cut(problem, least, least.steps_within(self.max_loss))
+        if self.n_components is not None:
+            if problem.n - self.n_components <= len(least.merges):
+                return cut(problem, least, problem.n - self.n_components)
+            observed = problem.per_observation()
+            assert observed is not None  # or there were no such path
+            found = self._of_known_size(observed, least, self.n_components, rng, report)
+            value = objective(problem, found.labels, self.n_components, 0.0)
+            return certified(problem, found.labels, [value], True, 0.0, least)
+        path, distances = penalty_path(problem, report)
+        found = self._by_evidence(problem, path, distances, rng, report)
+        steps = problem.n - int(found.labels.max()) - 1
+        if found.blends is not None or steps > len(least.merges):
+            return found
+        labels = least.labels(steps)
+        value = objective(problem, labels, problem.n - steps, found.penalty)
+        return certified(problem, labels, [value], True, found.penalty, least)
 
     def _refined(
         self,

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
-from klfusion.clusters import Clusters, merge_saving
-from klfusion.errors import KLFusionError
+from klfusion.clusters import Clusters, how_many_shared, merge_saving
 from klfusion.nearest import Nearest
 from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
@@ -25,13 +24,11 @@ def path_losses(problem: FusionProblem, path: PenaltyPath) -> FloatArray | None:
     observed = problem.per_observation()
     if observed is None:
         return None
-    state, chance = Clusters(observed, np.arange(problem.n, dtype=np.intp)), Chance(problem)
-    losses = np.zeros(len(path.merges) + 1)
-    for step, (a, b) in enumerate(path.merges):
-        increase = float(state.merge_increases(np.array([a]), np.array([b]))[0])
-        state.merge(int(a), int(b), increase)
-        losses[step + 1] = losses[step] + chance.taken_off(increase, int(a), int(b))
-    return _rising(losses)
+    chance, losses = Chance(problem), [0.0]
+    for (a, b), increase in zip(path.merges, _increases(observed, path.merges), strict=True):
+        losses.append(losses[-1] + increase - float(chance.of(a, b)))
+        chance.merge(a, b)
+    return _rising(np.array(losses))
 
 
 class Chance:
@@ -40,57 +37,90 @@ class Chance:
     def __init__(self, problem: FusionProblem) -> None:
         self._each = problem.chance_per_observation()
 
-    def taken_off(self, loss: float, a: int, b: int) -> float:
-        """The loss of merging ``b`` into ``a`` beyond it; the two are one from now on."""
-        by_chance = float(min(self._each[a], self._each[b]))
+    def of(self, a: IntArray | int, b: IntArray | int) -> FloatArray:
+        """That of merging ``b`` into ``a``."""
+        return np.asarray(np.minimum(self._each[a], self._each[b]))
+
+    def merge(self, a: int, b: int) -> None:
+        """The two are one from now on."""
         self._each[a] = max(self._each[a], self._each[b])
-        return loss - by_chance
 
 
-def least_loss_path(problem: FusionProblem, report: Report) -> PenaltyPath:
-    """Always the merge that loses least, components of one silo not excepted, down to one.
+def least_loss_path(
+    problem: FusionProblem, report: Report, *, within_silos: bool
+) -> PenaltyPath | None:
+    """Always the merge that loses least; None if that cannot be told.
 
     Parameters
     ----------
     problem : FusionProblem
     report : callable
         Told of progress.
+    within_silos : bool
+        Whether components of one silo may merge, too. The path then goes down to one.
 
     Returns
     -------
-    PenaltyPath
-        Its divergences are its losses, chance included, its ratios on their scale.
+    PenaltyPath or None
     """
     observed = problem.per_observation()
     if observed is None:
-        raise KLFusionError(
-            "within_silo_merging: expected posteriors that tell how many observations they are "
-            f"worth, got {problem.family}, which does not"
-        )
+        return None
     report("comparing", 0, None)
-    n = problem.n
-    state, chance = Clusters(observed, np.arange(n, dtype=np.intp)), Chance(problem)
-    pairs = Nearest(observed.pair_increases.copy())
-    merges, ratios, total, losses = [], [], [0.0], [0.0]
-    for step in range(n - 1):
-        report("merging", step + 1, n)
+    n, every = problem.n, np.arange(problem.n)
+    state, chance = Clusters(observed, every), Chance(problem)
+    holds = np.zeros((n, len(problem.silos)), dtype=np.float32)
+    holds[every, problem.silo] = 0.0 if within_silos else 1.0
+    pairs = Nearest(
+        np.where(
+            how_many_shared(holds, holds) > 0,
+            np.inf,
+            observed.pair_increases - chance.of(every[:, None], every),
+        )
+    )
+    merges, losses = [], [0.0]
+    while np.isfinite(loss := pairs.smallest.min()):
         a = int(pairs.smallest.argmin())
-        b, increase = int(pairs.nearest[a]), float(pairs.smallest[a])
-        ratios.append(increase / float(merge_saving(state.counts[a], state.counts[b])))
+        b = int(pairs.nearest[a])
         merges.append((a, b))
-        total.append(total[-1] + increase)
-        losses.append(losses[-1] + chance.taken_off(increase, a, b))
-        state.merge(a, b, increase)
+        losses.append(losses[-1] + float(loss))
+        report("merging", len(merges), n)
+        state.merge(a, b, float(loss + chance.of(a, b)))
+        chance.merge(a, b)
+        holds[a] += holds[b]
         others = np.flatnonzero(state.counts)
         others = others[others != a]
-        pairs.replace(a, b, others, state.merge_increases_with(a, others))
+        loss_a = state.merge_increases_with(a, others) - chance.of(a, others)
+        meet = how_many_shared(holds[others], holds[a]) > 0
+        pairs.replace(a, b, others, np.where(meet, np.inf, loss_a))
+    steps = np.array(merges, dtype=np.intp).reshape(-1, 2)
+    increases = _increases(problem, steps)
     return PenaltyPath(
-        merges=np.array(merges, dtype=np.intp).reshape(-1, 2),
-        ratios=np.array(ratios, dtype=np.float64),
-        divergences=np.array(total),
-        n_components=n - np.arange(n),
+        merges=steps,
+        ratios=increases / _savings(n, steps),
+        divergences=np.concatenate([[0.0], np.cumsum(increases)]),
+        n_components=n - np.arange(len(steps) + 1),
         losses=_rising(np.array(losses)),
     )
+
+
+def _increases(problem: FusionProblem, merges: IntArray) -> FloatArray:
+    """What each of some merges adds to the gaps, (m,)."""
+    state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
+    increases = np.empty(len(merges))
+    for step, (a, b) in enumerate(merges):
+        increases[step] = state.merge_increases(np.array([a]), np.array([b]))[0]
+        state.merge(int(a), int(b), float(increases[step]))
+    return increases
+
+
+def _savings(n: int, merges: IntArray) -> FloatArray:
+    """What each of them saves of the penalty, (m,)."""
+    counts, savings = np.ones(n), np.empty(len(merges))
+    for step, (a, b) in enumerate(merges):
+        savings[step] = merge_saving(counts[a], counts[b])
+        counts[a] += counts[b]
+    return savings
 
 
 def _rising(losses: FloatArray) -> FloatArray:

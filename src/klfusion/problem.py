@@ -238,7 +238,7 @@ class FusionProblem:
         Every posterior is made as good as certain, so that divergences are between what they
         predict, and weighs what it has of all observations.
         """
-        natural, counts = self.as_given, self._observations
+        natural, counts = self.family.seen(self.as_given), self._observations
         size = self.family.effective_size(natural)
         if size is None or counts is None:
             return None

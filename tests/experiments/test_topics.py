@@ -36,7 +36,7 @@ def small_corpus():
 
 def test_a_small_run_writes_everything(tmp_path, monkeypatch):
     monkeypatch.setattr(topics, "FIRST_SEED", 501)  # its own, whatever the experiment's are
-    settings = topics.Settings(trials=1, n_topics=3, n_test=50, n_iter=10, n_jobs=1)
+    settings = topics.Settings(trials=1, n_topics=3, n_test=50, n_iter=10, n_jobs=1, refits=2)
     console = Console(file=io.StringIO())
     results = topics.run(small_corpus(), tmp_path, settings, console)
     with (tmp_path / "runs.csv").open() as file:
@@ -53,6 +53,7 @@ def test_a_small_run_writes_everything(tmp_path, monkeypatch):
     assert ours["log_likelihood"] > found["by subject", topics.AMPS]["log_likelihood"]
     assert abs(ours["log_likelihood"] - apart["log_likelihood"]) < 0.05
     assert results["matched"]["by subject"][0]["sources"]
+    assert len(results["refitted"]) == 3
 
 
 def test_fits_of_gensim_are_kept(tmp_path):

@@ -17,6 +17,12 @@ def test_log_gamma_agrees():
     np.testing.assert_allclose(found, expected, rtol=1e-14, atol=2e-14)
 
 
+def test_log_gamma_of_large_numbers_agrees():
+    large = 10.0 ** np.linspace(2, 29, 4000)
+    found = gamma_functions.sum_log_gamma(large[:, None])
+    np.testing.assert_allclose(found, special.gammaln(large), rtol=1e-14)
+
+
 def test_digamma_agrees():
     expected = special.digamma(RANGE)
     found = gamma_functions.digamma(RANGE[:, None])[:, 0]

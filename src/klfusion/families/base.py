@@ -105,6 +105,15 @@ class Family(ABC):
         """
         return np.full(len(natural), float(self.size))
 
+    def seen(self, natural: FloatArray) -> FloatArray:
+        """Posteriors of the observations without what the prior adds, as far as that shows."""
+        return natural
+
+    @property
+    def merged_by_loss(self) -> bool:
+        """Whether components shade into each other, so that at a given size prediction decides."""
+        return False
+
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """The same location and shape, as certain as ``factor`` ``(n,)`` times the data."""
         return natural * factor[:, None]

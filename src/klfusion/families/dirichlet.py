@@ -16,6 +16,7 @@ from klfusion.families.parameters import positive_dimension, rows
 
 _TINY = np.finfo(np.float64).tiny
 _MATCHING_SMOOTHING = 0.5
+_UNSEEN = 1e-7  # share of all words
 
 
 @final
@@ -78,10 +79,19 @@ class Dirichlet(Family):
         """The sum of the concentrations."""
         return np.asarray(natural.sum(axis=1))
 
+    @property
+    def merged_by_loss(self) -> bool:
+        """Topics of two silos are hardly ever the same, and those with few words matter least."""
+        return True
+
+    def seen(self, natural: FloatArray) -> FloatArray:
+        """What is said of each word beyond what is said of those not seen."""
+        least = _UNSEEN * natural.sum(axis=1, keepdims=True)
+        return np.asarray(np.maximum(natural - natural.min(axis=1, keepdims=True), least))
+
     def n_told(self, natural: FloatArray) -> FloatArray:
-        """A word seen less than once, beyond what is said of words not seen, counts in part."""
-        seen = natural - natural.min(axis=1, keepdims=True)
-        return np.asarray(np.minimum(seen, 1.0).sum(axis=1))
+        """A word seen less than once counts in part."""
+        return np.asarray(np.minimum(self.seen(natural), 1.0).sum(axis=1))
 
     def location(self, natural: FloatArray) -> FloatArray:
         """The expected probabilities."""

@@ -2,8 +2,8 @@
 
 SciPy computes these one number at a time, numpy's logarithm many at once. So both are written as
 Stirling's series at ``z = x + 8`` and what eight steps of the recurrence add: ``x (x + 1) ...
-(x + 7)``, which is ``y (y + 6) (y + 10) (y + 12)`` with ``y = x (x + 7)``. All is done in place, in
-blocks that stay in cache.
+(x + 7)``, which is ``y (y + 6) (y + 10) (y + 12)`` with ``y = x (x + 7)``; where all numbers are
+large the series alone will do. All is done in place, in blocks that stay in cache.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _HALF_LOG_TWO_PI = 0.5 * float(np.log(2.0 * np.pi))
 # B_2k / (2k (2k - 1)) and B_2k / 2k with Bernoulli's numbers, highest order first.
 _LOG_GAMMA_SERIES = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _DIGAMMA_SERIES = (-691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
+_LARGE = 100.0  # from here on two terms of the series are exact
 _BLOCK = 16384  # numbers that, with what is computed from them, stay in cache
 _TOO_LARGE = 1e30  # beyond this the eight factors overflow
 
@@ -37,7 +38,7 @@ def sum_log_gamma(x: FloatArray) -> FloatArray:
     def add(rows: slice, columns: slice, values: FloatArray) -> None:
         out[rows] += values.sum(axis=1)
 
-    _by_blocks(_log_gamma, x, add)
+    _by_blocks(_log_gamma if x.min(initial=_LARGE) < _LARGE else _large_log_gamma, x, add)
     return out
 
 
@@ -93,6 +94,22 @@ def _log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:
     series = _polynomial(_LOG_GAMMA_SERIES, z, product)
     series *= inverse
     y += series
+    return y
+
+
+def _large_log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:
+    y: FloatArray
+    y, inverse, z, _ = room
+    np.log(x, out=y)
+    np.subtract(x, 0.5, out=z)
+    y *= z
+    y -= x
+    np.divide(1.0, x, out=inverse)
+    np.multiply(inverse, inverse, out=z)
+    z *= _LOG_GAMMA_SERIES[-2]
+    z += _LOG_GAMMA_SERIES[-1]
+    z *= inverse
+    y += z
     return y
 
 
