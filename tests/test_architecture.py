@@ -14,7 +14,8 @@ import klfusion
 SOURCE = Path(klfusion.__file__).parent
 # Each layer may import from the layers above it in this list (and from its own).
 LAYERS = [
-    {"_typing", "_settings", "errors", "memory", "nearest", "progress", "provenance", "threads"},
+    {"_typing", "_settings", "errors", "memory", "nearest", "progress", "provenance", "threads"}
+    | {"two_normals"},
     {"families"},
     {"structure"},
     {"posterior"},

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import klfusion as kf
-from klfusion.cleaning import _information, merge_splits, near_pairs, with_data
+from klfusion.cleaning import merge_splits, near_pairs, with_data
 from klfusion.structure import Structure
 
 NW = kf.families.NormalWishart(2)
@@ -174,19 +174,6 @@ def test_clusters_that_overlap_a_little_stay_what_they_are(dim):
     assert fusion.n_components == 3
 
 
-def test_what_an_observation_tells_of_which_of_two_it_is():
-    distance, share = np.array([0.0, 1.0, 3.0, 30.0]), np.array([0.5, 0.3, 0.3, 0.3])
-    found = _information(distance, share)
-    rng, n = np.random.default_rng(1), 400_000
-    for d, s, information in zip(distance, share, found, strict=True):
-        first = rng.random(n) < s
-        x = rng.normal(size=n) + d * first
-        odds = np.log(s / (1.0 - s)) + d * x - 0.5 * d**2
-        missed = np.logaddexp(0.0, np.where(first, -odds, odds)).mean()
-        entropy = -s * np.log(s) - (1.0 - s) * np.log(1.0 - s)
-        assert information == pytest.approx(entropy - missed, abs=4e-3)
-
-
 @pytest.mark.parametrize("dim", [10, 20])
 @pytest.mark.parametrize("covariance", ["full", "tied", "diag"])
 def test_a_wide_prior_does_not_put_distant_clusters_together(dim, covariance):
@@ -218,3 +205,24 @@ def test_chips_of_clusters_in_many_dimensions_are_put_back():
     fusion = kf.fuse(models)
     assert fusion.n_components == 3
     assert fusion.n_put_together > 0
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_halves_of_clusters_of_thousands_are_put_together(dim):
+    """An over-fitted GaussianMixture cuts clusters in two of different width."""
+    rng = np.random.default_rng(0)
+    centres = 12.0 * np.arange(3)[:, None] * np.ones(dim)
+    silos = []
+    for j in range(4):
+        x = centres[rng.integers(3, size=2_000)] + rng.normal(size=(2_000, dim))
+        model = GaussianMixture(n_components=5, n_init=2, max_iter=300, random_state=j).fit(x)
+        silos.append(kf.extract(model, name=f"s{j}", n_observations=2_000))
+    assert kf.fuse(silos).n_components == 3
+
+
+def test_a_narrow_cluster_inside_a_wide_one_stays():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(2_000, 2)), 0.1 * rng.normal(size=(2_000, 2))])
+    model = GaussianMixture(n_components=2, n_init=3, random_state=0).fit(x)
+    fusion = kf.fuse([kf.extract(model, name=name, n_observations=4_000) for name in "abc"])
+    assert fusion.n_components == 2

@@ -18,6 +18,7 @@ from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.families import Family
 from klfusion.posterior import Posterior
 from klfusion.structure import layers
+from klfusion.two_normals import entropy, information, information_at_distance
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # larger silos are left as they are
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
@@ -192,12 +193,19 @@ def _gain_of_one(
     apart = _divergence_of_two(family, natural, share, a, b)
     if apart is None:
         return np.full(len(a), -1.0)
-    # Less what chance explains.
-    apart = np.maximum(apart - 0.5 * natural.shape[1] / total, 0.0)
+    chance = 0.5 * natural.shape[1]  # nats, by which two samples of one component differ
+    apart = np.maximum(apart - chance / total, 0.0)
     deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
-    told_apart = total * _information(deviations, share)
+    told_apart = total * information_at_distance(deviations, share)
+    most = total * entropy(share)
     separation = _separation(family, natural, prior, counts[a] + counts[b], a, b)
-    far = apart > 2.0 * _entropy(share) if separation is None else separation > _FAR
+    far = apart > 2.0 * entropy(share) if separation is None else separation > _FAR
+    # Those deviations tell too little of Normals of different width.
+    doubtful = ~far & (told_apart <= fit) & (most - chance > fit)
+    normals = family.observed(natural)
+    if doubtful.any() and normals is not None:
+        exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
+        told_apart[doubtful] = np.maximum(told_apart[doubtful], total[doubtful] * exactly - chance)
     return np.where(far, -1.0, told_apart - fit)
 
 
@@ -237,19 +245,3 @@ def _divergence_of_two(
     gap = share * log_partition[a] + (1.0 - share) * log_partition[b]
     gap -= family.log_partition(middle)
     return np.asarray(gap / common)
-
-
-def _information(distance: FloatArray, share: FloatArray) -> FloatArray:
-    """What an observation tells of which of two Gaussians, so many deviations apart, it is of."""
-    node, weight = np.polynomial.hermite_e.hermegauss(40)
-    weight = weight / weight.sum()
-    d, s = distance[:, None], share[:, None]
-    odds = np.log(s) - np.log1p(-s)
-    # The log-odds of the first, for observations of the first and of the second.
-    of_first, of_second = odds + d * node + 0.5 * d**2, odds + d * node - 0.5 * d**2
-    missed = s * np.logaddexp(0.0, -of_first) + (1.0 - s) * np.logaddexp(0.0, of_second)
-    return np.asarray(_entropy(share) - missed @ weight)
-
-
-def _entropy(share: FloatArray) -> FloatArray:
-    return np.asarray(-share * np.log(share) - (1.0 - share) * np.log1p(-share))

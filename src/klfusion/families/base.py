@@ -136,6 +136,13 @@ class Family(ABC):
         """How uncertain `location` is: ``(n, k, k)``, or ``(n, k)`` for a diagonal matrix."""
         raise KLFusionError(f"the family {self.name!r} does not say how uncertain its location is")
 
+    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+        """The Normals that each posterior expects observations of; None if it expects others.
+
+        Their means ``(n, d)`` and covariances ``(n, d, d)``, or ``(n, d)`` for diagonal ones.
+        """
+        return None
+
     def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray | None:
         """How many deviations of their observations lie between the locations of pairs, ``(m,)``.
 

@@ -107,6 +107,11 @@ class IsotropicNormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return np.repeat((rate / (shape * kappa))[:, None], self.dim, axis=1)
 
+    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means, and the variance in every dimension."""
+        mean, _, shape, rate = self._split(natural)
+        return mean, np.repeat((rate / shape)[:, None], self.dim, axis=1)
+
     def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
         """Distance of the means over the deviations, ``(m,)``."""
         mean, _, shape, rate = self._split(natural)

@@ -103,6 +103,11 @@ class NormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return rate / (shape * kappa)
 
+    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means, and variances as the precisions' expectations tell them."""
+        mean, _, shape, rate = self._split(natural)
+        return mean, rate / shape
+
     def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
         """Distance of the means over the deviations, ``(m,)``."""
         mean, _, shape, rate = self._split(natural)

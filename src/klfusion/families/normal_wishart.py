@@ -146,6 +146,11 @@ class NormalWishart(Family):
         _, kappa, scale_inv, dof = self._split(natural)
         return scale_inv / (kappa * dof)[:, None, None]
 
+    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means, and covariances as the precisions' expectations tell them."""
+        mean, _, scale_inv, dof = self._split(natural)
+        return mean, scale_inv / dof[:, None, None]
+
     def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
         """Mahalanobis distance of the means, ``(m,)``."""
         mean, _, scale_inv, dof = self._split(natural)
