@@ -42,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument(
+        "--basis", choices=("pixels", "cosines"), default="pixels", help="what the weights weigh"
+    )
     parser.add_argument("--pooled", action="store_true", help="train on all the data as well")
     data.add_argument(parser)
 
@@ -49,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, console: Console) -> None:
     """Run all splits, write ``results.json`` and the figures, show the table."""
     images = load(args.dataset, args.data_dir)
+    if args.basis == "cosines":
+        images = images.in_cosines()
     rows: list[Row] = []
     first: dict[str, Any] = {}
     for number in range(args.splits):
@@ -131,6 +136,8 @@ def local_networks(
     folder.mkdir(parents=True, exist_ok=True)
     shape = "-".join(map(str, args.hidden))
     key = f"{args.dataset}-{args.prior}-{args.tempering:g}-{args.epochs}-{args.batch_size}-{shape}"
+    if images.basis != "pixels":
+        key += f"-{images.basis}"
     posteriors, total = [], 0.0
     for j, own in enumerate(rows):
         path = folder / f"{key}-{seed}-{label}-{j}.safetensors"

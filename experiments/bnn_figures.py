@@ -70,14 +70,14 @@ def sorted_images(networks: dict[str, Any], images: Images, out: Path) -> None:
     if images.fonts is not None:
         some = np.linspace(0, len(images.fonts) - 1, 1000).astype(int)
         x = np.concatenate([x, images.fonts[some]])
-    side = int(np.sqrt(x.shape[1]))
+    drawn, side = images.pixels(x), int(np.sqrt(x.shape[1]))
     local = next(name for name in networks if name.startswith("silo"))
     figure, grid = plt.subplots(4, _N_SHOWN, figsize=(_N_SHOWN, 4.6), layout="constrained")
     for block, name in enumerate((local, _FUSED)):
         order = np.argsort(networks[name].entropy(x).total, kind="stable")
         for line, some in enumerate((order[:_N_SHOWN], order[-_N_SHOWN:])):
             for panel, row in zip(grid[2 * block + line], some, strict=True):
-                panel.imshow(x[row].reshape(side, side), cmap="gray_r")
+                panel.imshow(drawn[row].reshape(side, side), cmap="gray_r")
                 panel.set_xticks([])
                 panel.set_yticks([])
             which = "least" if line == 0 else "most"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import dctn, idctn
 from sklearn.datasets import load_digits
 
 from experiments import data
@@ -19,7 +20,10 @@ _N_TEST = 600  # of the small digits
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Pixels in [0, 1], (n, pixels), and digits; ``fonts`` are unlike the training images."""
+    """Pixels in [0, 1], (n, pixels), and digits; ``fonts`` are unlike the training images.
+
+    Or, ``basis`` says so, their coefficients in a basis of cosines.
+    """
 
     train: FloatArray
     train_digits: IntArray
@@ -27,6 +31,22 @@ class Images:
     test_digits: IntArray
     fonts: FloatArray | None = None
     font_digits: IntArray | None = None
+    basis: str = "pixels"
+
+    def in_cosines(self) -> Images:
+        """Pixels turned into coefficients of cosines: orthonormal, and the same for everybody.
+
+        Neighbouring pixels say the same, so the posteriors of their weights depend on each other;
+        those of waves hardly do. Normal priors of equal variances do not change with the basis.
+        """
+        fonts = None if self.fonts is None else _cosines(self.fonts)
+        return replace(
+            self, train=_cosines(self.train), test=_cosines(self.test), fonts=fonts, basis="cosines"
+        )
+
+    def pixels(self, x: FloatArray) -> FloatArray:
+        """Some of the images, as they look."""
+        return x if self.basis == "pixels" else _cosines(x, back=True)
 
 
 def load(name: str, data_dir: Path | None) -> Images:
@@ -74,6 +94,12 @@ def _idx(path: Path) -> NDArray[np.uint8]:
     n_dims = content[3]
     shape = np.frombuffer(content, dtype=">u4", count=n_dims, offset=4)
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * n_dims).reshape(shape)
+
+
+def _cosines(x: FloatArray, *, back: bool = False) -> FloatArray:
+    side = int(np.sqrt(x.shape[1]))
+    turned = (idctn if back else dctn)(x.reshape(-1, side, side), axes=(1, 2), norm="ortho")
+    return np.asarray(turned.reshape(x.shape), dtype=np.float32)
 
 
 def _pixels(images: NDArray[np.uint8]) -> FloatArray:

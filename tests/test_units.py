@@ -62,3 +62,48 @@ def test_settings_are_followed(setting):
 def test_one_unit_a_silo():
     posteriors, _ = silos(n_silos=3, own=1)
     assert kf.fuse(posteriors, method=Units()).n_components >= 1
+
+
+def networks(n_silos=3, n_units=12, seed=0):
+    """The same incoming weights in another order; outgoing ones are large and unlike."""
+    rng = np.random.default_rng(seed)
+    incoming = rng.normal(size=(n_units, 21))
+    orders = [rng.permutation(n_units) for _ in range(n_silos)]
+    out = {}
+    for j, order in enumerate(orders):
+        means = {
+            "fc1.weight": incoming[order, :20] + 0.05 * rng.normal(size=(n_units, 20)),
+            "fc1.bias": incoming[order, 20],
+            "fc2.weight": 30.0 * rng.normal(size=(4, n_units)),
+            "fc2.bias": np.zeros(4),
+        }
+        out[f"silo {j}"] = {key: (mean, np.full_like(mean, 0.01)) for key, mean in means.items()}
+    return out, orders
+
+
+@pytest.mark.parametrize("method", ["auto", Units(within=0.2)])
+def test_large_outgoing_weights_do_not_decide(method):
+    models, orders = networks()
+    fusion = kf.fuse(models, method=method, n_components=12)
+    assert "outgoing=4" in fusion.method
+    for labels, order in zip(fusion.labels, orders, strict=True):
+        np.testing.assert_array_equal(labels[np.argsort(order)], np.argsort(orders[0]))
+
+
+def test_outgoing_weights_count_as_much_as_incoming_at_most():
+    normal, rng = kf.families.DiagonalNormal(6), np.random.default_rng(0)
+    mean = rng.normal(size=(40, 6))
+
+    def compared(scale, *like):
+        natural = normal.natural(mean * [1, 1, 1, 1, scale, scale], np.full((40, 6), 0.1))
+        posterior = kf.Posterior(normal, natural, name="a")
+        problem = prepare([posterior], np.ones(1), clean=False).problem
+        found = Units(outgoing=2).matching(problem, *like).natural
+        return natural, normal.params(found)["mean"].var(axis=0)
+
+    small, (*coming, a, b) = compared(0.1)
+    np.testing.assert_allclose([a, b], 0.01 * mean.var(axis=0)[4:])
+    _, (*coming, a, b) = compared(50.0)
+    np.testing.assert_allclose(a + b, sum(coming))
+    _, (*coming, a, b) = compared(50.0, small)  # as others are
+    np.testing.assert_allclose([a, b], 2500.0 * mean.var(axis=0)[4:])

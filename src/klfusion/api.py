@@ -155,7 +155,7 @@ def fuse(
         )
     sizes = _sizes(n_components, posteriors)
     chosen = configured(
-        preferred(posteriors) if method == "auto" else method,
+        preferred(method, posteriors),
         n_components=sizes[0], penalty=penalty, n_init=n_init, max_iter=max_iter, tol=tol,
         max_loss=max_loss, within_silo_merging=within_silo_merging,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine
 from klfusion.search import Solution, known_size, known_size_starts
-from klfusion.structure.layers import KIND
+from klfusion.structure.layers import KIND, layer_arrays, n_layers
 
 _NEIGHBOURS = 20  # of a cluster, with which merging is tried
 _MAX_PAIRS = 4_000  # of one silo's units, looked at to learn how near different ones lie
@@ -35,10 +35,15 @@ _TINY = float(np.finfo(np.float64).tiny)
 _BATCH = 2_000_000  # numbers in one batch of trial merges
 
 
-def preferred(posteriors: Sequence[Posterior]) -> str | Method:
-    """What ``method="auto"`` is: `Units` for networks."""
-    network = posteriors[0].structure is not None and posteriors[0].structure.kind == KIND
-    return Units() if network else "auto"
+def preferred(method: str | Method, posteriors: Sequence[Posterior]) -> str | Method:
+    """The method for these silos: for networks ``"auto"`` is `Units`, told what goes out."""
+    structure = posteriors[0].structure
+    if structure is None or structure.kind != KIND:
+        return method
+    chosen = Units() if method == "auto" else method
+    if isinstance(chosen, Units) and n_layers(structure) == 2:
+        return replace(chosen, outgoing=len(layer_arrays(structure, 1)[0]))
+    return chosen
 
 
 @final
@@ -52,6 +57,9 @@ class Units(Method):
     quantile ``within`` of the penalties at which pairs of units of one silo, which are known to
     differ, would merge; and the one at which merges have lost the share ``loss`` of the divergence
     of all units from their average. Then local search at that size.
+
+    The last ``outgoing`` weights of a unit go out; `fuse` sets this for networks of one hidden
+    layer. They count for no more than those that come in.
 
     Examples
     --------
@@ -70,6 +78,7 @@ class Units(Method):
     name: ClassVar[str] = "units"
     within: float = 0.1
     loss: float = 0.15
+    outgoing: int = 0
     n_init: int = 1
     max_iter: int = 30
     tol: float = 1e-6
@@ -78,14 +87,17 @@ class Units(Method):
         """Every weight brought to one variance, so that units are compared by what they compute.
 
         Deviations of weights differ by orders of magnitude with the silo's size, its prior and its
-        tempering, and would decide what is near.
+        tempering, and would decide what is near. So would outgoing weights much larger than the
+        incoming, which a horseshoe leaves free to be small: units that see different things would
+        be merged for doing the same with them.
         """
         if not isinstance(problem.family, DiagonalNormal):
             return problem.centred(*like)
         mean, variance = problem.family.params(problem.centred(*like).natural).values()
-        others = problem.family.params(like[0])["variance"] if like else variance
-        common = np.full_like(variance, np.exp(np.log(others).mean()))
-        return replace(problem, natural=problem.family.natural(mean, common))
+        others = problem.family.params(like[0] if like else problem.natural)
+        common = np.full_like(variance, np.exp(np.log(others["variance"]).mean()))
+        scale = _scales(others["mean"], self.outgoing)
+        return replace(problem, natural=problem.family.natural(scale * mean, common))
 
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, cut it, refine."""
@@ -119,6 +131,16 @@ class Units(Method):
             return 1.0
         null = _null_penalty(problem, self.within)
         return max(min(null, _loss_penalty(problem, path, self.loss)), _TINY)
+
+
+def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
+    """Factors of the weights: outgoing ones tell units apart by no more than incoming ones do."""
+    spread, first = mean.var(axis=0), mean.shape[1] - outgoing
+    coming, going = spread[:first].sum(), spread[first:].sum()
+    scales = np.ones(mean.shape[1])
+    if going > coming > 0:
+        scales[first:] = np.sqrt(coming / going)
+    return scales
 
 
 def _loss_penalty(problem: FusionProblem, path: PenaltyPath, loss: float) -> float:

@@ -60,6 +60,19 @@ def test_sizes_that_a_horseshoe_does_not_leave_are_left_out(tmp_path):
     assert "fused, 150 units" not in rows
 
 
+def test_cosines_are_the_same_images_turned(tmp_path):
+    images = load("digits", None)
+    turned = images.in_cosines()
+    np.testing.assert_allclose(turned.pixels(turned.test), images.test, atol=1e-6)
+    np.testing.assert_allclose(turned.test @ turned.test.T, images.test @ images.test.T, rtol=1e-4)
+    assert images.pixels(images.test) is images.test
+    words = ("--hidden", "20", "--epochs", "5", "--prior", "horseshoe", "--basis", "cosines")
+    bnn.main(arguments(tmp_path, *words), Console(quiet=True))
+    assert bnn.results(tmp_path)["settings"]["basis"] == "cosines"
+    kept = [path.name for path in (tmp_path / "locals").iterdir()]
+    assert len(kept) == 5 and all("-cosines-" in name for name in kept)
+
+
 def test_digits_are_dealt_once_each():
     digits = load("digits", None).train_digits
     silos = deal(digits, seed=3)
