@@ -54,6 +54,7 @@ LAYERS = [
     {"demo"},
     {"_console", "_shell"},
     {"cli", "integrations"},
+    {"__main__"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
 # `fusion.model()`, `report()`, `add()` and the like are conveniences; they import when called.

@@ -186,3 +186,21 @@ def test_topics_of_a_size_are_those_that_lose_least():
     assert len(set(labels[0][2:]) & set(labels[1][2:])) == 1
     assert five.path.losses[five.path.n_components == 5] < 0.05
     assert five.lower_bound <= five.objective
+
+
+def test_one_silo_may_merge_its_own():
+    silo = topic_silos()[0]
+    assert kf.fuse([silo], n_components=1, within_silo_merging=True).n_components == 1
+    assert kf.fuse([silo], max_loss=10.0, within_silo_merging=True).n_components == 1
+    assert kf.fuse([silo], within_silo_merging=True).n_components == 2
+
+
+def test_topics_of_next_to_no_words_are_left_out():
+    silos = topic_silos()
+    family, first = silos[0].family, silos[0]
+    few = 0.1 + np.eye(1, N_WORDS, 7)
+    natural, counts = np.vstack([first.natural, few]), np.append(first.counts, 1.0)
+    more = kf.Posterior(family, natural, "s0", first.prior, counts)
+    fusion = kf.fuse([more, *silos[1:]])
+    assert fusion.labels[0].tolist()[2] == -1
+    assert fusion.n_components == kf.fuse(silos).n_components

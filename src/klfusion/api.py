@@ -57,8 +57,9 @@ def fuse(
     ----------
     models : sequence or mapping of name to model
         `Posterior` objects, fitted models an adapter knows, or paths of saved posteriors. The
-        names of a mapping become the silos' names. One silo alone is returned as it is, with
-        its splits and empty components. A fusion may be a silo, but not beside silos it holds.
+        names of a mapping become the silos' names. One silo alone is returned as it is, with its
+        splits and empty components, unless ``within_silo_merging``. A fusion may be a silo, but
+        not beside silos it holds.
     method : {"auto", "exact", "relaxed", "homogeneous"} or a Method
         ``"auto"``: the best we know. ``"exact"``: local search on the binary objective from random
         starts. ``"relaxed"``: the paper to the letter. ``"homogeneous"``: every silo has the same

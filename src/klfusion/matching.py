@@ -36,7 +36,8 @@ def match_silos(
     clean = isinstance(method, Auto | Units) and len(posteriors) > 1
     prepared = prepare(posteriors, weights, clean=clean)
     check_size(method, prepared.problem.largest_silo, prepared.problem.n, posteriors)
-    if len(posteriors) == 1:
+    within = isinstance(method, Auto) and method.within_silo_merging
+    if len(posteriors) == 1 and not within:
         return prepared, _as_it_is(prepared.problem, method)
     solution = method.run(method.matching(prepared.problem), rng, report)
     for _ in range(_BLEND_ROUNDS):

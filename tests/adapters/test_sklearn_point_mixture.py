@@ -91,3 +91,18 @@ def test_refuses_a_number_that_is_none(n):
 def test_refuses_one_that_is_not_fitted():
     with pytest.raises(KLFusionError, match="'a': expected a fitted GaussianMixture"):
         kf.extract(GaussianMixture(2), name="a", n_observations=10)
+
+
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [("means_", np.nan), ("weights_", -0.1), ("covariances_", np.inf), ("covariances_", -1.0)],
+)
+def test_refuses_estimates_that_are_none(covariance, what, value):
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    model = GaussianMixture(n_components=2, covariance_type=covariance, random_state=0).fit(x)
+    values = getattr(model, what).copy()
+    values.flat[0] = value
+    setattr(model, what, values)
+    with pytest.raises(kf.KLFusionError, match=f"silo 'here': {what}: expected"):
+        kf.extract(model, name="here", n_observations=100)

@@ -35,7 +35,25 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
             "fit a BayesianGaussianMixture"
         )
     sklearn_mixture.check_number(n_observations, name)
+    _check(model, name)
     return sklearn_mixture.extract(_bayesian(model, float(n_observations)), name)
+
+
+def _check(model: Any, name: str) -> None:
+    """Refuse estimates that are none."""
+    for what in ("weights_", "means_", "covariances_"):
+        values = getattr(model, what)
+        if not np.isfinite(values).all():
+            raise KLFusionError(f"silo {name!r}: {what}: expected finite numbers, got {values}")
+    if (model.weights_ < 0).any():
+        raise KLFusionError(f"silo {name!r}: weights_: expected numbers >= 0, got {model.weights_}")
+    own = model.covariances_
+    least = np.linalg.eigvalsh(own) if model.covariance_type in ("full", "tied") else own
+    if not (least > 0).all():
+        raise KLFusionError(
+            f"silo {name!r}: covariances_: expected positive definite matrices, got "
+            f"{np.min(least):.3g} for a variance"
+        )
 
 
 def _bayesian(model: Any, n_observations: float) -> Any:

@@ -75,6 +75,11 @@ class Dirichlet(Family):
         """``log theta``."""
         return np.log(draws["probability"])
 
+    @property
+    def least_count(self) -> float:
+        """So many words that some are seen twice."""
+        return float(np.sqrt(self.dim))
+
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """The sum of the concentrations."""
         return np.asarray(natural.sum(axis=1))
