@@ -120,7 +120,7 @@ class Auto(Method):
         if problem.family.merged_by_loss and self.penalty == "auto":
             least = least_loss_path(problem, report, within_silos=False)
             if least is not None:
-                return self._by_loss(problem, least, rng, report)
+                return self._by_loss(problem, least, rng, report, walk)
         path, distances = walk or penalty_path(problem, report)
         path = replace(path, losses=path_losses(problem, path))
         if self.max_loss is not None:
@@ -157,6 +157,7 @@ class Auto(Method):
         least: PenaltyPath,
         rng: np.random.Generator,
         report: Report,
+        walk: Walk | None,
     ) -> Solution:
         """Of all plans of a size, that which loses least; the size is told by evidence."""
         if self.max_loss is not None:
@@ -169,7 +170,7 @@ class Auto(Method):
             found = self._of_known_size(observed, least, self.n_components, rng, report)
             value = objective(problem, found.labels, self.n_components, 0.0)
             return certified(problem, found.labels, [value], True, 0.0, least)
-        path, distances = penalty_path(problem, report)
+        path, distances = walk or penalty_path(problem, report)
         found = self._by_evidence(problem, path, distances, rng, report)
         steps = problem.n - int(found.labels.max()) - 1
         if found.blends is not None or steps > len(least.merges):

@@ -202,8 +202,7 @@ def _gain_of_one(
     far = apart > 2.0 * entropy(share) if separation is None else separation > _FAR
     # Those deviations tell too little of Normals of different width.
     doubtful = ~far & (told_apart <= fit) & (most - chance > fit)
-    normals = family.observed(natural)
-    if doubtful.any() and normals is not None:
+    if doubtful.any() and (normals := family.observed(natural)) is not None:
         exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
         told_apart[doubtful] = np.maximum(told_apart[doubtful], total[doubtful] * exactly - chance)
     return np.where(far, -1.0, told_apart - fit)

@@ -25,7 +25,7 @@ def path_losses(problem: FusionProblem, path: PenaltyPath) -> FloatArray | None:
     if observed is None:
         return None
     chance, losses = Chance(problem), [0.0]
-    for (a, b), increase in zip(path.merges, _increases(observed, path.merges), strict=True):
+    for (a, b), increase in zip(path.merges, _walked(observed, path.merges)[0], strict=True):
         losses.append(losses[-1] + increase - float(chance.of(a, b)))
         chance.merge(a, b)
     return _rising(np.array(losses))
@@ -69,8 +69,7 @@ def least_loss_path(
     report("comparing", 0, None)
     n, every = problem.n, np.arange(problem.n)
     state, chance = Clusters(observed, every), Chance(problem)
-    holds = np.zeros((n, len(problem.silos)), dtype=np.float32)
-    holds[every, problem.silo] = 0.0 if within_silos else 1.0
+    holds = state.occupied().astype(np.float32) * (not within_silos)
     pairs = Nearest(
         np.where(
             how_many_shared(holds, holds) > 0,
@@ -94,33 +93,25 @@ def least_loss_path(
         meet = how_many_shared(holds[others], holds[a]) > 0
         pairs.replace(a, b, others, np.where(meet, np.inf, loss_a))
     steps = np.array(merges, dtype=np.intp).reshape(-1, 2)
-    increases = _increases(problem, steps)
+    increases, savings = _walked(problem, steps)
     return PenaltyPath(
         merges=steps,
-        ratios=increases / _savings(n, steps),
+        ratios=increases / savings,
         divergences=np.concatenate([[0.0], np.cumsum(increases)]),
         n_components=n - np.arange(len(steps) + 1),
         losses=_rising(np.array(losses)),
     )
 
 
-def _increases(problem: FusionProblem, merges: IntArray) -> FloatArray:
-    """What each of some merges adds to the gaps, (m,)."""
+def _walked(problem: FusionProblem, merges: IntArray) -> tuple[FloatArray, FloatArray]:
+    """What each of some merges adds to the gaps, and what it saves of the penalty, both (m,)."""
     state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
-    increases = np.empty(len(merges))
+    increases, savings = np.empty((2, len(merges)))
     for step, (a, b) in enumerate(merges):
         increases[step] = state.merge_increases(np.array([a]), np.array([b]))[0]
+        savings[step] = merge_saving(state.counts[a], state.counts[b])
         state.merge(int(a), int(b), float(increases[step]))
-    return increases
-
-
-def _savings(n: int, merges: IntArray) -> FloatArray:
-    """What each of them saves of the penalty, (m,)."""
-    counts, savings = np.ones(n), np.empty(len(merges))
-    for step, (a, b) in enumerate(merges):
-        savings[step] = merge_saving(counts[a], counts[b])
-        counts[a] += counts[b]
-    return savings
+    return increases, savings
 
 
 def _rising(losses: FloatArray) -> FloatArray:

@@ -64,8 +64,7 @@ def penalty_path(
         "use method='exact' with penalty= or n_components=, or drop components without data",
     )
     state = Clusters(problem, np.arange(n, dtype=np.intp))
-    holds = np.zeros((n, len(problem.silos)), dtype=np.float32)
-    holds[np.arange(n), problem.silo] = 1.0
+    holds = state.occupied().astype(np.float32)
     mergeable, different = _all_pairs(state, report)
     bounded = np.zeros((n, n), dtype=bool)  # ratios that are only known to be so large at least
     merges, ratios, total, distances = [], [], [0.0], []

@@ -14,7 +14,7 @@ import sklearn
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.validation import check_is_fitted
 
-from klfusion._typing import FloatArray
+from klfusion._typing import BoolArray, FloatArray
 from klfusion.adapters import sklearn_mixture
 from klfusion.errors import KLFusionError
 from klfusion.posterior import Posterior
@@ -42,18 +42,19 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
 def _check(model: Any, name: str) -> None:
     """Refuse estimates that are none."""
     for what in ("weights_", "means_", "covariances_"):
-        values = getattr(model, what)
-        if not np.isfinite(values).all():
-            raise KLFusionError(f"silo {name!r}: {what}: expected finite numbers, got {values}")
-    if (model.weights_ < 0).any():
-        raise KLFusionError(f"silo {name!r}: weights_: expected numbers >= 0, got {model.weights_}")
-    own = model.covariances_
-    least = np.linalg.eigvalsh(own) if model.covariance_type in ("full", "tied") else own
-    if not (least > 0).all():
-        raise KLFusionError(
-            f"silo {name!r}: covariances_: expected positive definite matrices, got "
-            f"{np.min(least):.3g} for a variance"
-        )
+        values = np.asarray(getattr(model, what))
+        _refuse(values, ~np.isfinite(values), f"silo {name!r}: {what}: expected finite numbers")
+    weights, own = model.weights_, model.covariances_
+    _refuse(weights, weights < 0, f"silo {name!r}: weights_: expected numbers >= 0")
+    variances = np.linalg.eigvalsh(own) if model.covariance_type in ("full", "tied") else own
+    _refuse(variances, ~(variances > 0), f"silo {name!r}: covariances_: expected variances > 0")
+
+
+def _refuse(values: FloatArray, wrong: BoolArray, expected: str) -> None:
+    """Refuse values some of which are wrong, and name the first."""
+    if wrong.any():
+        first = np.argwhere(wrong)[0]
+        raise KLFusionError(f"{expected}, got {values[tuple(first)]:.3g} at {first.tolist()}")
 
 
 def _bayesian(model: Any, n_observations: float) -> Any:
