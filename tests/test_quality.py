@@ -1,4 +1,4 @@
-"""The default on the paper's simulated mixtures (appendix A), on seeds kept for this test."""
+"""The default on simulated mixtures (appendix A of the paper) and units, on seeds of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
 from benchmarks.silos import mixture_silos
+from experiments import sizes
 from experiments.simulation import Simulation, fit_mixture, hausdorff, simulate
 
 
@@ -35,3 +36,26 @@ def test_many_components_that_seldom_meet(n_silos, n_true):
     size = len(np.unique(truth))
     assert abs(fusion.n_components - size) <= 0.05 * size
     assert adjusted_rand_score(truth, np.concatenate(fusion.labels)) > 0.95
+
+
+def test_two_silos_that_vary_much_share_units():
+    scores = []
+    for seed in range(6):
+        silos, truth = sizes.neurons(np.random.default_rng([2026, seed]), n_silos=2, noise=1.6)
+        scores.append(adjusted_rand_score(truth, np.concatenate(kf.fuse(silos).labels)))
+    assert np.mean(scores) > 0.8
+
+
+@pytest.mark.parametrize("n_silos", [2, 3])
+def test_few_silos_that_share_nothing_stay_apart(n_silos):
+    family = kf.families.DiagonalNormal(100)
+    kept = []
+    for seed in range(6):
+        rng = np.random.default_rng([2027, seed])
+        means = rng.normal(size=(n_silos, 8, 100))
+        silos = [
+            kf.Posterior(family, family.natural(mean, np.full_like(mean, 0.1)), name=f"silo-{j}")
+            for j, mean in enumerate(means)
+        ]
+        kept.append(kf.fuse(silos).n_components / (8 * n_silos))
+    assert np.mean(kept) > 0.95

@@ -1,11 +1,14 @@
-"""How large the fused model is where silos have one component each."""
+"""How large the fused model is: what merges are believed, and silos of one component each."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import klfusion as kf
+from klfusion.selection import _last_believed
 
 NW = kf.families.NormalWishart(2)
 
@@ -40,3 +43,17 @@ def test_groups_are_found():
     rng = np.random.default_rng(0)
     means = np.array([[0, 0], [8, 0], [0, 8]])[np.arange(12) % 3] + 0.2 * rng.normal(size=(12, 2))
     assert kf.fuse(one_each(means)).n_components == 3
+
+
+@given(st.lists(st.floats(0.0, 1.0), max_size=40))
+def test_more_merges_that_are_unlikely_never_make_others_less_so(chances):
+    before = np.array(chances)
+    assert _last_believed(np.append(0.0, before)) >= _last_believed(before)
+
+
+def test_what_chance_finds_among_many_is_not_believed():
+    few = np.array([0.05, 0.1, 0.12])
+    assert _last_believed(np.append(few, [0.6, 0.9])) == 3
+    assert _last_believed(np.append(few, np.linspace(0.2, 1.0, 40))) == 0
+    assert _last_believed(np.append(np.full(20, 1e-3), np.linspace(0.2, 1.0, 40))) == 20
+    assert _last_believed(np.empty(0)) == 0

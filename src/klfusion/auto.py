@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._settings import is_number
-from klfusion._typing import FloatArray, IntArray
+from klfusion._typing import BoolArray, FloatArray, IntArray
 from klfusion.algorithm import Report, objective
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
@@ -37,6 +37,7 @@ _MOST_ON_PATH = 1_200  # components; more are sketched first
 _MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
 _MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of local search tries
 _MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
+_NEXT_TO_NOTHING = 0.04  # nats an observation: what doubtful merges may lose
 _STARTS = 5  # from seeds, where the path does not reach the size asked for
 
 
@@ -127,25 +128,24 @@ class Auto(Method):
             return cut(problem, path, path.steps_within(self.max_loss))
         if self.n_components is not None:
             return self._of_known_size(problem, path, self.n_components, rng, report)
-        return self._by_evidence(problem, path, distances, rng, report)
+        choice = self._choice(problem, path, distances)
+        return self._by_evidence(problem, path, choice, rng, report)
 
     def _by_evidence(
         self,
         problem: FusionProblem,
         path: PenaltyPath,
-        distances: Distances,
+        choice: Choice,
         rng: np.random.Generator,
         report: Report,
     ) -> Solution:
         """The size and the plan that the silos tell, or the penalty given."""
-        choice = self._choice(problem, path, distances)
         start = path.labels(choice.steps)
         found = self._refined(problem, choice, path, start, rng, report)
         if self.penalty != "auto":
             return found
-        # Blends that were taken for members of a component are looked for as its double.
-        blends = find_blends(problem, part_doubles(problem, found.labels))
-        if blends.any():
+        blends = _blends(problem, found.labels)
+        if blends is not None:
             return replace(found, blends=blends)
         if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
             found = self._refined(problem, choice, path, start, rng, report, opens=False)
@@ -159,7 +159,10 @@ class Auto(Method):
         report: Report,
         walk: Walk | None,
     ) -> Solution:
-        """Of all plans of a size, that which loses least; the size is told by evidence."""
+        """Of all plans of a size, that which loses least; the size is told by evidence.
+
+        Merges that are doubtful are made where they lose next to nothing.
+        """
         if self.max_loss is not None:
             return cut(problem, least, least.steps_within(self.max_loss))
         if self.n_components is not None:
@@ -171,13 +174,18 @@ class Auto(Method):
             value = objective(problem, found.labels, self.n_components, 0.0)
             return certified(problem, found.labels, [value], True, 0.0, least)
         path, distances = walk or penalty_path(problem, report)
-        found = self._by_evidence(problem, path, distances, rng, report)
-        steps = problem.n - int(found.labels.max()) - 1
-        if found.blends is not None or steps > len(least.merges):
-            return found
-        labels = least.labels(steps)
-        value = objective(problem, labels, problem.n - steps, found.penalty)
-        return certified(problem, labels, [value], True, found.penalty, least)
+        choice = self._choice(problem, path, distances)
+        labels = path.labels(choice.steps)
+        blends = _blends(problem, labels)
+        if blends is None:
+            labels = gather_stragglers(problem, labels)
+        steps = problem.n - int(labels.max()) - 1
+        steps = max(steps, min(choice.possible, least.steps_within(_NEXT_TO_NOTHING)))
+        if steps <= len(least.merges):
+            labels = least.labels(steps)
+        value = objective(problem, labels, int(labels.max()) + 1, choice.penalty)
+        found = certified(problem, labels, [value], True, choice.penalty, least)
+        return replace(found, blends=blends)
 
     def _refined(
         self,
@@ -243,7 +251,8 @@ class Auto(Method):
         if self.penalty == "auto":
             return choose(problem, path, distances)
         penalty = float(self.penalty)
-        return Choice(path.steps_at(penalty), penalty)
+        steps = path.steps_at(penalty)
+        return Choice(steps, penalty, steps)
 
     def _gathered(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
         """With stragglers where they belong."""
@@ -270,6 +279,13 @@ class Auto(Method):
             return known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
         centres = problem.average(path.labels(steps), size)
         return known_size(self, problem, centres, report, path=path)
+
+
+def _blends(problem: FusionProblem, labels: IntArray) -> BoolArray | None:
+    """Which components are blends of two, if any is."""
+    # Blends that were taken for members of a component are looked for as its double.
+    blends = find_blends(problem, part_doubles(problem, labels))
+    return blends if blends.any() else None
 
 
 def _most_on_path(family: Family) -> int:

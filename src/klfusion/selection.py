@@ -22,14 +22,20 @@ from klfusion.path import Distances
 from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
 
-# A merge is believed if different components look like this in fewer than one case of seven.
+# A merge is believed if different components look like this in fewer than one case of seven. Where
+# few merges pass, those few may be what chance finds among many: no more than two in five of
+# the merges believed may be expected to be false.
 _LEVEL = 0.15
+_FALSE = 0.4
 # Nor is one at a distance beyond three quarters of the way from that of nine in ten merges before
 # to that of different components, both as logarithms, once there are some before.
 _REACH = 0.75
 _USUAL = 0.9
 _LEAST_BEFORE = 5
 _LOG_NOTHING = math.log(1e-6)  # relative to different components: merges of copies
+# A merge is possible if different components look like this in fewer than one case of three, and
+# if it is not at a distance more than twice that of every merge believed.
+_POSSIBLE = 1.0 / 3.0
 # Of many merges of different components some pass by chance. So a merge counts only while, of
 # those before it, no stretch has far more failures than three in ten: at most two beyond that.
 _FAILURES = 0.3
@@ -40,10 +46,11 @@ _PRIOR_SPREAD = 0.4
 _PRIOR_COUNT = 3.0
 # Share of local components that are failed fits (two true ones in one, say), like nothing else.
 _FAILED_FITS = 0.003
-# Without two components in any silo a jump of the path is taken for its end: by twice the distance,
-# and by so much that points in no order would hardly jump like this (k times the k-th jump of
-# ordered numbers is exponentially distributed).
+# A clear jump is one to twice the distance, which is squared.
 _CLEAR_JUMP = math.log(4.0)
+# Without two components in any silo a jump of the path is taken for its end: by a clear one, and
+# by so much that points in no order would hardly jump like this (k times the k-th jump of
+# ordered numbers is exponentially distributed).
 _EVIDENT = math.log(100.0)
 # Nor do components merge then that are so many deviations of their observations apart.
 _UNLIKE = 10.0
@@ -52,24 +59,30 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Choice:
-    """Where the path was cut."""
+    """Where the path was cut, and how many of its merges are possible at all."""
 
     steps: int
     penalty: float
+    possible: int
 
 
 def choose(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> Choice:
     """The number of merges to believe, and a penalty that asks for them."""
     if len(path.ratios) == 0:
-        return Choice(0, 1.0)
+        return Choice(0, 1.0, 0)
     noise = _noise(problem, distances)
     if problem.largest_silo > 1:
-        steps = _evident_steps(problem, path, distances)
+        chance = _chance_if_different(problem, path, distances)
+        steps = _last_believed(chance)
+        chance[_beyond_a_jump(distances, steps)] = 1.0
+        possible = int((chance < _POSSIBLE).sum())
+        if steps and not problem.family.merged_by_loss:
+            steps = max(steps, _believed_of_few(chance, len(problem.silos)))
     else:
-        steps = min(_steps_to_jump(path, noise), _steps_to_unlike(problem, path))
+        steps = possible = min(_steps_to_jump(path, noise), _steps_to_unlike(problem, path))
     # Merges of next to no cost are of copies, whatever else is thought of them.
     steps = max(steps, int(np.searchsorted(path.penalties, noise, side="right")))
-    return Choice(steps, _penalty_between(path, distances, steps, noise))
+    return Choice(steps, _penalty_between(path, distances, steps, noise), max(steps, possible))
 
 
 def _penalty_between(path: PenaltyPath, distances: Distances, steps: int, noise: float) -> float:
@@ -92,11 +105,13 @@ def _noise(problem: FusionProblem, distances: Distances) -> float:
     return max(rounding, real, math.sqrt(_TINY))
 
 
-def _evident_steps(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> int:
-    """Merges up to the last one that different components do not explain."""
+def _chance_if_different(
+    problem: FusionProblem, path: PenaltyPath, distances: Distances
+) -> FloatArray:
+    """For each merge, the chance that different components explain it, (m,)."""
     alone = np.where(_smaller_sizes(path) == 1, _odds_of_one_silo(problem, path), 1.0)
     chance = _chance_of_lying_near(distances) * alone
-    return _last_believed(np.where(_too_far(distances) & (alone == 1.0), 1.0, chance))
+    return np.where(_too_far(distances) & (alone == 1.0), 1.0, chance)
 
 
 def _too_far(distances: Distances) -> BoolArray:
@@ -147,11 +162,34 @@ def _chance_of_lying_near(distances: Distances) -> FloatArray:
 
 def _last_believed(chance: FloatArray) -> int:
     """Number of steps up to the last whose chance is low, not counting lucky ones."""
-    low = chance < _LEVEL
+    low = chance <= min(_LEVEL, _level_of_few_false(chance))
     balance = np.cumsum(np.where(low, 1.0 - _FAILURES, -_FAILURES))
     best = np.maximum(np.maximum.accumulate(balance), 0.0) if len(balance) else balance
     believed = np.flatnonzero(low & (balance >= best - _SLACK))
     return int(believed[-1]) + 1 if len(believed) else 0
+
+
+def _level_of_few_false(chance: FloatArray) -> float:
+    """The highest level at which few of the merges below it are false (Benjamini and Hochberg)."""
+    ordered = np.sort(chance)
+    few = ordered * len(chance) <= _FALSE * np.arange(1, len(chance) + 1)
+    return float(ordered[few].max(initial=-np.inf))
+
+
+def _believed_of_few(chance: FloatArray, n_silos: int) -> int:
+    """How many merges to believe where few silos show little, once they are known to share some.
+
+    Each of the other silos is a chance for something different to lie near. With one or two
+    others, a merge that is only possible is more likely right than wrong.
+    """
+    level = 1.0 - (1.0 - _POSSIBLE) ** (1.0 / (n_silos - 1))
+    return int((chance < level).sum()) if level > _LEVEL else 0
+
+
+def _beyond_a_jump(distances: Distances, steps: int) -> BoolArray:
+    """Which merges are at far larger distances than the first ``steps``, if there are any."""
+    farthest = float(distances.merged[:steps].max(initial=-np.inf)) if steps else np.inf
+    return np.asarray(distances.merged > farthest + _CLEAR_JUMP)
 
 
 def _steps_to_jump(path: PenaltyPath, noise: float) -> int:
