@@ -25,8 +25,9 @@ from experiments import data
 from klfusion.learners import StickyHDPHMM
 
 DESCRIPTION = "hidden Markov models of motion capture (section 5.2)"
-# Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used 0 to 4 and 100 to 101.
-FIRST_SEED = 200
+# Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used 0 to 4 and 100 to 101,
+# an older size rule was measured on 200 to 209.
+FIRST_SEED = 210
 SUBJECTS = {"subject 13": (0, 1, 2), "subject 14": (3, 4, 5)}
 
 FloatArray = NDArray[np.float64]
