@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from silos import normal_wishart_silos, rate_silos
+from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
 from klfusion import storage
@@ -68,6 +69,18 @@ def test_adding_what_was_removed_changes_nothing():
     assert back.lower_bound <= back.objective
     history = back.provenance["history"]
     assert [(h["action"], h["silo"]) for h in history] == [("remove", "silo-7"), ("add", "silo-7")]
+
+
+def test_newcomers_without_a_name_are_numbered():
+    rng = np.random.default_rng(0)
+    models = [
+        BayesianGaussianMixture(n_components=2, random_state=0).fit(
+            np.concatenate([rng.normal(size=(60, 1)), 9.0 + rng.normal(size=(60, 1))])
+        )
+        for _ in range(4)
+    ]
+    fusion = kf.fuse(models[:2]).add(models[2]).remove("silo-1").add(models[3])
+    assert fusion.silo_names == ("silo-2", "silo-3", "silo-4")
 
 
 def test_one_by_one_is_as_good_as_all_at_once():

@@ -59,3 +59,20 @@ def test_few_silos_that_share_nothing_stay_apart(n_silos):
         ]
         kept.append(kf.fuse(silos).n_components / (8 * n_silos))
     assert np.mean(kept) > 0.95
+
+
+@pytest.mark.parametrize("n_silos", [2, 3, 5])
+def test_few_silos_that_share_one_cluster_of_four(n_silos):
+    family, right = kf.families.NormalWishart(2), []
+    for seed in range(8):
+        rng = np.random.default_rng([2028, n_silos, seed])
+        grid = np.stack(np.meshgrid(np.arange(5), np.arange(5)), axis=-1).reshape(-1, 2)
+        centres = 12.0 * rng.permutation(grid) + rng.uniform(-3.0, 3.0, size=grid.shape)
+        silos = []
+        for j in range(n_silos):
+            own = centres[[0, *range(1 + 3 * j, 4 + 3 * j)]] + 0.1 * rng.normal(size=(4, 2))
+            spread = np.tile(75.0 * np.eye(2), (4, 1, 1))
+            natural = family.natural(own, np.full(4, 75.0), spread, np.full(4, 77.0))
+            silos.append(kf.Posterior(family, natural, name=f"silo-{j}"))
+        right.append(kf.fuse(silos).n_components == 1 + 3 * n_silos)
+    assert np.mean(right) > 0.8

@@ -73,7 +73,8 @@ def fuse(
         estimate from the posteriors alone; ``fusion.path.losses`` has it for every size.
     within_silo_merging : bool, optional
         Whether components of one silo may become one, which a small model needs where silos hardly
-        overlap. Default: they stay apart.
+        overlap. Its size is ``n_components`` or that of ``max_loss`` (0.02 if neither is given,
+        which may be more components than without). Default: they stay apart.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
     pooling : {"average", "product", "product-safe", "random-effects", "hierarchical", "robust"}

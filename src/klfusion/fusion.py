@@ -141,7 +141,7 @@ class Fusion:
         model : Posterior, fitted model or path
             As `klfusion.fuse` takes it.
         name : str, optional
-            Of the silo; default: the posterior's own.
+            Of the silo; default: the posterior's own, or the next number.
         weight : float
             How much the silo counts.
         rematch : bool

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,8 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     """See `Fusion.add`."""
     check_flag("rematch", rematch)
     silos = kept_silos(fusion, "add a silo")
-    (new,) = read_silos([model] if name is None else {name: model})
+    number = next(i for i in count(len(silos)) if f"silo-{i + 1}" not in fusion.silo_names)
+    (new,) = read_silos([model] if name is None else {name: model}, number)
     weight = float(silo_weights([*weights_of(fusion), weight], [*silos, new])[-1])
     if rematch:
         weights = np.append(silo_weights(weights_of(fusion), silos), weight)

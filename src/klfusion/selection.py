@@ -27,11 +27,12 @@ from klfusion.problem import FusionProblem
 # the merges believed may be expected to be false.
 _LEVEL = 0.15
 _FALSE = 0.4
-# Nor is one at a distance beyond three quarters of the way from that of nine in ten merges before
-# to that of different components, both as logarithms, once there are some before.
-_REACH = 0.75
+# Nor is one at a distance beyond two thirds of the way from that of nine in ten merges before to
+# that of different components, both as logarithms; while there are few before, it must be beyond a
+# clear jump, too.
+_REACH = 2.0 / 3.0
 _USUAL = 0.9
-_LEAST_BEFORE = 5
+_FEW_BEFORE = 5
 _LOG_NOTHING = math.log(1e-6)  # relative to different components: merges of copies
 # A merge is possible if different components look like this in fewer than one case of three, and
 # if it is not at a distance more than twice that of every merge believed.
@@ -120,14 +121,16 @@ def _too_far(distances: Distances) -> BoolArray:
     The nearest of many different components is nearer than the nearest of the few in a silo.
     """
     far = np.zeros(len(distances.merged), dtype=bool)
-    before: list[float] = []  # in order, without merges of copies
+    before: list[float] = []  # in order, without merges of copies and what is too far
     for step, (merged, different) in enumerate(
         zip(distances.merged.tolist(), distances.typical.tolist(), strict=True)
     ):
-        if len(before) >= _LEAST_BEFORE:
+        if before:
             usual = before[int(_USUAL * len(before))]
-            far[step] = usual < different and merged > usual + _REACH * (different - usual)
-        if not merged < different + _LOG_NOTHING:
+            jump = 0.0 if len(before) >= _FEW_BEFORE else _CLEAR_JUMP
+            reach = max(_REACH * (different - usual), jump)
+            far[step] = usual < different and merged > usual + reach
+        if not (far[step] or merged < different + _LOG_NOTHING):
             insort(before, merged)
     return far
 

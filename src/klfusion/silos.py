@@ -54,9 +54,11 @@ class Silo(Protocol):
         """Plain facts; of a fusion, the names of its ``silos``."""
 
 
-def read_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[Posterior]:
-    """Read or extract every silo, as it is."""
-    return [posterior_of(model, name, i) for i, (name, model) in enumerate(named_silos(models))]
+def read_silos(models: Sequence[Any] | Mapping[str, Any], number: int = 0) -> list[Posterior]:
+    """Read or extract every silo, as it is; those without a name are numbered from ``number``."""
+    return [
+        posterior_of(model, name, i) for i, (name, model) in enumerate(named_silos(models), number)
+    ]
 
 
 def named_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | None, Any]]:

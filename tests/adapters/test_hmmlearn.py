@@ -25,6 +25,12 @@ SEEN = {"a": [0, 1], "b": [1, 2], "c": [2, 3, 0]}  # states each silo visits
 LENGTHS = [40] * 6
 
 
+def test_point_estimates_are_refused_by_what_to_fit_instead():
+    hmm = pytest.importorskip("hmmlearn.hmm")
+    with pytest.raises(KLFusionError, match=r"silo 'a': .* GaussianHMM: fit .*Variational"):
+        kf.extract(hmm.GaussianHMM(2), name="a")
+
+
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     """hmmlearn logs each time a bound falls by a rounding error."""

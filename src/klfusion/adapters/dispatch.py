@@ -53,6 +53,12 @@ _ADAPTERS = {
     ("numpyro", "AutoDiagonalNormal"): _Adapter("numpyro_guide", "numpyro"),
 }
 
+# What to fit in the place of models that are point estimates.
+_INSTEAD = {
+    "GaussianHMM": "hmmlearn's VariationalGaussianHMM or klfusion.learners.StickyHDPHMM",
+    "CategoricalHMM": "hmmlearn's VariationalCategoricalHMM",
+}
+
 
 def register(package: str, cls: str, adapter: Any) -> None:
     """Teach `extract`, `fuse` and `Fusion.model` a kind of model of your own.
@@ -121,6 +127,12 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         adapter = _ADAPTERS.get((cls.__module__.partition(".")[0], cls.__name__))
         if adapter is not None:
             return _extracted(adapter.load().extract, model, name, options)
+    instead = _INSTEAD.get(type(model).__name__)
+    if instead is not None:
+        raise KLFusionError(
+            f"silo {name!r}: expected a posterior, got the point estimate of a "
+            f"{type(model).__name__}: fit {instead}"
+        )
     raise KLFusionError(
         f"silo {name!r}: cannot read a posterior from {type(model).__name__}; supported: "
         f"{', '.join(sorted(_readable(*key) for key in _ADAPTERS))}, klfusion.Posterior, or the "

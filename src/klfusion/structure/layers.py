@@ -42,8 +42,8 @@ def match_anew(
     """Where the matching of the first layer was kept: those of later layers were not."""
     del family, naturals
     raise KLFusionError(
-        f"hidden layer {layer + 1} of a network: expected rematch=True, or one hidden layer, since "
-        "only the matching of the first is kept"
+        f"hidden layer {layer + 1} of a network: only the matching of the first is kept, so "
+        "expected rematch=True for other silos, or another size by fuse(..., n_components=)"
     )
 
 
