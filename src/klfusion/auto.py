@@ -30,6 +30,7 @@ from klfusion.search import (
     known_size,
     known_size_starts,
     penalised_starts,
+    without_penalty,
 )
 from klfusion.selection import Choice, choose
 
@@ -91,16 +92,7 @@ class Auto(Method):
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, choose, refine."""
         if self.within_silo_merging:
-            path = least_loss_path(problem, report, within_silos=True)
-            if path is None:
-                raise KLFusionError(
-                    "within_silo_merging: expected posteriors that tell how many observations "
-                    f"they are worth, got {problem.family}, which does not"
-                )
-            if self.n_components is not None:
-                return cut(problem, path, problem.n - self.n_components)
-            most = _MAX_LOSS if self.max_loss is None else self.max_loss
-            return cut(problem, path, path.steps_within(most))
+            return self._within_silos(problem, report)
         varying = with_variation(problem, rng, report, self.n_components)
         most = _most_on_path(problem.family)
         known = self.n_components or 0  # a sketch must be larger than what it is to find
@@ -109,6 +101,25 @@ class Auto(Method):
         else:
             found = self.on_path(varying.problem, rng, report, varying.walk)
         return replace(found, variation=varying.variation)
+
+    def _within_silos(self, problem: FusionProblem, report: Report) -> Solution:
+        """The merges that lose least, whosever they are; then each component where it belongs."""
+        path = least_loss_path(problem, report, within_silos=True)
+        observed = problem.per_observation()
+        if path is None or observed is None:
+            raise KLFusionError(
+                "within_silo_merging: expected posteriors that tell how many observations "
+                f"they are worth, got {problem.family}, which does not"
+            )
+        if self.n_components is not None:
+            steps = problem.n - self.n_components
+        else:
+            steps = path.steps_within(_MAX_LOSS if self.max_loss is None else self.max_loss)
+        labels, _, _ = refine(
+            replace(observed, silo=np.arange(problem.n)), path.labels(steps), 0.0,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        return without_penalty(problem, labels, path)
 
     def on_path(
         self,

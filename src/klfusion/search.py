@@ -121,11 +121,12 @@ def certified(
 
 
 def cut(problem: FusionProblem, path: PenaltyPath, steps: int) -> Solution:
-    """A path's own solution after so many steps, which is what its losses are told of.
+    """A path's own solution after so many steps, which is what its losses are told of."""
+    return without_penalty(problem, path.labels(steps), path)
 
-    The bound lets every component choose for itself, as components of one silo may be together.
-    """
-    labels = path.labels(steps)
+
+def without_penalty(problem: FusionProblem, labels: IntArray, path: PenaltyPath) -> Solution:
+    """A plan that may hold components of one silo together: so may those of its bound."""
     size = int(labels.max()) + 1
     value = problem.divergence(labels, size)
     bound = float(problem.costs(problem.average(labels, size)).min(axis=1).sum())
