@@ -39,7 +39,7 @@ _MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
 _MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of local search tries
 _MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
 _NEXT_TO_NOTHING = 0.04  # nats an observation: what doubtful merges may lose
-_STARTS = 5  # from seeds, where the path does not reach the size asked for
+_STARTS = 5  # from silos or seeds, where the path does not reach the size asked for
 
 
 @final
@@ -287,7 +287,9 @@ class Auto(Method):
         steps = problem.n - size
         if steps > len(path.merges):  # the path ended in clusters that exclude each other
             n_init = max(self.n_init, _STARTS)
-            return known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
+            return known_size_starts(
+                self, problem, size, rng, report, n_init=n_init, from_silos=True, path=path
+            )
         centres = problem.average(path.labels(steps), size)
         return known_size(self, problem, centres, report, path=path)
 

@@ -144,14 +144,20 @@ def known_size_starts(
     *,
     refined: bool = True,
     n_init: int | None = None,
+    from_silos: bool = False,
     path: PenaltyPath | None = None,
 ) -> Solution:
-    """Known size from KL k-means++ seeds; the best of several starts."""
+    """Known size from KL k-means++ seeds; the best of several starts.
+
+    With ``from_silos`` the first starts are silos that are of that size.
+    """
+    n_init = n_init or limits.n_init
+    whole = [rows for rows in problem.silos if from_silos and rows.stop - rows.start == size]
+    starts = [problem.natural[rows] for rows in whole[:n_init]]
+    starts += [seed_centres(problem, size, rng) for _ in range(n_init - len(starts))]
     runs = [
-        known_size(
-            limits, problem, seed_centres(problem, size, rng), report, refined=refined, path=path
-        )
-        for _ in range(n_init or limits.n_init)
+        known_size(limits, problem, centres, report, refined=refined, path=path)
+        for centres in starts
     ]
     return min(runs, key=lambda s: s.objective)
 
