@@ -74,7 +74,7 @@ def choose(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> C
     noise = _noise(problem, distances)
     if problem.largest_silo > 1:
         chance = _chance_if_different(problem, path, distances)
-        steps = _last_believed(chance)
+        steps = _last_believed(chance, len(problem.silos))
         chance[_beyond_a_jump(distances, steps)] = 1.0
         possible = int((chance < _POSSIBLE).sum())
         if steps and not problem.family.merged_by_loss:
@@ -163,27 +163,34 @@ def _chance_of_lying_near(distances: Distances) -> FloatArray:
     return np.where(np.isnan(z), 1.0, stdtr(dof, z))
 
 
-def _last_believed(chance: FloatArray) -> int:
+def _last_believed(chance: FloatArray, n_silos: int) -> int:
     """Number of steps up to the last whose chance is low, not counting lucky ones."""
-    low = chance <= min(_LEVEL, _level_of_few_false(chance))
+    low = chance <= min(_LEVEL, _level_of_few_false(chance, n_silos))
     balance = np.cumsum(np.where(low, 1.0 - _FAILURES, -_FAILURES))
     best = np.maximum(np.maximum.accumulate(balance), 0.0) if len(balance) else balance
     believed = np.flatnonzero(low & (balance >= best - _SLACK))
     return int(believed[-1]) + 1 if len(believed) else 0
 
 
-def _level_of_few_false(chance: FloatArray) -> float:
-    """The highest level at which few of the merges below it are false (Benjamini and Hochberg)."""
+def _level_of_few_false(chance: FloatArray, n_silos: int) -> float:
+    """The highest level at which few of the merges below it are false (Benjamini and Hochberg).
+
+    Each of the other silos is a chance for something different to lie near. How many merges are of
+    different components is told by those with a chance above a half (Storey).
+    """
+    if len(chance) == 0:
+        return -np.inf
     ordered = np.sort(chance)
-    few = ordered * len(chance) <= _FALSE * np.arange(1, len(chance) + 1)
+    in_any = 1.0 - (1.0 - ordered) ** (n_silos - 1)
+    different = min(2.0 * (1 + np.count_nonzero(ordered > 0.5)), len(chance))
+    few = in_any * different <= _FALSE * np.arange(1, len(chance) + 1)
     return float(ordered[few].max(initial=-np.inf))
 
 
 def _believed_of_few(chance: FloatArray, n_silos: int) -> int:
     """How many merges to believe where few silos show little, once they are known to share some.
 
-    Each of the other silos is a chance for something different to lie near. With one or two
-    others, a merge that is only possible is more likely right than wrong.
+    With one or two others, a merge that is only possible is more likely right than wrong.
     """
     level = 1.0 - (1.0 - _POSSIBLE) ** (1.0 / (n_silos - 1))
     return int((chance < level).sum()) if level > _LEVEL else 0
