@@ -55,6 +55,7 @@ _CLEAR_JUMP = math.log(4.0)
 _EVIDENT = math.log(100.0)
 # Nor do components merge then that are so many deviations of their observations apart.
 _UNLIKE = 10.0
+_ROUNDING = 1e-9
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -168,7 +169,7 @@ def _last_believed(chance: FloatArray, n_silos: int) -> int:
     low = chance <= min(_LEVEL, _level_of_few_false(chance, n_silos))
     balance = np.cumsum(np.where(low, 1.0 - _FAILURES, -_FAILURES))
     best = np.maximum(np.maximum.accumulate(balance), 0.0) if len(balance) else balance
-    believed = np.flatnonzero(low & (balance >= best - _SLACK))
+    believed = np.flatnonzero(low & (balance >= best - _SLACK - _ROUNDING))
     return int(believed[-1]) + 1 if len(believed) else 0
 
 
