@@ -24,7 +24,7 @@ LAYERS = [
     {"fusion", "problem", "preparation", "vocabulary", "classes", "networks"}
     | {"assignment", "_safetensors", "_files", "_kept", "_values"},
     {"storage", "_document"},
-    {"algorithm", "clusters", "losses", "seeding"}
+    {"agglomeration", "algorithm", "clusters", "losses", "seeding"}
     | {"path", "refine", "revision", "selection", "parts", "streaming", "globals"},
     {
         "heterogeneity",

@@ -7,6 +7,8 @@ import pytest
 
 import klfusion as kf
 from klfusion.errors import KLFusionError
+from klfusion.losses import least_loss_path
+from klfusion.problem import FusionProblem
 
 N_WORDS = 60
 
@@ -222,3 +224,41 @@ def test_doubtful_merges_are_made_where_they_lose_next_to_nothing():
     assert lost <= 0.04
     # All topics with many words stay apart.
     assert len({int(g) for own in fusion.labels for g in own[:5]}) == 20
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_path_of_losses_is_that_of_all_pairs_at_every_step(seed, within):
+    rng, n_silos, each = np.random.default_rng(seed), 4, 3
+    words = rng.dirichlet(np.full(N_WORDS, 0.3), size=each)
+    own = [rng.dirichlet(300 * words[k] + 1e-3) for _ in range(n_silos) for k in range(each)]
+    natural = 0.1 + np.array([rng.multinomial(rng.integers(200, 9_000), p) for p in own])
+    family = kf.families.Dirichlet(N_WORDS)
+    silo = np.repeat(np.arange(n_silos), each)
+    problem = FusionProblem(family, natural, silo, np.ones(len(natural)))
+    path = least_loss_path(problem, lambda *_: None, within_silos=within)
+
+    observed, told = problem.per_observation(), problem.chance_per_observation()
+    groups, losses = [([i], told[i]) for i in range(len(natural))], [0.0]
+
+    def gap(rows):
+        weights = observed.weights[rows]
+        centre = weights @ observed.natural[rows] / weights.sum()
+        members = weights @ observed.log_partition[rows]
+        return members - weights.sum() * family.log_partition(centre[None])[0]
+
+    while True:
+        options = [
+            (gap(a + b) - gap(a) - gap(b) - min(chance_a, chance_b), i, j)
+            for i, (a, chance_a) in enumerate(groups)
+            for j, (b, chance_b) in enumerate(groups[:i])
+            if within or not set(silo[a]) & set(silo[b])
+        ]
+        if not options:
+            break
+        loss, i, j = min(options)
+        losses.append(losses[-1] + loss)
+        (a, chance_a), (b, chance_b) = groups[i], groups[j]
+        groups = [g for k, g in enumerate(groups) if k not in (i, j)]
+        groups.append((a + b, max(chance_a, chance_b)))
+    np.testing.assert_allclose(path.losses, np.maximum.accumulate(losses), atol=1e-6)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from klfusion._typing import FloatArray, IntArray
+from klfusion.agglomeration import agglomerate
 from klfusion.algorithm import Report
-from klfusion.clusters import Clusters, how_many_shared, merge_saving
+from klfusion.clusters import Clusters, merge_saving
 from klfusion.nearest import Nearest
 from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
@@ -40,6 +41,14 @@ class Chance:
     def of(self, a: IntArray | int, b: IntArray | int) -> FloatArray:
         """That of merging ``b`` into ``a``."""
         return np.asarray(np.minimum(self._each[a], self._each[b]))
+
+    def prices(self, increases: FloatArray, a: int, others: IntArray) -> FloatArray:
+        """What merges lose beyond that."""
+        return np.asarray(increases - self.of(a, others))
+
+    def increases(self, prices: FloatArray, a: int, others: IntArray) -> FloatArray:
+        """What merges that lose so much add to the gaps."""
+        return np.asarray(prices + self.of(a, others))
 
     def merge(self, a: int, b: int) -> None:
         """The two are one from now on."""
@@ -69,29 +78,14 @@ def least_loss_path(
     report("comparing", 0, None)
     n, every = problem.n, np.arange(problem.n)
     state, chance = Clusters(observed, every), Chance(problem)
-    holds = state.occupied().astype(np.float32) * (not within_silos)
-    pairs = Nearest(
-        np.where(
-            how_many_shared(holds, holds) > 0,
-            np.inf,
-            observed.pair_increases - chance.of(every[:, None], every),
-        )
-    )
-    merges, losses = [], [0.0]
-    while np.isfinite(loss := pairs.smallest.min()):
-        a = int(pairs.smallest.argmin())
-        b = int(pairs.nearest[a])
-        merges.append((a, b))
-        losses.append(losses[-1] + float(loss))
+    excluded = (problem.silo[:, None] == problem.silo) & (not within_silos)
+    losses = observed.pair_increases - chance.of(every[:, None], every)
+    pairs = Nearest(np.where(excluded, np.inf, losses))
+    merges, total = [], [0.0]
+    for made in agglomerate(state, pairs, chance, apart=not within_silos):
+        merges.append((made.a, made.b))
+        total.append(total[-1] + made.price)
         report("merging", len(merges), n)
-        state.merge(a, b, float(loss + chance.of(a, b)))
-        chance.merge(a, b)
-        holds[a] += holds[b]
-        others = np.flatnonzero(state.counts)
-        others = others[others != a]
-        loss_a = state.merge_increases_with(a, others) - chance.of(a, others)
-        meet = how_many_shared(holds[others], holds[a]) > 0
-        pairs.replace(a, b, others, np.where(meet, np.inf, loss_a))
     steps = np.array(merges, dtype=np.intp).reshape(-1, 2)
     increases, savings = _walked(problem, steps)
     return PenaltyPath(
@@ -99,7 +93,7 @@ def least_loss_path(
         ratios=increases / savings,
         divergences=np.concatenate([[0.0], np.cumsum(increases)]),
         n_components=n - np.arange(len(steps) + 1),
-        losses=_rising(np.array(losses)),
+        losses=_rising(np.array(total)),
     )
 
 

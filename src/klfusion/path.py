@@ -7,10 +7,6 @@ penalty.
 
 On the way it is noted how near to each other clusters lie that *do* share a silo. Those are known
 to differ, so they show what different components look like at every stage of the path.
-
-The Jensen gap of a union is at least the sum of its parts' gaps. So what it takes to merge ``c``
-with the union of ``a`` and ``b`` is at least what it takes with either, less what merging those
-took. Where that bound is far from the smallest ``r`` nothing is computed until it no longer is.
 """
 
 from __future__ import annotations
@@ -20,16 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from klfusion import memory
-from klfusion._typing import BoolArray, FloatArray, IntArray
+from klfusion._typing import FloatArray, IntArray
+from klfusion.agglomeration import agglomerate
 from klfusion.algorithm import Report
-from klfusion.clusters import Clusters, how_many_shared, merge_saving
+from klfusion.clusters import Clusters, merge_saving
 from klfusion.nearest import Nearest
 from klfusion.penalty_path import PenaltyPath
 from klfusion.problem import FusionProblem
-
-# Bounds below so many times the smallest ratio are made exact: of a cluster just merged, and of one
-# whose bound has become the smallest.
-_SOON, _NOW = 1.5, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,39 +57,19 @@ def penalty_path(
         "use method='exact' with penalty= or n_components=, or drop components without data",
     )
     state = Clusters(problem, np.arange(n, dtype=np.intp))
-    holds = state.occupied().astype(np.float32)
     mergeable, different = _all_pairs(state, report)
-    bounded = np.zeros((n, n), dtype=bool)  # ratios that are only known to be so large at least
     merges, ratios, total, distances = [], [], [0.0], []
-    while (ratio := mergeable.smallest.min(initial=np.inf)) < most:
-        a = int(mergeable.smallest.argmin())
-        b = int(mergeable.nearest[a])
-        if bounded[a, b]:
-            _settle(state, mergeable, bounded, a if state.counts[a] > 1 else b, _NOW * ratio)
-            continue
-        increase = float(ratio * merge_saving(state.counts[a], state.counts[b]))
+    for made in agglomerate(state, mergeable, _Ratios(state), also_meeting=True, most=most):
+        a, b, others = made.a, made.b, made.others
         known = different.smallest[np.isfinite(different.smallest)]
-        distances.append((increase * _inverse(state, a, b), *_typical_log(known), len(known)))
+        distance = made.increase * _inverse(*made.counts)
+        distances.append((distance, *_typical_log(known), len(known)))
         merges.append((a, b))
-        ratios.append(float(ratio))
-        total.append(total[-1] + increase)
+        ratios.append(made.price)
+        total.append(total[-1] + made.increase)
         report("merging", len(merges), n)
-
-        others = np.flatnonzero(state.counts)
-        others = others[(others != a) & (others != b)]
-        increases = np.maximum(*(_increases(state, mergeable, one, others) for one in (a, b)))
-        increases -= increase
-        state.merge(a, b, increase)
-        holds[a] += holds[b]
-        meet = how_many_shared(holds[others], holds[a]) > 0
-        saving = merge_saving(state.counts[a], state.counts[others])
-        later = ~meet & (increases > _SOON * ratio * saving)
-        increases[~later] = state.merge_increases_with(a, others[~later])
-        bounded[a, :] = bounded[:, a] = False
-        bounded[a, others[later]] = bounded[others[later], a] = True
-        mergeable.replace(a, b, others, np.where(meet, np.inf, increases / saving))
-        distance_a = increases * _inverse(state, a, others)
-        different.replace(a, b, others, np.where(meet, distance_a, np.inf))
+        distance_a = made.increases * _inverse(state.counts[a], state.counts[others])
+        different.replace(a, b, others, np.where(made.meet, distance_a, np.inf))
     path = PenaltyPath(
         merges=np.array(merges, dtype=np.intp).reshape(-1, 2),
         ratios=np.array(ratios, dtype=np.float64),
@@ -118,24 +91,25 @@ def _all_pairs(state: Clusters, report: Report) -> tuple[Nearest, Nearest]:
     return Nearest(ratio), Nearest(np.where(together, 2.0 * increase, np.inf))
 
 
-def _increases(state: Clusters, mergeable: Nearest, one: int, others: IntArray) -> FloatArray:
-    """What merging with each of the others takes, as far as it is known."""
-    saving = merge_saving(state.counts[one], state.counts[others])
-    return np.asarray(mergeable.matrix[one, others] * saving)
+class _Ratios:
+    """Prices of the path: penalties from which on a merge pays."""
+
+    def __init__(self, state: Clusters) -> None:
+        self._counts = state.counts
+
+    def prices(self, increases: FloatArray, a: int, others: IntArray) -> FloatArray:
+        return np.asarray(increases / merge_saving(self._counts[a], self._counts[others]))
+
+    def increases(self, prices: FloatArray, a: int, others: IntArray) -> FloatArray:
+        return np.asarray(prices * merge_saving(self._counts[a], self._counts[others]))
+
+    def merge(self, a: int, b: int) -> None:
+        """The state has counted them."""
 
 
-def _settle(state: Clusters, mergeable: Nearest, bounded: BoolArray, one: int, most: float) -> None:
-    """Put exact ratios of a cluster in the place of bounds up to ``most``."""
-    others = np.flatnonzero(bounded[one] & (mergeable.matrix[one] <= most))
-    increases = state.merge_increases_with(one, others)
-    bounded[one, others] = bounded[others, one] = False
-    saving = merge_saving(state.counts[one], state.counts[others])
-    mergeable.correct(one, others, increases / saving)
-
-
-def _inverse(state: Clusters, a: int, b: int | IntArray) -> FloatArray:
+def _inverse(n_a: IntArray | int, n_b: IntArray | int) -> FloatArray:
     """``1/n_a + 1/n_b``: times the increase of a merge, the squared distance of the centres."""
-    return np.asarray(1.0 / state.counts[a] + 1.0 / state.counts[b])
+    return np.asarray(1.0 / n_a + 1.0 / n_b)
 
 
 def _typical_log(values: FloatArray) -> tuple[float, float]:
