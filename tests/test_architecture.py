@@ -31,6 +31,7 @@ LAYERS = [
         "mean_map",
         "divergences",
         "search",
+        "together",
         "scale",
         "method",
         "auto",

@@ -33,13 +33,15 @@ from klfusion.search import (
     without_penalty,
 )
 from klfusion.selection import Choice, choose
+from klfusion.together import best_together
 
 _MOST_ON_PATH = 1_200  # components; more are sketched first
 _MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
 _MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of local search tries
 _MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
 _NEXT_TO_NOTHING = 0.04  # nats an observation: what doubtful merges may lose
-_STARTS = 5  # from silos or seeds, where the path does not reach the size asked for
+_STARTS = 5  # where the path does not reach the size asked for
+_STARTS_TOGETHER = 20  # the same, of components merged by loss
 
 
 @final
@@ -181,9 +183,12 @@ class Auto(Method):
                 return cut(problem, least, problem.n - self.n_components)
             observed = problem.per_observation()
             assert observed is not None  # or there were no such path
-            found = self._of_known_size(observed, least, self.n_components, rng, report)
-            value = objective(problem, found.labels, self.n_components, 0.0)
-            return certified(problem, found.labels, [value], True, 0.0, least)
+            labels = best_together(
+                self, observed, self.n_components, rng, report,
+                n_init=max(self.n_init, _STARTS_TOGETHER),
+            )  # fmt: skip
+            value = objective(problem, labels, self.n_components, 0.0)
+            return certified(problem, labels, [value], True, 0.0, least)
         path, distances = walk or penalty_path(problem, report)
         choice = self._choice(problem, path, distances)
         labels = path.labels(choice.steps)
@@ -287,9 +292,7 @@ class Auto(Method):
         steps = problem.n - size
         if steps > len(path.merges):  # the path ended in clusters that exclude each other
             n_init = max(self.n_init, _STARTS)
-            return known_size_starts(
-                self, problem, size, rng, report, n_init=n_init, from_silos=True, path=path
-            )
+            return known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
         centres = problem.average(path.labels(steps), size)
         return known_size(self, problem, centres, report, path=path)
 

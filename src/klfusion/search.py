@@ -144,10 +144,28 @@ def known_size_starts(
     *,
     refined: bool = True,
     n_init: int | None = None,
-    from_silos: bool = False,
     path: PenaltyPath | None = None,
 ) -> Solution:
-    """Known size from KL k-means++ seeds; the best of several starts.
+    """Known size from KL k-means++ seeds; the best of several starts."""
+    runs = known_size_runs(
+        limits, problem, size, rng, report, refined=refined, n_init=n_init, path=path
+    )
+    return min(runs, key=lambda s: s.objective)
+
+
+def known_size_runs(
+    limits: Limits,
+    problem: FusionProblem,
+    size: int,
+    rng: np.random.Generator,
+    report: Report,
+    *,
+    refined: bool = True,
+    n_init: int | None = None,
+    from_silos: bool = False,
+    path: PenaltyPath | None = None,
+) -> list[Solution]:
+    """Known size from several starts.
 
     With ``from_silos`` the first starts are silos that are of that size.
     """
@@ -155,11 +173,10 @@ def known_size_starts(
     whole = [rows for rows in problem.silos if from_silos and rows.stop - rows.start == size]
     starts = [problem.natural[rows] for rows in whole[:n_init]]
     starts += [seed_centres(problem, size, rng) for _ in range(n_init - len(starts))]
-    runs = [
+    return [
         known_size(limits, problem, centres, report, refined=refined, path=path)
         for centres in starts
     ]
-    return min(runs, key=lambda s: s.objective)
 
 
 def known_size(

@@ -111,8 +111,17 @@ class Family(ABC):
 
     @property
     def merged_by_loss(self) -> bool:
-        """Whether components shade into each other, so that at a given size prediction decides."""
+        """Whether components shade into each other, so that at a given size prediction decides.
+
+        Locations are then the probabilities of what may be observed.
+        """
         return False
+
+    def coarser(
+        self, natural: FloatArray, weights: FloatArray, most: int
+    ) -> tuple[Family, FloatArray]:
+        """The same components over fewer outcomes, where there are more than about ``most``."""
+        return self, natural
 
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """The same location and shape, as certain as ``factor`` ``(n,)`` times the data."""

@@ -89,6 +89,21 @@ class Dirichlet(Family):
         """Topics of two silos are hardly ever the same, and those with few words matter least."""
         return True
 
+    def coarser(
+        self, natural: FloatArray, weights: FloatArray, most: int
+    ) -> tuple[Family, FloatArray]:
+        """Rare words taken together by whose they mostly are: sums of parts are Dirichlet, too."""
+        if self.dim <= most:
+            return self, natural
+        order = np.argsort(-(weights @ natural), kind="stable")
+        rare = order[most:]
+        whose = (weights[:, None] * natural[:, rare]).argmax(axis=0)
+        own, group = np.unique(whose, return_inverse=True)
+        sums = np.zeros((len(own), len(natural)))
+        np.add.at(sums, group, natural[:, rare].T)
+        coarse = np.concatenate([natural[:, order[:most]], sums.T], axis=1)
+        return Dirichlet(coarse.shape[1]), coarse
+
     def seen(self, natural: FloatArray) -> FloatArray:
         """What is said of each word beyond what is said of those not seen."""
         least = _UNSEEN * natural.sum(axis=1, keepdims=True)
