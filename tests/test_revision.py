@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
+from klfusion import revision
 from klfusion.problem import FusionProblem
 from klfusion.revision import find_blends, gather_stragglers, part_doubles
 
@@ -101,3 +102,28 @@ def test_blends_are_left_out_of_the_fused_model():
     assert fusion.n_components == 3
     assert fusion.n_left_out == 4
     assert [labels.tolist().count(-1) for labels in fusion.labels] == [1] * 4 + [0] * 8
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.75])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_blends_of_topics_are_told_over_few_words_as_over_all(seed, share, monkeypatch):
+    rng, n_topics, n_silos = np.random.default_rng(seed), 5, 8
+    words = rng.dirichlet(np.full(2_000, 0.05), size=n_topics)
+    topics, silo, truth = [], [], []
+    for j in range(n_silos):
+        for k in range(2 if j == 0 else 0, n_topics):  # the first silo has two as one
+            topics.append(words[k])
+            silo.append(j)
+            truth.append(k)
+    topics, silo = [*topics, share * words[0] + (1 - share) * words[1]], [*silo, 0]
+    truth = np.array([*truth, n_topics])
+    counts = np.array([rng.multinomial(rng.integers(5_000, 40_000), p) for p in topics])
+    order = np.argsort(silo, kind="stable")
+    problem = FusionProblem(
+        kf.families.Dirichlet(2_000), 0.1 + counts[order], np.array(silo)[order], np.ones(len(silo))
+    ).comparable()
+    labels = truth[order]
+    found = find_blends(problem, labels)
+    np.testing.assert_array_equal(found, labels == n_topics)
+    monkeypatch.setattr(revision, "_OUTCOMES", 2_000)
+    np.testing.assert_array_equal(find_blends(problem, labels), found)

@@ -232,6 +232,13 @@ class FusionProblem:
             return self
         return replace(self, natural=self.family.varied(self.natural, variation))
 
+    def coarser(self, most: int) -> FusionProblem:
+        """Over fewer outcomes, where there are more than about ``most``: no gap is larger there."""
+        family, natural = self.family.coarser(self.natural, self.weights, most)
+        if natural is self.natural:
+            return self
+        return FusionProblem(family, natural, self.silo, self.weights)
+
     def per_observation(self) -> FusionProblem | None:
         """The problem whose divergences are nats an observation; None if there are none to count.
 

@@ -40,8 +40,11 @@ _LEVEL = 0.05
 _USUAL = 1.645
 _APART = 2.5
 _SHARES = np.linspace(0.2, 0.8, 5)
-_FINER = np.linspace(-0.12, 0.12, 25)
+_FINER_STEPS = (0.04, 0.01)
+_AROUND = np.arange(-3, 4)
 _NEAREST = 6  # clusters of which pairs are tried
+_OUTCOMES = 500  # words over which what is surely no blend is told
+_SURELY = 2.0  # times as far there as blends may be at most
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ class Usual:
         expected = stretch * density**2 / (part * (1.0 - part)) / dim + 1.0 / (count - 1.0)
         deviation = np.sqrt(2.0 * (1.0 - 8.0 / (np.pi**2 * dim)) / (count * dim))
         return np.asarray(expected + _DOUBLE * deviation)
+
+    @property
+    def most(self) -> float:
+        """What 95 % of members add at most."""
+        return float(np.exp(self.middle + _USUAL * self.spread))
 
     def farthest(self, n: int) -> float:
         """What the farthest of ``n`` members adds, but for one case of twenty."""
@@ -207,7 +215,9 @@ def find_blends(problem: FusionProblem, labels: IntArray) -> BoolArray:
     if usual is None:
         return blended[clusters.labels]
     holds = clusters.occupied()
+    coarse = Clusters(problem.coarser(_OUTCOMES), clusters.labels)
     known: dict[tuple[int, int], FloatArray] = {}
+    known_coarse: dict[tuple[int, int], FloatArray] = {}
     for c in np.argsort(clusters.counts, kind="stable"):
         absent = ~holds[:, holds[c]]  # from the silos that hold c, (G, n_c)
         others = np.flatnonzero(
@@ -219,11 +229,15 @@ def find_blends(problem: FusionProblem, labels: IntArray) -> BoolArray:
         near = others[np.argsort(single, kind="stable")[:_NEAREST]]
         pairs = np.array(list(combinations(near, 2)))
         pairs = pairs[(absent[pairs[:, 0]] & absent[pairs[:, 1]]).mean(axis=1) >= 0.5]
-        if len(pairs):
-            increase = _increase_over_best_blend(clusters, int(c), pairs, known)
-            between = float(usual.deviations(increase))
-            apart = float(usual.deviations(single.min())) - between
-            blended[c] = between <= _USUAL and apart >= _APART
+        if len(pairs) == 0:
+            continue
+        if coarse.problem is not problem:  # gaps are smaller there, and told in a moment
+            increase = _increase_over_best_blend(coarse, int(c), pairs, known_coarse)
+            if increase > _SURELY * usual.most:
+                continue
+        increase = _increase_over_best_blend(clusters, int(c), pairs, known)
+        apart = float(usual.deviations(single.min()) - usual.deviations(increase))
+        blended[c] = increase <= usual.most and apart >= _APART
     found: BoolArray = blended[clusters.labels]
     for rows in problem.silos:  # no silo goes without
         if found[rows].all():
@@ -244,10 +258,14 @@ def _increase_over_best_blend(
             known[i, j] = clusters.problem.family.log_partition(_blends(clusters, i, j, _SHARES)[0])
         increases[k] = _blend_increases(clusters, c, i, j, _SHARES, known[i, j])
     best, share = np.unravel_index(increases.argmin(), increases.shape)
-    # Where clusters lie far apart for what is usual, a coarse grid of shares would miss it.
-    finer = _SHARES[share] + _FINER
     i, j = pairs[best].tolist()
-    return float(_blend_increases(clusters, c, i, j, finer).min())
+    # Where clusters lie far apart for what is usual, a coarse grid of shares would miss it.
+    middle = _SHARES[share]
+    for step in _FINER_STEPS:
+        finer = middle + step * _AROUND
+        found = _blend_increases(clusters, c, i, j, finer)
+        middle = finer[found.argmin()]
+    return float(found.min())
 
 
 def _blends(clusters: Clusters, i: int, j: int, share: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -55,13 +55,12 @@ def best_together(
     -------
     int array of shape (n,)
     """
-    family, natural = observed.family.coarser(observed.natural, observed.weights, _OUTCOMES)
-    coarse = FusionProblem(family, natural, observed.silo, observed.weights)
+    coarse = observed.coarser(_OUTCOMES)
     together = Together(coarse, size)
     runs = known_size_runs(limits, coarse, size, rng, report, n_init=n_init, from_silos=True)
     plans = {together.mixed(run.labels).loss: run.labels for run in runs}
     best = sorted(plans)[:_POLISHED]
-    if coarse.n * size * family.size > _MOST_ENTRIES:
+    if coarse.n * size * coarse.family.size > _MOST_ENTRIES:
         return plans[best[0]]
     polished = []
     for number, loss in enumerate(best):
