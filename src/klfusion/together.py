@@ -21,7 +21,7 @@ _OUTCOMES = 500  # words that are told apart; of rarer ones chance tells more th
 _STEPS = 40  # towards the best mixtures
 _POLISHED = 5  # of the starts, those that lose least
 _TRIES = 12  # moves of a sweep, those that promise most
-_MOST_ENTRIES = 5_000_000  # of such a step: with more, starts are not polished
+_MOST_ENTRIES = 1_500_000  # of such steps at all polished starts: fewer are where steps are long
 _LEAST_GAIN = 1e-6  # nats an observation
 _COUNTS = 0.02  # share of a mixture from which on a change in it is looked at
 
@@ -59,10 +59,10 @@ def best_together(
     together = Together(coarse, size)
     runs = known_size_runs(limits, coarse, size, rng, report, n_init=n_init, from_silos=True)
     plans = {together.mixed(run.labels).loss: run.labels for run in runs}
-    best = sorted(plans)[:_POLISHED]
-    if coarse.n * size * coarse.family.size > _MOST_ENTRIES:
-        return plans[best[0]]
-    polished = []
+    n_polished = min(_POLISHED, _MOST_ENTRIES // (coarse.n * size * coarse.family.size))
+    if n_polished == 0:
+        return plans[min(plans)]
+    best, polished = sorted(plans)[:n_polished], []
     for number, loss in enumerate(best):
         report("polishing", number + 1, len(best))
         polished.append(together.polished(plans[loss], limits.max_iter))
