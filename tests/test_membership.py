@@ -12,6 +12,7 @@ from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
 from klfusion import storage
+from klfusion.errors import KLFusionError
 
 
 def same_model(one: kf.Fusion, two: kf.Fusion) -> None:
@@ -428,3 +429,31 @@ def test_networks_come_and_go():
         again = fusion.remove("a", rematch=True)
         alone = kf.fuse({name: nets[name] for name in "bc"})
         np.testing.assert_allclose(again.posterior.natural, alone.posterior.natural)
+
+
+def _mixture_of(*centres, seed=0):
+    rng = np.random.default_rng(seed)
+    data = np.vstack([np.add(c, rng.normal(size=(200, 2))) for c in centres])
+    return BayesianGaussianMixture(n_components=len(centres), random_state=0).fit(data)
+
+
+@pytest.mark.parametrize("how", [{}, {"max_loss": 0.0}, {"max_loss": 0.3}])
+def test_where_nothing_tells_the_price_of_a_component_everyone_is_matched_anew(how):
+    one, other = _mixture_of((0, 0), (8, 0)), _mixture_of((100, 100), (0, 100), seed=1)
+    alone = kf.fuse([one], **how)
+    assert alone.penalty == 0
+    both = alone.add(other)
+    assert both.n_components == 4
+    assert both.provenance["history"][-1]["rematch"]
+
+
+def test_a_size_that_was_given_stays_when_a_silo_is_added():
+    one, other = _mixture_of((0, 0), (8, 0)), _mixture_of((100, 100), (0, 100), seed=1)
+    assert kf.fuse([one], n_components=2).add(other).n_components == 2
+
+
+def test_what_has_no_path_says_how_to_have_one():
+    one, other = _mixture_of((0, 0), (8, 0)), _mixture_of((8, 0), (0, 100), seed=1)
+    fusion = kf.fuse([one, other]).remove("silo-1")
+    with pytest.raises(KLFusionError, match="rematch=True"):
+        fusion.at(n_components=2)

@@ -94,6 +94,8 @@ def fuse(
         barycenters alternate.
     n_init, max_iter, tol : optional
         Number of starts, most sweeps of a start, relative tolerance; defaults are the method's.
+        Where the size is given and the path does not reach it, no fewer than 5 starts are made (20
+        for topics).
     random_state : int or numpy.random.Generator
         Equal states give equal results.
     progress : bool, optional

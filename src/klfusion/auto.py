@@ -52,7 +52,7 @@ class Auto(Method):
     Posteriors of silos of different size are made comparable, and how much silos vary is taken into
     account; the whole penalty path is walked; the penalty is chosen from it; local search refines
     the plan; what failed local fits left is put right. ``n_init > 1`` adds starts from KL k-means++
-    seeds (topics: only where the path does not reach the size asked for).
+    seeds (topics: only where the path does not reach the size asked for, 20 at least).
 
     ``max_loss`` asks for the smallest size on the path whose estimated predictive loss is at most
     so many nats an observation. ``within_silo_merging`` lets components of one silo merge, too:

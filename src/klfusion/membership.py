@@ -67,7 +67,7 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     number = next(i for i in count(len(silos)) if f"silo-{i + 1}" not in fusion.silo_names)
     (new,) = read_silos([model] if name is None else {name: model}, number)
     weight = float(silo_weights([*weights_of(fusion), weight], [*silos, new])[-1])
-    if rematch:
+    if rematch or _size_untold(fusion):
         weights = np.append(silo_weights(weights_of(fusion), silos), weight)
         return _rematched(fusion, (*silos, new), weights, "add", new.name)
     if divergence_of(fusion) != "kl":
@@ -112,7 +112,10 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
     silos = kept_silos(fusion, "pick another size")
     path = fusion.path
     if path is None:
-        raise KLFusionError("expected a fusion with a path, as method 'auto' makes it, got none")
+        raise KLFusionError(
+            "expected a fusion with a path, as method 'auto' makes it, got none: what add and "
+            "remove give has one with rematch=True"
+        )
     if path.rows is None:
         raise KLFusionError(
             f"expected a path of all components, got that of a sketch of {path.n_components[0]}: "
@@ -141,6 +144,17 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
 
 
 # What follows from a matching -------------------------------------------------------------------
+
+
+def _size_untold(fusion: Fusion) -> bool:
+    """Whether neither a size nor a penalty says what a new global component costs.
+
+    So it is with a single silo and with ``max_loss``.
+    """
+    method = method_of(fusion)
+    if method is None or method.name != Auto.name:
+        return False
+    return fusion.penalty == 0 and method.n_components is None
 
 
 def _rematched(
@@ -190,7 +204,8 @@ def _check_reproducible(fusion: Fusion, ledger: Ledger) -> None:
         raise KLFusionError(
             f"the fused parameters do not follow from the labels, as with the fractional plans of "
             f"method 'relaxed' or a method with locations of its own (this one: {fusion.method}): "
-            "expected rematch=True, or a fusion by 'auto', 'exact' or 'homogeneous'"
+            "expected rematch=True, or a fusion by 'auto' (not within_silo_merging), 'exact' or "
+            "'homogeneous'"
         )
 
 

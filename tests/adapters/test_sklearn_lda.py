@@ -190,3 +190,23 @@ def test_real_text_over_different_vocabularies():
     print(f"\n{fusion.n_components} topics: fused {fused:.3f}, local {local}")  # noqa: T201
     assert len({p.family.dim for p in posteriors}) == 3
     assert fused > max(local.values()) + 0.4
+
+
+def test_topics_that_are_no_table_are_refused():
+    model = LatentDirichletAllocation(2, random_state=0).fit(np.ones((4, 6)))
+    model.components_ = model.components_[0]
+    with pytest.raises(KLFusionError, match=r"silo 'a'.*shape \(topics, words\), got \(6,\)"):
+        kf.fuse({"a": model, "b": model})
+
+
+def test_a_silo_without_any_observations_is_refused():
+    rng = np.random.default_rng(0)
+    with np.errstate(all="ignore"):  # scikit-learn's perplexity of nothing
+        empty = LatentDirichletAllocation(3, random_state=0).fit(np.zeros((5, 6)))
+    full = LatentDirichletAllocation(2, random_state=0).fit(rng.integers(0, 9, size=(40, 6)))
+    with pytest.raises(
+        KLFusionError, match=r"silo 'empty': expected .* words, got one that saw none"
+    ):
+        kf.fuse({"empty": empty, "full": full})
+    with pytest.raises(KLFusionError, match="silo 'empty'"):
+        kf.fuse({"full": full, "fuller": full}).add(empty, name="empty")

@@ -18,6 +18,8 @@ from klfusion.provenance import provenance
 from klfusion.structure import Structure
 from klfusion.structure.topics import KIND, VOCABULARY, checked_words
 
+_NOTHING = 1e-6  # words that rounding makes of none
+
 # What `transform` and further training depend on, besides the posterior.
 _SETTINGS = (
     "learning_method", "learning_decay", "learning_offset", "max_iter", "batch_size",
@@ -45,6 +47,11 @@ def extract(model: Any, name: str, *, vocabulary: Iterable[str] | None = None) -
         raise KLFusionError(
             f"{where}: expected a fitted LatentDirichletAllocation; call fit first"
         ) from error
+    if np.ndim(model.components_) != 2:
+        raise KLFusionError(
+            f"{where}: expected components_ of shape (topics, words), "
+            f"got {np.shape(model.components_)}"
+        )
     n_topics, n_words = model.components_.shape
     columns = getattr(model, "feature_names_in_", None)
     words = columns if vocabulary is None else vocabulary
@@ -52,6 +59,11 @@ def extract(model: Any, name: str, *, vocabulary: Iterable[str] | None = None) -
     natural = family.natural(model.components_)
     prior = np.full(n_words, float(model.topic_word_prior_))
     mass = np.maximum(natural.sum(axis=1) - prior.sum(), 0.0)
+    if float(mass.sum()) < _NOTHING:
+        raise KLFusionError(
+            f"{where}: expected a model fitted to documents with words, got one that saw none: "
+            "leave it out"
+        )
     return Posterior(
         family=family,
         natural=natural,
