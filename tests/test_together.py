@@ -96,6 +96,16 @@ def test_an_empty_place_can_be_taken():
     assert found.loss == pytest.approx(0.0, abs=1e-5)
 
 
+def test_a_place_that_a_start_left_empty_is_taken():
+    observed = words_of(3, [2, 2, 2])
+    together = Together(observed, 4)
+    labels = np.array([0, 1, 0, 1, 0, 1])
+    before, after = together.mixed(labels), together.polished(labels, max_iter=20)
+    assert np.isfinite(before.loss)
+    assert after.loss < before.loss
+    assert set(after.labels.tolist()) == set(range(4))
+
+
 def test_others_make_good_what_an_average_loses():
     """A topic that mixes two costs little where both are there."""
     family = Dirichlet(4)

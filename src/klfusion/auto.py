@@ -187,7 +187,7 @@ class Auto(Method):
                 self, observed, self.n_components, rng, report,
                 n_init=max(self.n_init, _STARTS_TOGETHER),
             )  # fmt: skip
-            value = objective(problem, labels, self.n_components, 0.0)
+            value = objective(problem, labels, int(labels.max()) + 1, 0.0)
             return certified(problem, labels, [value], True, 0.0, least)
         path, distances = walk or penalty_path(problem, report)
         choice = self._choice(problem, path, distances)

@@ -132,7 +132,7 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
         if len(found) == 0:
             raise KLFusionError(
                 f"expected n_components from {path.n_components[-1]} to {path.n_components[0]}, "
-                f"as on the path, got {n_components!r}"
+                f"as on the path, got {n_components!r}: fuse anew with n_components="
             )
         steps = int(found[0])
         penalty = float(path.penalties[steps - 1]) if steps else 0.0

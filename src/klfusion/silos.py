@@ -103,7 +103,8 @@ def check_together(posteriors: Sequence[Silo]) -> None:
     for posterior in posteriors:
         if posterior.name in seen:
             raise IncompatibleSilosError(
-                f"two silos are named {posterior.name!r}: expected unique names"
+                f"two silos are named {posterior.name!r}: expected unique names, as in "
+                "fuse({name: model})"
             )
         seen.add(posterior.name)
     check_counted_once(posteriors)
@@ -133,7 +134,8 @@ def check_counted_once(posteriors: Sequence[Silo]) -> None:
             fusion = posterior if fused else holder[again[0]]
             raise IncompatibleSilosError(
                 f"silos counted twice: {few(again)}, within {fusion.name!r} and beside it; "
-                "expected each by itself or in one fusion"
+                "expected each by itself or in one fusion (different ones that were given no name: "
+                "name them, fuse({name: model}))"
             )
 
 

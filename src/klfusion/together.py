@@ -66,7 +66,9 @@ def best_together(
     for number, loss in enumerate(best):
         report("polishing", number + 1, len(best))
         polished.append(together.polished(plans[loss], limits.max_iter))
-    return min(polished, key=lambda found: found.loss).labels
+    labels = min(polished, key=lambda found: found.loss).labels
+    # A start may have left places empty, and not all of them need have been taken since.
+    return np.unique(labels, return_inverse=True)[1].astype(np.intp)
 
 
 class Mixed(NamedTuple):
@@ -174,4 +176,6 @@ class Together:
 
 
 def _normalised(rows: FloatArray) -> FloatArray:
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+    """Probabilities; an empty row stays empty, and predicts nothing."""
+    total = rows.sum(axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(total, np.finfo(np.float64).tiny))
