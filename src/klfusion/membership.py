@@ -152,7 +152,7 @@ def _size_untold(fusion: Fusion) -> bool:
     So it is with a single silo and with ``max_loss``.
     """
     method = method_of(fusion)
-    if method is None or method.name != Auto.name:
+    if method is None or method.name != Auto.name or divergence_of(fusion) != "kl":
         return False
     return fusion.penalty == 0 and method.n_components is None
 
