@@ -236,9 +236,8 @@ def test_the_path_of_losses_is_that_of_all_pairs_at_every_step(seed, within):
     family = kf.families.Dirichlet(N_WORDS)
     silo = np.repeat(np.arange(n_silos), each)
     problem = FusionProblem(family, natural, silo, np.ones(len(natural)))
-    path = least_loss_path(problem, lambda *_: None, within_silos=within)
-
     observed, told = problem.per_observation(), problem.chance_per_observation()
+    path = least_loss_path(problem, observed, lambda *_: None, within_silos=within)
     groups, losses = [([i], told[i]) for i in range(len(natural))], [0.0]
 
     def gap(rows):

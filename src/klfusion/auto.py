@@ -25,6 +25,7 @@ from klfusion.revision import find_blends, gather_stragglers, part_doubles
 from klfusion.scale import fuse_many
 from klfusion.search import (
     Solution,
+    best_of,
     certified,
     cut,
     known_size,
@@ -106,13 +107,13 @@ class Auto(Method):
 
     def _within_silos(self, problem: FusionProblem, report: Report) -> Solution:
         """The merges that lose least, whosever they are; then each component where it belongs."""
-        path = least_loss_path(problem, report, within_silos=True)
         observed = problem.per_observation()
-        if path is None or observed is None:
+        if observed is None:
             raise KLFusionError(
                 "within_silo_merging: expected posteriors that tell how many observations "
                 f"they are worth, got {problem.family}, which does not"
             )
+        path = least_loss_path(problem, observed, report, within_silos=True)
         if self.n_components is not None:
             steps = problem.n - self.n_components
         else:
@@ -132,9 +133,9 @@ class Auto(Method):
     ) -> Solution:
         """Walk the path of all components (unless it has been), choose, refine."""
         if problem.family.merged_by_loss and self.penalty == "auto":
-            least = least_loss_path(problem, report, within_silos=False)
-            if least is not None:
-                return self._by_loss(problem, least, rng, report, walk)
+            observed = problem.per_observation()
+            if observed is not None:
+                return self._by_loss(problem, observed, rng, report, walk)
         path, distances = walk or penalty_path(problem, report)
         path = replace(path, losses=path_losses(problem, path))
         if self.max_loss is not None:
@@ -167,7 +168,7 @@ class Auto(Method):
     def _by_loss(
         self,
         problem: FusionProblem,
-        least: PenaltyPath,
+        observed: FusionProblem,
         rng: np.random.Generator,
         report: Report,
         walk: Walk | None,
@@ -176,13 +177,12 @@ class Auto(Method):
 
         Merges that are doubtful are made where they lose next to nothing.
         """
+        least = least_loss_path(problem, observed, report, within_silos=False)
         if self.max_loss is not None:
             return cut(problem, least, least.steps_within(self.max_loss))
         if self.n_components is not None:
             if problem.n - self.n_components <= len(least.merges):
                 return cut(problem, least, problem.n - self.n_components)
-            observed = problem.per_observation()
-            assert observed is not None  # or there were no such path
             labels = best_together(
                 self, observed, self.n_components, rng, report,
                 n_init=max(self.n_init, _STARTS_TOGETHER),
@@ -292,7 +292,9 @@ class Auto(Method):
         steps = problem.n - size
         if steps > len(path.merges):  # the path ended in clusters that exclude each other
             n_init = max(self.n_init, _STARTS)
-            return known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
+            return best_of(
+                known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
+            )
         centres = problem.average(path.labels(steps), size)
         return known_size(self, problem, centres, report, path=path)
 

@@ -56,13 +56,15 @@ class Chance:
 
 
 def least_loss_path(
-    problem: FusionProblem, report: Report, *, within_silos: bool
-) -> PenaltyPath | None:
-    """Always the merge that loses least; None if that cannot be told.
+    problem: FusionProblem, observed: FusionProblem, report: Report, *, within_silos: bool
+) -> PenaltyPath:
+    """Always the merge that loses least.
 
     Parameters
     ----------
     problem : FusionProblem
+    observed : FusionProblem
+        The same by nats an observation: its `FusionProblem.per_observation`.
     report : callable
         Told of progress.
     within_silos : bool
@@ -70,11 +72,8 @@ def least_loss_path(
 
     Returns
     -------
-    PenaltyPath or None
+    PenaltyPath
     """
-    observed = problem.per_observation()
-    if observed is None:
-        return None
     report("comparing", 0, None)
     n, every = problem.n, np.arange(problem.n)
     state, chance = Clusters(observed, every), Chance(problem)

@@ -18,6 +18,7 @@ from klfusion.path import penalty_path
 from klfusion.problem import FusionProblem
 from klfusion.search import (
     Solution,
+    best_of,
     known_size,
     known_size_starts,
     penalised_starts,
@@ -71,7 +72,9 @@ class Exact(Method):
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Start from KL k-means++ seeds, several times."""
         if self.n_components is not None:
-            return known_size_starts(self, problem, self.n_components, rng, report, refined=True)
+            return best_of(
+                known_size_starts(self, problem, self.n_components, rng, report, refined=True)
+            )
         path = None
         if self.penalty == "auto":
             path, distances = penalty_path(problem, report)
@@ -101,7 +104,9 @@ class Relaxed(Method):
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Alternate the relaxation and weighted averages; keep the best of ``n_init`` starts."""
         if self.n_components is not None:
-            return known_size_starts(self, problem, self.n_components, rng, report, refined=False)
+            return best_of(
+                known_size_starts(self, problem, self.n_components, rng, report, refined=False)
+            )
         runs = [self._one(problem, rng, report) for _ in range(self.n_init)]
         return min(runs, key=lambda s: s.objective)
 

@@ -135,25 +135,12 @@ def without_penalty(problem: FusionProblem, labels: IntArray, path: PenaltyPath)
     )
 
 
+def best_of(runs: list[Solution]) -> Solution:
+    """The run with the lowest objective."""
+    return min(runs, key=lambda run: run.objective)
+
+
 def known_size_starts(
-    limits: Limits,
-    problem: FusionProblem,
-    size: int,
-    rng: np.random.Generator,
-    report: Report,
-    *,
-    refined: bool = True,
-    n_init: int | None = None,
-    path: PenaltyPath | None = None,
-) -> Solution:
-    """Known size from KL k-means++ seeds; the best of several starts."""
-    runs = known_size_runs(
-        limits, problem, size, rng, report, refined=refined, n_init=n_init, path=path
-    )
-    return min(runs, key=lambda s: s.objective)
-
-
-def known_size_runs(
     limits: Limits,
     problem: FusionProblem,
     size: int,
@@ -165,7 +152,7 @@ def known_size_runs(
     from_silos: bool = False,
     path: PenaltyPath | None = None,
 ) -> list[Solution]:
-    """Known size from several starts.
+    """Known size from KL k-means++ seeds, several times.
 
     With ``from_silos`` the first starts are silos that are of that size.
     """

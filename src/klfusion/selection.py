@@ -182,9 +182,8 @@ def _level_of_few_false(chance: FloatArray, n_silos: int) -> float:
     if len(chance) == 0:
         return -np.inf
     ordered = np.sort(chance)
-    in_any = 1.0 - (1.0 - ordered) ** (n_silos - 1)
     different = min(2.0 * (1 + np.count_nonzero(ordered > 0.5)), len(chance))
-    few = in_any * different <= _FALSE * np.arange(1, len(chance) + 1)
+    few = _in_any(ordered, n_silos) * different <= _FALSE * np.arange(1, len(chance) + 1)
     return float(ordered[few].max(initial=-np.inf))
 
 
@@ -193,8 +192,14 @@ def _believed_of_few(chance: FloatArray, n_silos: int) -> int:
 
     With one or two others, a merge that is only possible is more likely right than wrong.
     """
-    level = 1.0 - (1.0 - _POSSIBLE) ** (1.0 / (n_silos - 1))
-    return int((chance < level).sum()) if level > _LEVEL else 0
+    if _in_any(_LEVEL, n_silos) >= _POSSIBLE:
+        return 0
+    return int((_in_any(chance, n_silos) < _POSSIBLE).sum())
+
+
+def _in_any(chance: FloatArray | float, n_silos: int) -> FloatArray:
+    """The chance in any of the other silos (Sidak)."""
+    return np.asarray(1.0 - (1.0 - chance) ** (n_silos - 1))
 
 
 def _beyond_a_jump(distances: Distances, steps: int) -> BoolArray:

@@ -15,7 +15,7 @@ import numpy as np
 from klfusion._typing import FloatArray, IntArray
 from klfusion.algorithm import Report
 from klfusion.problem import FusionProblem
-from klfusion.search import Limits, known_size_runs
+from klfusion.search import Limits, known_size_starts
 
 _OUTCOMES = 500  # words that are told apart; of rarer ones chance tells more than topics do
 _STEPS = 40  # towards the best mixtures
@@ -57,7 +57,7 @@ def best_together(
     """
     coarse = observed.coarser(_OUTCOMES)
     together = Together(coarse, size)
-    runs = known_size_runs(limits, coarse, size, rng, report, n_init=n_init, from_silos=True)
+    runs = known_size_starts(limits, coarse, size, rng, report, n_init=n_init, from_silos=True)
     plans = {together.mixed(run.labels).loss: run.labels for run in runs}
     n_polished = min(_POLISHED, _MOST_ENTRIES // (coarse.n * size * coarse.family.size))
     if n_polished == 0:

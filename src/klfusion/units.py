@@ -26,7 +26,7 @@ from klfusion.penalty_path import PenaltyPath
 from klfusion.posterior import Posterior
 from klfusion.problem import FusionProblem
 from klfusion.refine import refine
-from klfusion.search import Solution, known_size, known_size_starts
+from klfusion.search import Solution, best_of, known_size, known_size_starts
 from klfusion.structure.layers import KIND, layer_arrays, n_layers
 
 _NEIGHBOURS = 20  # of a cluster, with which merging is tried
@@ -107,7 +107,7 @@ class Units(Method):
             centres = problem.average(path.labels(problem.n - size), size)
             return known_size(self, problem, centres, report, path=path)
         if size is not None:  # the path ended in clusters that exclude each other
-            return known_size_starts(self, problem, size, rng, report, n_init=5, path=path)
+            return best_of(known_size_starts(self, problem, size, rng, report, n_init=5, path=path))
         penalty = self._chosen(problem, path) if self.penalty == "auto" else float(self.penalty)
         steps = path.steps_at(penalty)
         labels, trace, converged = refine(
