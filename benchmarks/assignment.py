@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import Row, compare, has, measure
-from klfusion.assignment.exact import binary_objective, solve_exact
+from klfusion.assignment.binary import binary_objective, solve_exact
 from klfusion.assignment.relaxed import certified_bound, solve_relaxed
 
 FloatArray = NDArray[np.float64]

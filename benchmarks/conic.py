@@ -8,12 +8,12 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from klfusion.algorithm import alternate
+from klfusion._utils.progress import silent
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.methods import Relaxed
-from klfusion.problem import FusionProblem
-from klfusion.progress import silent
-from klfusion.seeding import kl_plus_plus
+from klfusion.methods.alternation import alternate
+from klfusion.methods.seeding import kl_plus_plus
+from klfusion.objective.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]
 

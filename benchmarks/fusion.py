@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 import klfusion as kf
 from benchmarks.measure import Row, compare, has, measure
 from experiments.simulation import Silos, Simulation, fit_mixture, hausdorff, simulate
-from klfusion.problem import FusionProblem
-from klfusion.seeding import kl_plus_plus
+from klfusion.methods.seeding import kl_plus_plus
+from klfusion.objective.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]
 N_SILOS, QUICK_SILOS = 50, 8

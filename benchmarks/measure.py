@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from klfusion import threads
+from klfusion._utils import threads
 
 Row = dict[str, Any]
 _PROCESS = Path("/proc/self")

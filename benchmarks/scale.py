@@ -20,7 +20,7 @@ import klfusion as kf
 from benchmarks.growth import exponent
 from benchmarks.measure import Measured, Row, compare, has, high_water_mb, measure
 from benchmarks.silos import mixture_silos
-from klfusion.parts import InMemory
+from klfusion.objective.parts import InMemory
 
 MEMORY_LIMIT = "256MB"
 WORKERS = (1, 2)
@@ -179,7 +179,7 @@ def _on_dask(paths: list[str], truth: NDArray[np.intp], n_workers: int) -> tuple
     """Fuse on local processes; CPU time is all processes', memory the largest worker's."""
     from distributed import Client, LocalCluster
 
-    from klfusion.integrations import dask
+    from klfusion.out_of_core import dask
 
     spent: list[float] = []
 

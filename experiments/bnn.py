@@ -19,7 +19,7 @@ import klfusion as kf
 from experiments import data
 from experiments.images import Images, deal, load
 from klfusion.adapters import rebuild
-from klfusion.structure.layers import kept_units
+from klfusion.posteriors.structure.network import kept_units
 
 DESCRIPTION = "Bayesian neural networks on unevenly split digits (section 5.4)"
 # Splits use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used seeds 0, 1 and 2.

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments.simulation import FloatArray
-from klfusion.pooling import Pooling
+from klfusion.pooling.pool import Pooling
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -7,7 +7,7 @@ from scipy.special import digamma, softmax
 
 import klfusion as kf
 from experiments.simulation import FloatArray
-from klfusion.rounds import LocalFit
+from klfusion.updates.rounds import LocalFit
 
 _STARTS = 10
 

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments.simulation import Simulation, fit_mixture, hausdorff, simulate, true_component
-from klfusion.divergences import DIVERGENCES
+from klfusion.objective.divergences import DIVERGENCES
 
 DESCRIPTION = "every divergence on the simulated mixtures, at their true size"
 POINTS = ((0.25, 0.5), (0.5, 0.5), (2.0, 0.5), (0.5, 1.0), (0.5, 2.0))  # separation, noise

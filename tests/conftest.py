@@ -1,10 +1,3 @@
-"""Make the helpers beside the tests importable."""
+"""What all tests share."""
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-collect_ignore = ["integrations/faulty_app"]  # an app of its own, for processes of its own
+collect_ignore = ["federation/faulty_app"]  # an app of its own, for processes of its own

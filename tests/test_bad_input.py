@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from silos import normal_wishart_silos, rate_silos
 
 import klfusion as kf
-from klfusion import memory
+from klfusion._utils import memory
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.methods import Exact, Relaxed
+from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 GAMMA = kf.families.Gamma()
 NW = kf.families.NormalWishart(2)

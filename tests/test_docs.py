@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import mkdocs_hooks
-from klfusion.cli import main
-from klfusion.divergences import DIVERGENCES
+from klfusion.cli.commands import main
 from klfusion.errors import MissingDependencyError
 from klfusion.methods import METHODS
+from klfusion.objective.divergences import DIVERGENCES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from silos import normal_wishart_silos, rate_silos
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
 from klfusion.methods import Auto, Exact, Homogeneous, Relaxed
+from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 MAKERS = [rate_silos, normal_wishart_silos]
 METHODS = ["auto", "exact", "relaxed"]

@@ -7,7 +7,7 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils import Bunch
 
 import klfusion as kf
-from klfusion.integrations.flower import fit_and_send
+from klfusion.federation.flower import fit_and_send
 
 GROWERS = [(0, 1), (1, 2), (0, 2)]  # of each cellar: no cellar knows all three
 COLUMNS = ["alcohol", "flavanoids", "color_intensity", "od280/od315_of_diluted_wines", "proline"]

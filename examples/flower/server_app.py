@@ -5,7 +5,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from klfusion.integrations.flower import OneShotFusion
+from klfusion.federation.flower import OneShotFusion
 
 app = ServerApp()
 

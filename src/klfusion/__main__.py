@@ -1,6 +1,6 @@
 """``python -m klfusion``: the command line."""
 
-from klfusion.cli import main
+from klfusion.cli.commands import main
 
 if __name__ == "__main__":
     main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from networks import N_HIDDEN, class_counts, digits, log_likelihood, masked, train
 
 import klfusion as kf
 from klfusion.adapters import _networks, rebuild
@@ -12,6 +11,7 @@ from klfusion.adapters import bayesian_torch as adapter
 from klfusion.adapters._networks import network
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.networks.mean_field import MeanFieldNetwork
+from tests.helpers.networks import N_HIDDEN, class_counts, digits, log_likelihood, masked, train
 
 torch = pytest.importorskip("torch")
 layers = pytest.importorskip(

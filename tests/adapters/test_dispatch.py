@@ -7,7 +7,7 @@ import pytest
 import klfusion as kf
 from klfusion.adapters import dispatch
 from klfusion.errors import KLFusionError, MissingDependencyError
-from klfusion.structure import Structure
+from klfusion.posteriors.structure import Structure
 
 
 def test_a_missing_library_names_its_extra(monkeypatch):

@@ -6,14 +6,14 @@ import copy
 
 import numpy as np
 import pytest
-from corpora import offices, simulated, vectorizer
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
 
 import klfusion as kf
 from klfusion.adapters import rebuild
 from klfusion.errors import KLFusionError
-from klfusion.vocabulary import align_vocabularies, top_words, words
+from klfusion.posteriors.vocabularies import align_vocabularies, top_words, words
+from tests.helpers.corpora import offices, simulated, vectorizer
 
 gensim = pytest.importorskip("gensim")
 from gensim.corpora import Dictionary  # noqa: E402

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 import klfusion as kf
 from klfusion.adapters import rebuild
 from klfusion.errors import IncompatibleSilosError, KLFusionError
-from klfusion.structure import Structure, fuse_structures
+from klfusion.posteriors.structure import Structure, fuse_structures
 
 vhmm = pytest.importorskip("hmmlearn.vhmm")
 

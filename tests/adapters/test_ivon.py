@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from networks import N_HIDDEN, class_counts, digits, log_likelihood, masked
 
 import klfusion as kf
 from klfusion.adapters import rebuild
 from klfusion.errors import KLFusionError
+from tests.helpers.networks import N_HIDDEN, class_counts, digits, log_likelihood, masked
 
 torch = pytest.importorskip("torch")
 ivon = pytest.importorskip("ivon", reason="pip install ivon-opt")

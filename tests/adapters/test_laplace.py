@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from networks import N_HIDDEN, class_counts, digits, log_likelihood, masked, train
 
 import klfusion as kf
 from klfusion.adapters import rebuild
 from klfusion.errors import KLFusionError
+from tests.helpers.networks import N_HIDDEN, class_counts, digits, log_likelihood, masked, train
 
 pytestmark = [pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")]
 

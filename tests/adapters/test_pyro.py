@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from wine import compare, start
 
 import klfusion as kf
 from klfusion.adapters import rebuild
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from tests.helpers.wine import compare, start
 
 torch = pytest.importorskip("torch")
 pyro = pytest.importorskip("pyro", reason="pip install pyro-ppl")

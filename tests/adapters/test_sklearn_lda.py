@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from corpora import completion, offices, simulated, vectorizer
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
@@ -12,7 +11,8 @@ from sklearn.decomposition import LatentDirichletAllocation
 import klfusion as kf
 from klfusion.adapters import rebuild
 from klfusion.errors import KLFusionError
-from klfusion.vocabulary import align_vocabularies, words
+from klfusion.posteriors.vocabularies import align_vocabularies, words
+from tests.helpers.corpora import completion, offices, simulated, vectorizer
 
 SEES = [(0, 1, 2, 3), (2, 3, 4, 5), (4, 5, 6, 7)]
 N_DOCUMENTS = 150

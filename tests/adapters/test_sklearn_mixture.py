@@ -15,7 +15,7 @@ from sklearn.mixture import BayesianGaussianMixture
 import klfusion as kf
 from klfusion.adapters import rebuild
 from klfusion.errors import IncompatibleSilosError, KLFusionError
-from klfusion.structure import Structure
+from klfusion.posteriors.structure import Structure
 
 WEIGHTS = ["dirichlet_process", "dirichlet_distribution"]
 COVARIANCES = ["full", "diag", "spherical", "tied"]

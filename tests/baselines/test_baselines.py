@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from silos import normal_wishart_silos, rate_silos
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
 from klfusion.errors import IncompatibleSilosError
+from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 
 def spread_silos(seed=0, n_silos=12):

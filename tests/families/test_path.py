@@ -4,9 +4,9 @@ from itertools import combinations
 
 import numpy as np
 
-from klfusion.clusters import Clusters, merge_saving
-from klfusion.path import penalty_path
-from klfusion.problem import FusionProblem
+from klfusion.merging.penalty_path import penalty_path
+from klfusion.objective.clusters import Clusters, merge_saving
+from klfusion.objective.problem import FusionProblem
 
 from .cases import every_case
 

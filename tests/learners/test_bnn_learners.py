@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from networks import digits
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 
 import klfusion as kf
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from tests.helpers.networks import digits
 
 torch = pytest.importorskip("torch")
 learners = pytest.importorskip("klfusion.learners")

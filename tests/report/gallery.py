@@ -14,8 +14,8 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn.neural_network import MLPClassifier
 
 import klfusion as kf
-from klfusion.penalty_path import PenaltyPath
-from klfusion.structure import Structure
+from klfusion.objective.merge_path import PenaltyPath
+from klfusion.posteriors.structure import Structure
 
 EVIL = '<script>alert("1")</script>'
 WORDS = {

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gallery
 import pytest
 
 from klfusion.report import write_report
+from tests.report import gallery
 
 api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 CHROMIUM = os.environ.get("KLFUSION_CHROMIUM") or shutil.which("chromium")

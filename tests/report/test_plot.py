@@ -6,10 +6,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import gallery
 import pytest
 
 from klfusion.errors import MissingDependencyError
+from tests.report import gallery
 
 
 @pytest.mark.parametrize("kind", gallery.KINDS)

@@ -12,19 +12,20 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import gallery
 import numpy as np
 import pytest
-from gallery import thousand_silos
 
 import klfusion as kf
 from klfusion import families
 from klfusion.errors import KLFusionError
-from klfusion.fusion import Fusion, Status
+from klfusion.fusion.result import Fusion
+from klfusion.objective.solution import Status
 from klfusion.report import summarize, write_report
 from klfusion.report.embedding import embed
 from klfusion.report.html import number
 from klfusion.report.views import model_view
+from tests.report import gallery
+from tests.report.gallery import thousand_silos
 
 RATES = families.Gamma()
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, IsotropicNormalGamma, NormalGamma, NormalWishart
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.provenance import provenance
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
 from klfusion.networks.layer import ACTIVATIONS, Head, Layer
 from klfusion.networks.mean_field import MeanFieldNetwork
-from klfusion.posterior import Posterior
-from klfusion.provenance import provenance
-from klfusion.structure import Structure
-from klfusion.structure.layers import KIND, layer_arrays, n_layers
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 
 Moments = tuple[FloatArray, FloatArray]
 # Modules of PyTorch that come between layers, by class name.

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._networks import library_facts
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
-from klfusion.posterior import Posterior
-from klfusion.structure import Structure
-from klfusion.structure.sites import KIND
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.sites import KIND
 
 # Constraint classes of torch.distributions and NumPyro to what `constrained` knows of them.
 _SUPPORTS = {

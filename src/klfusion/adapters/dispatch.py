@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 from klfusion.errors import KLFusionError, MissingDependencyError
-from klfusion.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior
 
 
 @dataclass(frozen=True)

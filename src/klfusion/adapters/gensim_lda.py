@@ -10,13 +10,13 @@ from gensim.corpora import Dictionary
 from gensim.models import LdaModel
 from gensim.utils import FakeDict
 
-from klfusion._typing import IntArray
+from klfusion._utils.arrays import IntArray
+from klfusion._utils.provenance import provenance
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
-from klfusion.posterior import Posterior
-from klfusion.provenance import provenance
-from klfusion.structure import Structure
-from klfusion.structure.topics import KIND, VOCABULARY, checked_words
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
 
 # What inference and further training depend on, besides the posterior.
 _SETTINGS = (

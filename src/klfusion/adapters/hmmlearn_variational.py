@@ -11,13 +11,13 @@ from hmmlearn.vhmm import VariationalCategoricalHMM, VariationalGaussianHMM
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.provenance import provenance
 from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family
-from klfusion.posterior import Posterior
-from klfusion.provenance import provenance
-from klfusion.structure import Structure, hmm
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure, hmm
 
 _SETTINGS = ("algorithm", "implementation")  # how to decode and score
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._networks import (
     Moments,
     activation_of,
@@ -16,7 +16,7 @@ from klfusion.adapters._networks import (
     numbers,
 )
 from klfusion.errors import KLFusionError
-from klfusion.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior
 
 
 def extract(

@@ -15,7 +15,7 @@ from klfusion.adapters._networks import (
     numbers,
 )
 from klfusion.errors import KLFusionError
-from klfusion.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior
 
 
 def extract(

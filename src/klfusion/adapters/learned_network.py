@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from klfusion.adapters._networks import network, network_posterior
 from klfusion.errors import KLFusionError
-from klfusion.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior
 
 
 def extract(model: Any, name: str, *, class_counts: ArrayLike | bool = True) -> Posterior:

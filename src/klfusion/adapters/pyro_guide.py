@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._networks import numbers
 from klfusion.adapters._sites import Site, rebuilt_sites, sites_posterior, support_of
 from klfusion.errors import KLFusionError
-from klfusion.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior
 
 
 def extract(

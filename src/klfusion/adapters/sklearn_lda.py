@@ -11,12 +11,12 @@ from scipy.special import digamma
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.utils.validation import check_is_fitted
 
+from klfusion._utils.provenance import provenance
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
-from klfusion.posterior import Posterior
-from klfusion.provenance import provenance
-from klfusion.structure import Structure
-from klfusion.structure.topics import KIND, VOCABULARY, checked_words
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
 
 _NOTHING = 1e-6  # words that rounding makes of none
 

@@ -9,13 +9,13 @@ import sklearn
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.validation import check_is_fitted
 
-from klfusion._settings import is_number
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.checks import is_number
+from klfusion._utils.provenance import provenance
 from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of, scatter_of
 from klfusion.errors import KLFusionError
-from klfusion.posterior import Posterior
-from klfusion.provenance import provenance
-from klfusion.structure import Structure
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
 
 _DIRICHLET_PROCESS = "dirichlet_process"
 _LEAST_SPREAD = 1e-13  # of the largest: below it, rounding is all there is

@@ -14,10 +14,10 @@ import sklearn
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.utils.validation import check_is_fitted
 
-from klfusion._typing import BoolArray, FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.adapters import sklearn_mixture
 from klfusion.errors import KLFusionError
-from klfusion.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior
 
 
 def extract(model: Any, name: str, n_observations: float | None = None) -> Posterior:

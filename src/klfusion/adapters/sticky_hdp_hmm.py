@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from klfusion._utils.provenance import provenance
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
 from klfusion.learners import StickyHDPHMM
-from klfusion.posterior import Posterior
-from klfusion.provenance import provenance
-from klfusion.structure import Structure, hmm
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure, hmm
 
 _SETTINGS = ("n_components", "kappa", "gamma", "eta")
 _ARRAYS = {

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from klfusion.adapters._networks import Moments, network, network_posterior, numbers
 from klfusion.errors import KLFusionError
-from klfusion.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior
 
 
 def extract(

@@ -15,7 +15,7 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 
 _UNTHREADED = 2**18  # multiply-adds up to which OpenBLAS multiplies matrices in one thread
 

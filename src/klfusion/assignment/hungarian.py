@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 
 
 def solve_hungarian(costs: FloatArray, silos: Sequence[slice]) -> IntArray:

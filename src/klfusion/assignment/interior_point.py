@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.assignment.cone_program import (
     Newton,
     Point,

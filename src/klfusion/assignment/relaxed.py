@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.assignment.cone_program import Problem, Silos, dot, penalised_objective
 from klfusion.assignment.interior_point import (
     FEASIBILITY,

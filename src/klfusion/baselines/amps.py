@@ -13,13 +13,12 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from klfusion._typing import FloatArray, IntArray
-from klfusion.algorithm import Report
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.progress import Report
 from klfusion.errors import IncompatibleSilosError
-from klfusion.fusion import Status
 from klfusion.methods import Method
-from klfusion.problem import FusionProblem
-from klfusion.search import Solution
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Solution, Status
 
 
 @final

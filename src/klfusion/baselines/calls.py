@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from klfusion.api import fuse
+from klfusion._fuse import fuse
 from klfusion.baselines.amps import Amps
 from klfusion.baselines.dp_clustering import DPClustering
 from klfusion.baselines.spahm import Spahm
-from klfusion.fusion import Fusion
+from klfusion.fusion.result import Fusion
 
 Models = Sequence[Any] | Mapping[str, Any]
 

@@ -8,11 +8,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion.algorithm import Report
-from klfusion.fusion import Status
+from klfusion._utils.progress import Report
 from klfusion.methods import Method
-from klfusion.problem import FusionProblem
-from klfusion.search import Solution
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Solution, Status
 
 
 @final

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._fuse import fuse
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.adapters import rebuild
-from klfusion.api import fuse
 from klfusion.baselines.pfnm import Pfnm
 from klfusion.errors import IncompatibleSilosError
-from klfusion.fusion import Fusion
-from klfusion.posterior import Posterior
-from klfusion.silos import aligned_silos, read_silos
-from klfusion.structure.layers import KIND, class_shares, layer_arrays, n_layers
+from klfusion.fusion.result import Fusion
+from klfusion.posteriors.compatibility import aligned_silos
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.network import KIND, class_shares, layer_arrays, n_layers
+from klfusion.read import read_silos
 
 Models = Sequence[Any] | Mapping[str, Any]
 _LEAST = 1e-3  # of the precision of a class that a silo has not seen

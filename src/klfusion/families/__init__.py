@@ -1,10 +1,10 @@
 """Exponential families: one file each, all that is derived in `base`."""
 
-from klfusion.families.base import Family, family_from_config, registered_families
 from klfusion.families.beta import Beta
 from klfusion.families.categorical import Categorical
 from klfusion.families.diagonal_normal import DiagonalNormal
 from klfusion.families.dirichlet import Dirichlet
+from klfusion.families.family import Family, family_from_config, registered_families
 from klfusion.families.gamma import Gamma
 from klfusion.families.inverse_gamma import InverseGamma
 from klfusion.families.isotropic_normal_gamma import IsotropicNormalGamma

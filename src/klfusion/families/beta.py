@@ -9,8 +9,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy.special import betaln, digamma
 
-from klfusion._typing import FloatArray
-from klfusion.families.base import Family
+from klfusion._utils.arrays import FloatArray
+from klfusion.families.family import Family
 from klfusion.families.parameters import positive_dimension, rows, stack
 
 _TINY = np.finfo(np.float64).tiny

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families.base import Family
+from klfusion.families.family import Family
 from klfusion.families.parameters import positive_dimension, rows
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
-from klfusion.families.base import Family
-from klfusion.families.gamma_functions import digamma, sum_log_gamma
+from klfusion.families.family import Family
+from klfusion.families.numerics.log_gamma import digamma, sum_log_gamma
 from klfusion.families.parameters import positive_dimension, rows
 
 _TINY = np.finfo(np.float64).tiny

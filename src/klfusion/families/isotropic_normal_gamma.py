@@ -9,8 +9,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from klfusion._typing import FloatArray, IntArray
-from klfusion.families.base import Family
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.families.family import Family
 from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 from klfusion.families.random_effects import diagonal_variation, diagonal_varied
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families import symmetric as sym
-from klfusion.families.base import Family
+from klfusion.families.family import Family
+from klfusion.families.numerics import symmetric as sym
 from klfusion.families.parameters import positive_dimension, rows, stack
 
 _LOG_2PI = np.log(2.0 * np.pi)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
-from klfusion.families import symmetric as sym
-from klfusion.families.base import Family
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.families.family import Family
+from klfusion.families.numerics import symmetric as sym
 from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 from klfusion.families.random_effects import group_means, reliability, variance_between_silos
 

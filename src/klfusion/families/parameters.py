@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
 _EPSILON = float(np.finfo(np.float64).eps)

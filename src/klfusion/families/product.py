@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
-from klfusion.families.base import Family, family_from_config
+from klfusion.families.family import Family, family_from_config
 from klfusion.families.parameters import rows, stack
 
 

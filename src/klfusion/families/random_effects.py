@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 
 _LEAST_RELIABLE = 0.01  # so that no part is lost altogether
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from klfusion._typing import BoolArray, IntArray
+from klfusion._utils.arrays import BoolArray, IntArray
 
 _SHORTEST = 32  # frames in a block: below this, passing messages between blocks takes over
 

@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
 from klfusion.learners._blocks import Blocks

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import NormalWishart
-from klfusion.families.symmetric import outer, pack
+from klfusion.families.numerics.symmetric import outer, pack
 from klfusion.learners._blocks import Blocks
 from klfusion.learners._messages import LOG_FLOOR, Workspace
 from klfusion.learners._sticks import Sticks

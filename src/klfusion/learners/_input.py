@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.learners._blocks import Blocks
 
 # Steps less likely than this count as this likely. It keeps every sum of products above zero

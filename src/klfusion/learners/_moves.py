@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.learners._inference import Fit, Frames, Model, iterate
 from klfusion.learners._transitions import log_normaliser
 

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.learners._inference import Estimate, Frames, Model, Statistics
 
 

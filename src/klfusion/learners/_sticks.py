@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaln, expit, log_expit
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 
 # The trapezoid rule over logit(u): it converges geometrically for functions like these.
 _GRID = np.linspace(-1.0, 1.0, 97)

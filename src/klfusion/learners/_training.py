@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from klfusion._utils.progress import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.networks import moments
-from klfusion.progress import progress_bar
 
 _LOG_SD_RATE = 5.0  # deviations learn faster than means by this factor
 _BETA_RATE = 10.0  # and so do non-centred weights, whose scale is one and not that of weights

@@ -14,14 +14,14 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from klfusion._settings import check_integer, is_number
-from klfusion._typing import BoolArray, FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.checks import check_integer, is_number
 from klfusion.errors import KLFusionError
 from klfusion.learners._layers import NormalLinear
 from klfusion.learners._training import Schedule, Stack, train
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
 from klfusion.networks.layer import ACTIVATIONS, Head, Layer
-from klfusion.structure.layers import live_units
+from klfusion.posteriors.structure.network import live_units
 
 
 class VariationalNetwork(BaseEstimator):  # type: ignore[misc]

@@ -8,7 +8,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.progress import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
 from klfusion.learners import _decoding, _starts
@@ -16,7 +17,6 @@ from klfusion.learners._inference import Fit, Frames, Model, iterate
 from klfusion.learners._input import count, number, sequences
 from klfusion.learners._moves import simplify
 from klfusion.learners._transitions import TransitionPrior
-from klfusion.progress import progress_bar
 
 
 class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]

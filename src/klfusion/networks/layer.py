@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from klfusion._typing import FloatArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu"]

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
-from klfusion.classes import align_classes
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
-from klfusion.fusion import Fusion
-from klfusion.posterior import Posterior
-from klfusion.vocabulary import align_vocabularies
+from klfusion.fusion.result import Fusion
+from klfusion.posteriors.classes import align_classes
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.vocabularies import align_vocabularies
 
 MAX_GLOBAL = 150  # a plane holds no more that can be told apart
 MAX_LOCAL = 400

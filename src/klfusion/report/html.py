@@ -15,9 +15,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from klfusion import _files
-from klfusion.fusion import Fusion
-from klfusion.posterior import Posterior
+from klfusion.fusion.result import Fusion
+from klfusion.io import atomic as _files
+from klfusion.posteriors.posterior import Posterior
 from klfusion.report.charts import path_points, trace_points
 from klfusion.report.summarize import summarize
 

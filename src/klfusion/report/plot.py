@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from klfusion.errors import MissingDependencyError
-from klfusion.fusion import Fusion
-from klfusion.posterior import Posterior
+from klfusion.fusion.result import Fusion
+from klfusion.posteriors.posterior import Posterior
 from klfusion.report.charts import path_points
 from klfusion.report.summarize import summarize
 

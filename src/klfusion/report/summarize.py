@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from klfusion._typing import FloatArray
-from klfusion.fusion import Fusion, Status
-from klfusion.penalty_path import PenaltyPath
-from klfusion.posterior import Posterior
+from klfusion._utils.arrays import FloatArray
+from klfusion.fusion.result import Fusion
+from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.solution import Status
+from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_natural
 from klfusion.report.views import deviations, model_view
 

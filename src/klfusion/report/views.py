@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._typing import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Dirichlet
-from klfusion.posterior import Posterior
-from klfusion.structure import layers
-from klfusion.vocabulary import words
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import network as layers
+from klfusion.posteriors.vocabularies import words
 
 MAX_COMPONENTS = 100
 _TOP_WORDS = 15

@@ -1,0 +1,23 @@
+"""Text for messages and terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def printable(text: str) -> str:
+    """One line without control characters: names in files come from outside."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def few(names: Sequence[Any], most: int = 5) -> str:
+    """The first of many names.
+
+    Examples
+    --------
+    >>> few(["a", "b"]), few("abcdefg", most=3)
+    ("'a', 'b'", "'a', 'b', 'c' and 4 more")
+    """
+    shown = ", ".join(map(repr, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

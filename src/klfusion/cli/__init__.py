@@ -1,0 +1,4 @@
+"""The command line: commands, terminal output and the demo.
+
+Nothing imports it.
+"""

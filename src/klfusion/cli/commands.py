@@ -1,0 +1,304 @@
+"""The command line: ``klfusion demo | fuse | add | remove | inspect | report``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from klfusion._utils.provenance import library_version
+from klfusion.cli.shell import Commands, check_targets
+from klfusion.errors import KLFusionError
+
+_FILE = click.Path(path_type=Path)
+_SIZE = click.IntRange(min=1)
+_EPILOG = """\b
+Exit codes:
+  0    done
+  1    the input cannot be used, or the output cannot be written
+  2    wrong usage
+  130  interrupted
+"""
+
+
+@click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(library_version(), prog_name="klfusion")
+def main() -> None:
+    """Fuse Bayesian models that were trained apart, in one communication round.
+
+    Each silo saves the posterior of its model to a file; the files are fused into one global model.
+    No observations leave a silo.
+
+    \b
+    Try it:
+      klfusion demo
+    With your own files:
+      klfusion inspect hospital-a.safetensors
+      klfusion fuse hospital-*.safetensors -o global.safetensors --report fusion.html
+    """  # noqa: D301 (click reads the character)
+
+
+@main.command(epilog=_EPILOG)
+@click.option(
+    "--out", type=_FILE, default=Path("out/demo"), show_default=True, metavar="DIR",
+    help="Directory for the files and the report.",
+)  # fmt: skip
+@click.option("--quick", is_flag=True, help="One start of each fit instead of five.")
+def demo(out: Path, quick: bool) -> None:
+    """Fuse ten sites that each know three of the ten handwritten digits.
+
+    The images are scikit-learn's. Every site fits a mixture to its own and saves the posterior; the
+    files are fused, and the result is compared with every site and with pooled training.
+
+    \b
+    Example:
+      klfusion demo --out out/demo
+    """  # noqa: D301 (click reads the character)
+    from klfusion.cli import console as _console  # noqa: PLC0415 (scikit-learn is slow to import)
+    from klfusion.cli import demo  # noqa: PLC0415 (scikit-learn is slow to import)
+
+    console = _console.make()
+    result = demo.run(out, quick=quick, say=lambda text: console.print(text, markup=False))
+    _console.show_demo(console, result)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option(
+    "-o", "--output", required=True, type=_FILE, metavar="FILE", help="Where the fusion goes."
+)
+@click.option("--report", type=_FILE, metavar="FILE", help="Also write an HTML report.")
+@click.option(
+    "--method", type=click.Choice(["auto", "exact", "relaxed", "homogeneous"]), default="auto",
+    show_default=True, help="auto: the best we know. relaxed: the paper to the letter.",
+)  # fmt: skip
+@click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
+@click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
+@click.option("--max-loss", type=float, help="The smallest size that loses so many nats a datum.")
+@click.option(
+    "--within-silo-merging", is_flag=True, default=None,
+    help="Let components of one silo become one: sizes below the largest silo's.",
+)  # fmt: skip
+@click.option(
+    "--divergence", default="kl", show_default=True,
+    type=click.Choice(
+        ["kl", "kl-reverse", "jeffreys", "euclidean-natural", "euclidean-mean", "wasserstein"]
+    ),
+    help="What is minimised; kl is the paper's, and the only one with every pooling.",
+)  # fmt: skip
+@click.option(
+    "--pooling", default="average", show_default=True,
+    type=click.Choice(
+        ["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
+    ),
+    help="product: as certain as all data together. hierarchical: where silos vary. "
+    "robust: no silo can move others' components far.",
+)  # fmt: skip
+@click.option(
+    "--min-support", type=_SIZE, default=1, show_default=True,
+    help="Leave out global components of fewer silos.",
+)  # fmt: skip
+@click.option("--n-init", type=_SIZE, help="Number of starts.")
+@click.option("--max-iter", type=_SIZE, help="Most sweeps of one start.")
+@click.option(
+    "--random-state", type=click.IntRange(min=0), default=0, show_default=True,
+    help="Equal states give equal results.",
+)  # fmt: skip
+@click.option(
+    "--keep-silos/--forget-silos", default=True, show_default=True,
+    help="Keep what each silo sent in the file, for klfusion add and remove.",
+)  # fmt: skip
+@click.option(
+    "--memory-limit", metavar="BYTES",
+    help="Read files some at a time, with at most so much in memory: 2GB, say.",
+)  # fmt: skip
+@click.option(
+    "--scheduler", metavar="ADDRESS",
+    help="Fuse on the Dask cluster of this scheduler: tcp://127.0.0.1:8786, say.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON and nothing else.")
+def fuse(
+    files: tuple[Path, ...],
+    output: Path,
+    report: Path | None,
+    scheduler: str | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Fuse the posteriors saved in FILES into one global model.
+
+    \b
+    Examples:
+      klfusion fuse site-*.safetensors -o global.safetensors --report fusion.html
+      klfusion fuse a.safetensors b.safetensors -o global.safetensors --n-components 5
+      klfusion fuse sites/*.safetensors -o global.safetensors --memory-limit 2GB
+    """  # noqa: D301 (click reads the character)
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+    from klfusion.cli import console as _console  # noqa: PLC0415
+    from klfusion.read import read_silos  # noqa: PLC0415
+    from klfusion.report import summarize, write_report  # noqa: PLC0415
+
+    targets = [output] if report is None else [output, report]
+    check_targets(targets, files)
+    settings["progress"] = False if as_json else None
+    # Not all in memory: the report does without what the silos sent, too.
+    silos = None if scheduler or settings["memory_limit"] else read_silos(files)
+    if scheduler:
+        fusion = _fuse_on_cluster(files, scheduler, settings)
+    else:
+        fusion = kf.fuse(silos or files, **settings)
+    summary = summarize(fusion, silos)  # before anything is written, should that fail
+    kf.save(output, fusion)
+    if report is not None:
+        write_report(fusion, report, silos)
+    if as_json:
+        click.echo(json.dumps({**summary, "output": str(output)}))
+        return
+    _console.show_fusion(_console.make(), summary, targets)
+
+
+_ON_CLUSTER = ("n_components", "penalty", "min_support", "max_iter", "random_state", "progress")
+
+
+def _fuse_on_cluster(files: tuple[Path, ...], scheduler: str, settings: dict[str, Any]) -> Any:
+    """Fuse on a Dask cluster, which knows fewer settings."""
+    from klfusion.out_of_core import dask  # noqa: PLC0415 (an extra)
+
+    given = click.get_current_context().get_parameter_source
+    for name in settings.keys() - set(_ON_CLUSTER):
+        if given(name) == click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} cannot be used with --scheduler")
+    with dask.connect(scheduler) as client:
+        paths = [str(path.resolve()) for path in files]
+        return dask.fuse(paths, client, **{name: settings[name] for name in _ON_CLUSTER})
+
+
+_FUSION_OUTPUT = click.option(
+    "-o", "--output", required=True, type=_FILE, metavar="FILE",
+    help="Where the new fusion goes; may be the old one.",
+)  # fmt: skip
+_REMATCH = click.option(
+    "--rematch", is_flag=True, help="Match all silos anew; default: the others' matching stays."
+)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("fusion", type=_FILE)
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@_FUSION_OUTPUT
+@_REMATCH
+def add(fusion: Path, files: tuple[Path, ...], output: Path, rematch: bool) -> None:
+    """Add the silos in FILES to the fusion in FUSION, one assignment each.
+
+    \b
+    Example:
+      klfusion add global.safetensors hospital-d.safetensors -o global.safetensors
+    """  # noqa: D301 (click reads the character)
+    check_targets([output], files)
+    changed = _load_fusion(fusion)
+    for number, file in enumerate(files):
+        changed = changed.add(file, rematch=rematch and number == len(files) - 1)
+    _save_changed(changed, output)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("fusion", type=_FILE)
+@click.argument("names", nargs=-1, required=True)
+@_FUSION_OUTPUT
+@_REMATCH
+def remove(fusion: Path, names: tuple[str, ...], output: Path, rematch: bool) -> None:
+    """Remove the silos NAMES from the fusion in FUSION, as if they had never been there.
+
+    Their posteriors leave the file, too; that they were there stays in its history.
+
+    \b
+    Example:
+      klfusion remove global.safetensors hospital-b -o global.safetensors
+    """  # noqa: D301 (click reads the character)
+    check_targets([output], [])
+    again = [name for number, name in enumerate(names) if name in names[:number]]
+    if again:
+        raise click.UsageError(f"Silo {again[0]!r} is named twice.")
+    changed = _load_fusion(fusion)
+    for number, name in enumerate(names):
+        changed = changed.remove(name, rematch=rematch and number == len(names) - 1)
+    _save_changed(changed, output)
+
+
+def _load_fusion(file: Path) -> Any:
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+
+    fusion = kf.load(file)
+    if not isinstance(fusion, kf.Fusion):
+        raise KLFusionError(
+            f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
+        )
+    return fusion
+
+
+def _save_changed(fusion: Any, output: Path) -> None:
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+    from klfusion.cli import console as _console  # noqa: PLC0415
+    from klfusion.report import summarize  # noqa: PLC0415
+
+    summary = summarize(fusion)
+    kf.save(output, fusion)
+    _console.show_fusion(_console.make(), summary, [output])
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("file", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def inspect(file: Path, as_json: bool) -> None:
+    """Show exactly what FILE gives away, before it is sent.
+
+    \b
+    Example:
+      klfusion inspect hospital-a.safetensors
+    """  # noqa: D301 (click reads the character)
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+    from klfusion.cli import console as _console  # noqa: PLC0415
+    from klfusion.io.storage import read_header  # noqa: PLC0415
+
+    header = {"file": str(file), "bytes": file.stat().st_size, **read_header(file)}
+    loaded = kf.load(file)  # checks the hash, too
+    if as_json:
+        click.echo(json.dumps(header))
+        return
+    _console.show_file(_console.make(), header, loaded)
+
+
+@main.command(epilog=_EPILOG)
+@click.argument("file", type=_FILE)
+@click.argument("silos", nargs=-1, type=_FILE)
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Where the page goes.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON instead.")
+def report(file: Path, silos: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+    """Write the HTML report of the fusion in FILE.
+
+    Given the SILOS that were fused, its map of local components is computed from them.
+
+    \b
+    Examples:
+      klfusion report global.safetensors -o fusion.html
+      klfusion report global.safetensors site-*.safetensors -o fusion.html
+    """  # noqa: D301 (click reads the character)
+    from klfusion.read import read_silos  # noqa: PLC0415
+    from klfusion.report import summarize, write_report  # noqa: PLC0415
+
+    if (output is None) is not as_json:
+        raise click.UsageError("Give either --output or --json.")
+    if output is not None:
+        check_targets([output], [file, *silos])
+    fusion = _load_fusion(file)
+    fused = read_silos(silos) if silos else None
+    if output is None:
+        click.echo(json.dumps(summarize(fusion, fused)))
+    else:
+        click.echo(f"report: {write_report(fusion, output, fused)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What all commands share: errors of one line, in the words of the command line, and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from klfusion._utils.text import printable
+from klfusion.errors import KLFusionError
+
+
+class Commands(click.Group):
+    """Commands whose errors are one line and an exit code, never a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; turn what went wrong into a message."""
+        try:
+            return super().invoke(ctx)
+        except KLFusionError as error:
+            _fail(ctx, in_options(str(error), self.commands.values()))
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read our output has gone: click ends quietly
+                raise
+            _fail(ctx, f"{error.filename or 'input or output'}: {error.strerror or error}")
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
+
+
+def _fail(ctx: click.Context, message: str) -> None:
+    click.echo(f"error: {printable(message)}", err=True)
+    ctx.exit(1)
+
+
+def in_options(message: str, commands: Iterable[click.Command]) -> str:
+    """What Python calls ``keep_silos=True`` is ``--keep-silos`` here.
+
+    What is quoted, such as the name of a silo, part of a path, or within a call stays as it is.
+    """
+    options = {str(p.name): p for c in commands for p in c.params if isinstance(p, click.Option)}
+    every, long = "|".join(options), "|".join(name for name in options if "_" in name)
+    kept = r"\w+\([^()]*\)|(?<!\w)'[^']*'(?!\w)"
+    setting = rf"(?P<set>{every})=(?!\.)(?P<value>\w*)|(?<=expected )(?P<single>{every})(?= to be)"
+    alone = rf"(?P<long>{long})(?![\w/-]|\.\w)"
+
+    def translated(match: re.Match[str]) -> str:
+        name = match["set"] or match["single"] or match["long"]
+        if name is None:
+            return match[0]
+        option, value = options[name], match["value"]
+        if option.is_flag:
+            named = option.secondary_opts if value == "False" else option.opts
+            return named[-1] if named else f"no {option.opts[-1]}"
+        return f"{option.opts[-1]} {value}" if value else option.opts[-1]
+
+    text = re.sub(rf"{kept}|(?<![\w/.-])(?:{setting}|{alone})", translated, message)
+    return text.replace("--penalty to be a number > 0 or 'auto'", "--penalty to be a number > 0")
+
+
+def check_targets(targets: list[Path], inputs: list[Path] | tuple[Path, ...]) -> None:
+    """Refuse, before any work, to overwrite an input or to write where that cannot succeed."""
+    taken = {_real(path): "an input file" for path in inputs}
+    for target in targets:
+        if _real(target) in taken:
+            raise click.UsageError(f"{target} is {taken[_real(target)]} and would be overwritten.")
+        taken[_real(target)] = "the output file"
+        parent = target.resolve().parent
+        if not parent.is_dir():
+            raise KLFusionError(f"{target}: cannot be written (there is no directory {parent})")
+        if target.is_dir() or not os.access(parent, os.W_OK):
+            raise KLFusionError(f"{target}: expected a file in a directory that can be written to")
+
+
+def _real(path: Path) -> tuple[int, int] | Path:
+    """What a path leads to, the same for all its names, links included."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path.resolve()
+    return status.st_dev, status.st_ino

@@ -1,0 +1,113 @@
+"""KL divergences between all pairs of one family, by one matrix product.
+
+``KL(g || i) = A(eta_i) - A(eta_g) - <mu(eta_g), eta_i - eta_g>`` is a small difference of large
+terms where the two are near; those entries are computed again, by an integral.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+
+# Entries below this share of the terms they are a difference of have lost their digits to
+# cancellation.
+_CANCELLATION = 1e-9
+# Gauss-Legendre nodes and weights on [0, 1].
+_NODES, _NODE_WEIGHTS = (0.5 * v for v in np.polynomial.legendre.leggauss(5))
+_NODES = _NODES + 0.5
+# What they add to the cubic through 0 and every other node: how far from linear an integrand is.
+_CURVATURE = _NODE_WEIGHTS.copy()
+_CURVATURE[::2] -= np.linalg.solve(_NODES[::2] ** [[1], [2], [3]], [1 / 2, 1 / 3, 1 / 4])
+_EPSILON = float(np.finfo(np.float64).eps)
+# Rows are made in blocks of about this many entries, which stay in cache; near pairs are computed
+# again in batches of about this many natural parameters.
+_BLOCK_ENTRIES = 1 << 16
+_BATCH_ENTRIES = 1 << 20
+
+
+class LogPartition(Protocol):
+    """What is asked of a family: ``A`` and its gradient."""
+
+    @property
+    def size(self) -> int:
+        """Number of natural parameters."""
+
+    def log_partition(self, natural: FloatArray) -> FloatArray:
+        """``A``, ``(n, p) -> (n,)``."""
+
+    def mean(self, natural: FloatArray) -> FloatArray:
+        """The gradient of ``A``, ``(n, p) -> (n, p)``."""
+
+
+def kl_matrix(
+    family: LogPartition, centres: FloatArray, locals_: FloatArray, log_partition: FloatArray
+) -> FloatArray:
+    """``KL(centres[g] || locals_[i])`` as an ``(i, g)`` matrix.
+
+    ``log_partition`` is that of ``locals_``.
+    """
+    mean = family.mean(centres)
+    log_partition_centres = family.log_partition(centres)
+    inner = np.einsum("gp,gp->g", mean, centres)
+    offset = inner - log_partition_centres
+    scale = np.abs(log_partition_centres) + np.einsum("gp,gp->g", np.abs(mean), np.abs(centres))
+    out = np.empty((len(locals_), len(centres)))
+    step = max(1, _BLOCK_ENTRIES // max(1, len(centres)))
+    batch = max(1, _BATCH_ENTRIES // family.size)
+    threshold = _CANCELLATION * (scale + np.abs(log_partition).max(initial=0.0))
+    mean_t = np.ascontiguousarray(mean.T)
+    for low in range(0, len(locals_), step):
+        rows = slice(low, low + step)
+        block = np.matmul(locals_[rows], mean_t, out=out[rows])
+        np.subtract(log_partition[rows, None], block, out=block)
+        block += offset
+        near = block < threshold
+        if near.any():
+            i, g = near.nonzero()
+            terms = scale[g] + np.abs(log_partition[low + i])
+            lost = block[i, g] < _CANCELLATION * terms
+            i, g, terms = i[lost], g[lost], terms[lost]
+            for k in range(0, len(i), batch):
+                pairs = i[k : k + batch], g[k : k + batch]
+                block[pairs] = _near_pairs(
+                    family,
+                    centres[pairs[1]],
+                    locals_[low + pairs[0]],
+                    block[pairs],
+                    terms[k : k + batch],
+                )
+    return out
+
+
+def _near_pairs(
+    family: LogPartition,
+    first: FloatArray,
+    second: FloatArray,
+    rough: FloatArray,
+    terms: FloatArray,
+) -> FloatArray:
+    """``KL(first[i] || second[i])`` with an error that vanishes with their distance.
+
+    The KL is the Bregman divergence of ``A``, the integral over t in [0, 1] of
+    ``<mu(first + t d) - mu(first), d>``; unlike differences of ``A`` it is exactly zero at
+    ``d = 0``, and for near pairs the integrand is almost linear. Where it is not, the ``rough``
+    value stays, a difference of ``terms`` and as exact as their rounding.
+    """
+    d = second - first
+    kl = np.zeros(len(first))
+    moved = d.any(axis=1)
+    if not moved.any():
+        return kl
+    first, d = first[moved], d[moved]
+    mean = family.mean(first)
+    slopes = np.stack(
+        [np.einsum("np,np->n", family.mean(first + t * d) - mean, d) for t in _NODES], axis=1
+    )
+    total = np.maximum(slopes @ _NODE_WEIGHTS, 0.0)
+    # The cubic's error squared, relative to the total: a cautious estimate of this rule's.
+    straight = (slopes @ _CURVATURE) ** 2 <= total * _EPSILON * terms[moved]
+    kl[moved] = np.where(straight, total, np.maximum(rough[moved], 0.0))
+    return kl

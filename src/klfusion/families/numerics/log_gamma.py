@@ -1,0 +1,149 @@
+"""The logarithm of the gamma function and its derivative, for large arrays of positive numbers.
+
+SciPy computes these one number at a time, numpy's logarithm many at once. So both are written as
+Stirling's series at ``z = x + 8`` and what eight steps of the recurrence add: ``x (x + 1) ...
+(x + 7)``, which is ``y (y + 6) (y + 10) (y + 12)`` with ``y = x (x + 7)``; where all numbers are
+large the series alone will do. All is done in place, in blocks that stay in cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from scipy import special
+
+from klfusion._utils.arrays import FloatArray
+
+_SHIFT = 8.0
+_STEPS = (6.0, 10.0, 12.0)
+_HALF_LOG_TWO_PI = 0.5 * float(np.log(2.0 * np.pi))
+# B_2k / (2k (2k - 1)) and B_2k / 2k with Bernoulli's numbers, highest order first.
+_LOG_GAMMA_SERIES = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
+_DIGAMMA_SERIES = (-691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
+_LARGE = 100.0  # from here on two terms of the series are exact
+_BLOCK = 16384  # numbers that, with what is computed from them, stay in cache
+_TOO_LARGE = 1e30  # beyond this the eight factors overflow
+
+_Kernel = Callable[[FloatArray, FloatArray], FloatArray]  # a block and room for four: its values
+
+
+def sum_log_gamma(x: FloatArray) -> FloatArray:
+    """``sum_k log Gamma(x[i, k])`` of positive numbers, ``(n, p) -> (n,)``."""
+    out = np.full(len(x), x.shape[1] * _HALF_LOG_TWO_PI)
+    if x.max(initial=0.0) > _TOO_LARGE:
+        return np.asarray(special.gammaln(x).sum(axis=1))
+
+    def add(rows: slice, columns: slice, values: FloatArray) -> None:
+        out[rows] += values.sum(axis=1)
+
+    _by_blocks(_log_gamma if x.min(initial=_LARGE) < _LARGE else _large_log_gamma, x, add)
+    return out
+
+
+def digamma(x: FloatArray) -> FloatArray:
+    """The derivative of ``log Gamma`` at positive numbers, ``(n, p) -> (n, p)``."""
+    out = np.empty(x.shape)
+    if x.max(initial=0.0) > _TOO_LARGE:
+        return np.asarray(special.digamma(x))
+
+    def put(rows: slice, columns: slice, values: FloatArray) -> None:
+        out[rows, columns] = values
+
+    _by_blocks(_digamma, x, put)
+    return out
+
+
+def _by_blocks(
+    kernel: _Kernel, x: FloatArray, take: Callable[[slice, slice, FloatArray], None]
+) -> None:
+    """Whole rows, or parts of one row, of about `_BLOCK` numbers at a time."""
+    n, p = x.shape
+    step = max(1, _BLOCK // max(p, 1))
+    n_parts = -(-p // _BLOCK)
+    parts = [p * k // n_parts for k in range(n_parts + 1)]
+    room = np.empty((4, min(_BLOCK, n * p)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for low in range(0, n, step):
+            for a, b in pairwise(parts):
+                block = x[low : low + step, a:b]
+                values = kernel(block.reshape(-1), room[:, : block.size])
+                take(slice(low, low + step), slice(a, b), values.reshape(block.shape))
+
+
+def _log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:
+    y: FloatArray
+    z, inverse, y, product = room
+    np.add(x, 7.0, out=y)
+    y *= x
+    np.add(y, _STEPS[0], out=product)
+    product *= y
+    for step in _STEPS[1:]:
+        np.add(y, step, out=z)
+        product *= z
+    np.add(x, _SHIFT, out=z)
+    np.log(product, out=product)
+    product += z
+    np.divide(1.0, z, out=inverse)
+    np.log(z, out=y)
+    z -= 0.5
+    y *= z
+    y -= product
+    np.multiply(inverse, inverse, out=z)
+    series = _polynomial(_LOG_GAMMA_SERIES, z, product)
+    series *= inverse
+    y += series
+    return y
+
+
+def _large_log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:
+    y: FloatArray
+    y, inverse, z, _ = room
+    np.log(x, out=y)
+    np.subtract(x, 0.5, out=z)
+    y *= z
+    y -= x
+    np.divide(1.0, x, out=inverse)
+    np.multiply(inverse, inverse, out=z)
+    z *= _LOG_GAMMA_SERIES[-2]
+    z += _LOG_GAMMA_SERIES[-1]
+    z *= inverse
+    y += z
+    return y
+
+
+def _digamma(x: FloatArray, room: FloatArray) -> FloatArray:
+    y: FloatArray
+    z, inverse, y, total = room
+    np.add(x, 7.0, out=y)
+    y *= x
+    np.divide(1.0, y, out=total)
+    for step in _STEPS:
+        np.add(y, step, out=z)
+        np.divide(1.0, z, out=z)
+        total += z
+    np.add(x, 3.5, out=z)
+    total *= z
+    total *= 2.0
+    np.add(x, _SHIFT, out=z)
+    np.divide(1.0, z, out=inverse)
+    np.log(z, out=y)
+    y -= total
+    np.multiply(inverse, 0.5, out=total)
+    y -= total
+    inverse *= inverse
+    series = _polynomial(_DIGAMMA_SERIES, inverse, total)
+    series *= inverse
+    y -= series
+    return y
+
+
+def _polynomial(coefficients: tuple[float, ...], x: FloatArray, out: FloatArray) -> FloatArray:
+    """By Horner's rule."""
+    np.multiply(x, coefficients[0], out=out)
+    for coefficient in coefficients[1:-1]:
+        out += coefficient
+        out *= x
+    out += coefficients[-1]
+    return out

@@ -1,0 +1,286 @@
+"""One-shot federation on Flower: silos fit and send one posterior each, the server fuses them.
+
+`OneShotFusion` is the strategy of the server, `fit_and_send` makes the app of the silos.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+try:
+    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+    from flwr.serverapp import Grid
+    from flwr.serverapp.strategy import Result, Strategy
+except ImportError as error:
+    from klfusion.errors import MissingDependencyError
+
+    raise MissingDependencyError(
+        f"klfusion.federation.flower needs {error.name}, which is not installed: "
+        "pip install 'klfusion[flower]'"
+    ) from error
+
+from klfusion._fuse import fuse
+from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.federation._flower_client import fit_and_send
+from klfusion.federation._flower_messages import (
+    FEDERATION,
+    FIT,
+    KEY,
+    MAX_BYTES,
+    REFIT,
+    USE,
+    exchange,
+    one_line,
+    pack,
+    unpack,
+)
+from klfusion.federation._flower_silos import quarrel, sift
+from klfusion.fusion.result import Fusion
+from klfusion.io.storage import load, save
+from klfusion.posteriors.posterior import Posterior
+
+_FILES = {1: "silo-{}.safetensors", 2: "refitted-{}.safetensors"}  # by round; of a node
+_log = logging.getLogger("flwr.klfusion")
+
+__all__ = ["OneShotFusion", "fit_and_send"]
+
+
+class OneShotFusion(Strategy):
+    """A Flower strategy that asks every silo for one posterior and fuses them.
+
+    Parameters
+    ----------
+    store : str or path
+        Folder for the posteriors as they arrive, the fused model (``global.safetensors``) and the
+        report (``report.html``). A server that is started again with the same folder asks only
+        silos whose posterior is not there.
+    min_silos : int
+        Fewer usable posteriors are an error, which says who was left out and why.
+    n_silos : int, optional
+        How many silos to wait for; default ``min_silos``. All that are connected are asked, and
+        those that join before the round has ended.
+    timeout : float
+        Seconds for each of: the round, the second round, sending the result back.
+    refine : bool
+        Send the fused posterior to the silos that have a ``refit``, and fuse what they fit from
+        there with the first posteriors of the others.
+    max_bytes : int
+        Of a message; no more is read of a larger one. 64 MiB by default.
+    **options
+        For `klfusion.fuse`.
+
+    Attributes
+    ----------
+    fusion : Fusion
+        The result, after `start`.
+    left_out : list of str
+        Who was left out, and why.
+
+    Examples
+    --------
+    >>> from flwr.serverapp import ServerApp
+    >>> from klfusion.federation.flower import OneShotFusion
+    >>> app = ServerApp()  # what [tool.flwr.app.components] names as serverapp
+    >>> @app.main()
+    ... def main(grid, context):
+    ...     OneShotFusion("federation", min_silos=2, n_silos=3).start(grid)
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        *,
+        min_silos: int = 2,
+        n_silos: int | None = None,
+        timeout: float = 600.0,
+        refine: bool = False,
+        max_bytes: int = MAX_BYTES,
+        **options: Any,
+    ) -> None:
+        self.store = Path(store)
+        self.min_silos = min_silos
+        self.n_silos = min_silos if n_silos is None else n_silos
+        self.timeout = timeout
+        self.refine = refine
+        self.max_bytes = max_bytes
+        self.options = options
+        self.fusion: Fusion | None = None
+        self.left_out: list[str] = []
+        if not 1 <= min_silos <= self.n_silos or timeout <= 0:
+            raise KLFusionError(
+                "expected 1 <= min_silos <= n_silos and timeout > 0, got "
+                f"min_silos={min_silos}, n_silos={self.n_silos}, timeout={timeout}"
+            )
+        self.store.mkdir(parents=True, exist_ok=True)
+        # By round and node. What an earlier server stored counts like what arrives now.
+        self._posteriors = {number: self._stored(number) for number in _FILES}
+        self._known_names = {p.name for p in self._posteriors[1].values()}
+        self._members: set[int] = set()  # nodes whose posteriors were fused
+        self._node_names: dict[int, str] = {}
+
+    def start(self, grid: Grid) -> Result:  # type: ignore[override]
+        """Run the federation. A one-shot has no initial arrays and no configuration by round."""
+        self.summary()
+        result, config = Result(), ConfigRecord()
+
+        def ask(configure: Any, number: int, wait_for: int = 0) -> Iterable[Message]:
+            return exchange(
+                grid,
+                lambda: configure(number, result.arrays, config, grid),
+                timeout=self.timeout,
+                max_bytes=self.max_bytes,
+                wait_for=wait_for,
+            )
+
+        missing = self.n_silos - len(self._posteriors[1])
+        # An earlier server may have had them all: then nobody is asked.
+        replies = ask(self.configure_train, 1, missing) if missing > 0 else ()
+        result.arrays, result.train_metrics_clientapp[1] = self.aggregate_train(1, replies)
+        if self.refine:
+            replies = ask(self.configure_train, 2)
+            result.arrays, result.train_metrics_clientapp[2] = self.aggregate_train(2, replies)
+        number = 2 if self.refine else 1
+        replies = ask(self.configure_evaluate, number)
+        result.evaluate_metrics_clientapp[number] = self.aggregate_evaluate(number, replies)
+        return result
+
+    def summary(self) -> None:
+        """Log what was asked for."""
+        _log.info(
+            "one-shot fusion of %s silos, at least %s, within %g s; %s holds %s already",
+            self.n_silos, self.min_silos, self.timeout, self.store, len(self._posteriors[1]),
+        )  # fmt: skip
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Ask every node whose posterior of this round is not there yet."""
+        nodes = {node.node_id: node.name for node in grid.get_nodes()}
+        self._node_names |= nodes
+        connected = set(nodes) - set(self._posteriors[server_round])
+        if server_round == 1:
+            return self._questions(connected, FIT, RecordDict())
+        content = RecordDict({KEY: arrays})
+        return self._questions(connected & self._able("refits"), REFIT, content)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """Check and store each posterior as it arrives, then fuse them in the order of names."""
+        for reply in replies:
+            self._receive(server_round, reply)
+        posteriors = dict(self._posteriors[1])
+        if server_round == 2:
+            posteriors |= self._posteriors[2]
+        kept, refused = sift(posteriors)
+        for node, reason in refused.items():
+            self._leave_out(node, reason)
+        if len(kept) < self.min_silos:
+            raise KLFusionError(
+                f"expected posteriors of at least {self.min_silos} silos within {self.timeout:g} "
+                f"s, got {len(kept)}; left out: {'; '.join(self.left_out) or 'no other node'}"
+            )
+        self._members = set(posteriors) - set(refused)
+        fusion = fuse(kept, **self._options_for(kept))
+        if self.left_out:
+            facts = {**fusion.provenance, "left_out": list(self.left_out)}
+            fusion = replace(fusion, provenance=facts)
+        save(self.store / "global.safetensors", fusion)
+        fusion.report(str(self.store / "report.html"))
+        self.fusion = fusion
+        _log.info("%s, written to %s", fusion, self.store)
+        metrics = MetricRecord({"n_silos": len(kept), "n_components": fusion.n_components})
+        return pack(fusion.posterior), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Send the fused posterior to the silos that use it."""
+        connected = set(grid.get_node_ids()) & self._able("uses")
+        return self._questions(connected, USE, RecordDict({KEY: arrays}))
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
+        """Count who received it; a failure here is logged and changes nothing."""
+        received = 0
+        for reply in replies:
+            received += not reply.has_error()
+            if reply.has_error():
+                who = self._who(reply.metadata.src_node_id)
+                _log.warning("%s did not use the fused posterior: %s", who, reply.error.reason)
+        return MetricRecord({"n_received": received})
+
+    def _questions(self, nodes: Iterable[int], kind: str, content: RecordDict) -> list[Message]:
+        # The question lives a little longer than the round: else it could expire at its very end.
+        return [Message(content, node, kind, ttl=self.timeout + 60.0) for node in sorted(nodes)]
+
+    def _receive(self, server_round: int, reply: Message) -> None:
+        node = reply.metadata.src_node_id
+        if reply.has_error():
+            self._leave_out(node, reply.error.reason or "an error without words", server_round)
+            return
+        try:
+            posterior = unpack(reply.content, "message", self.max_bytes)
+            if server_round == 2:
+                _check_same(self._posteriors[1][node], posterior)
+        except KLFusionError as error:
+            self._leave_out(node, str(error), server_round)
+            return
+        if server_round == 1 and posterior.name in self._known_names:
+            _log.info("%s is silo %r, which is in the store", self._who(node), posterior.name)
+            return
+        save(self._path(server_round, node), posterior)
+        self._posteriors[server_round][node] = posterior
+        _log.info("received %s from node %s", posterior, node)
+
+    def _leave_out(self, node: int, reason: str, server_round: int = 1) -> None:
+        note = one_line(f"{self._who(node)}: {reason}")
+        if server_round == 2:
+            note += " (second round; its first posterior was used)"
+        if note not in self.left_out:
+            self.left_out.append(note)
+            _log.warning("left out %s", note)
+
+    def _who(self, node: int) -> str:
+        if node in self._posteriors[1]:
+            return f"silo {self._posteriors[1][node].name!r} (node {node})"
+        name = self._node_names.get(node)  # of flwr supernode register --name
+        return f"node {node} ({name})" if name else f"node {node}"
+
+    def _able(self, to: str) -> set[int]:
+        """Nodes of the fusion whose silos said that they can do this."""
+        facts = {n: self._posteriors[1][n].provenance.get(FEDERATION) for n in self._members}
+        return {n for n, able in facts.items() if isinstance(able, dict) and able.get(to) is True}
+
+    def _options_for(self, silos: Sequence[Posterior]) -> dict[str, Any]:
+        """What `fuse` was to be told, without the weights of silos that were left out."""
+        weights = self.options.get("weights")
+        if not isinstance(weights, Mapping):
+            return self.options
+        names = {silo.name for silo in silos}
+        return self.options | {"weights": {k: w for k, w in weights.items() if k in names}}
+
+    def _path(self, server_round: int, node: int | str) -> Path:
+        return self.store / _FILES[server_round].format(node)
+
+    def _stored(self, server_round: int) -> dict[int, Posterior]:
+        found = {}
+        for path in sorted(self.store.glob(self._path(server_round, "*").name)):
+            posterior = load(path, max_bytes=self.max_bytes)
+            if not isinstance(posterior, Posterior):
+                raise KLFusionError(f"{path}: expected the posterior of a silo, got a fusion")
+            found[int(path.stem.rpartition("-")[2])] = posterior
+        return found
+
+
+def _check_same(first: Posterior, second: Posterior) -> None:
+    """Refuse a second posterior that is not one of the same silo and model as the first."""
+    if second.name != first.name:
+        raise IncompatibleSilosError(f"expected silo {first.name!r} again, got {second.name!r}")
+    reason = quarrel(first, second)
+    if reason is not None:
+        raise IncompatibleSilosError(reason)

@@ -1,0 +1,4 @@
+"""Files: safetensors with a checked JSON header, written atomically.
+
+No file is ever unpickled.
+"""

@@ -1,0 +1,218 @@
+"""Posteriors and fusions as files and messages: numbers and plain words, never code.
+
+One file is one safetensors file. The arrays are float64 or int64; everything else is one JSON
+document under the key ``"klfusion"`` of the file's metadata, with a SHA-256 of the document and the
+arrays. The hash tells damage, not forgery: whoever can write a file can write its hash, so every
+field is checked whatever the hash says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+from numpy.typing import NDArray
+
+from klfusion.errors import FileFormatError, KLFusionError
+from klfusion.families import Family
+from klfusion.fusion.result import Fusion
+from klfusion.io import atomic as _files
+from klfusion.io import container
+from klfusion.io import document as _document
+from klfusion.posteriors.posterior import Posterior
+
+MAX_BYTES = 4 * 2**30
+_KEY = "klfusion"  # of the document, in the container's metadata
+
+
+# The public functions ---------------------------------------------------------------------------
+
+
+def save(path: str | os.PathLike[str], obj: Posterior | Fusion) -> None:
+    """Write a posterior or a fusion to a file, whole or not at all.
+
+    An existing file is replaced in one step, and stays as it is if anything fails. Equal objects
+    give equal bytes.
+
+    Parameters
+    ----------
+    path : str or path
+    obj : Posterior or Fusion
+        Its provenance and structure must consist of plain JSON values.
+
+    Examples
+    --------
+    >>> import tempfile, klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> site = kf.Posterior(rates, rates.natural(shape=[3, 40], rate=[10, 10]), name="site-a")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kf.save(f"{folder}/site-a.safetensors", site)
+    ...     kf.load(f"{folder}/site-a.safetensors")
+    Posterior('site-a', 2 components, Gamma(dim=1))
+    """
+    _files.write_atomically(path, _encode(obj))
+
+
+def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Posterior | Fusion:
+    """Read what `save` wrote, bit for bit.
+
+    Nothing in a file is ever executed, and all it claims is checked before memory is taken for it:
+    a few times the file's size, or half a GiB for the worst header there can be.
+
+    Parameters
+    ----------
+    path : str or path
+    max_bytes : int
+        Refuse larger files; 4 GiB by default. A header may have 16 MiB, whatever this says.
+
+    Returns
+    -------
+    Posterior or Fusion
+        With read-only arrays.
+
+    Raises
+    ------
+    FileFormatError
+        The file is missing, damaged, of a newer version, or not one of klfusion's.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> kf.load("nowhere.safetensors")
+    Traceback (most recent call last):
+    klfusion.errors.FileFormatError: nowhere.safetensors: expected a klfusion file, got none ...
+    """
+    with _files.opened(path) as (stream, size):
+        return _decode(stream, size, max_bytes)
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what a file says of itself, without its arrays.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    dict
+        The JSON document, and under ``"arrays"`` each array's dtype and shape. All of it is checked
+        but the hash, for which the arrays are needed.
+
+    Examples
+    --------
+    >>> import tempfile, klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> site = kf.Posterior(rates, rates.natural(shape=[3, 40], rate=[10, 10]), name="site-a")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kf.save(f"{folder}/site-a.safetensors", site)
+    ...     header = read_header(f"{folder}/site-a.safetensors")
+    >>> header["kind"], header["posterior"]["name"], header["arrays"]
+    ('posterior', 'site-a', {'natural': {'dtype': 'F64', 'shape': [2, 2]}})
+    """
+    with _files.opened(path) as (stream, size):
+        header, document, _ = _checked_header(stream, size)
+    arrays = {k: {"dtype": e.dtype, "shape": [*e.shape]} for k, e in header.entries.items()}
+    return {**document, "arrays": arrays}
+
+
+def dumps(obj: Posterior | Fusion) -> bytes:
+    """Encode an object as the bytes that `save` would write, for a message.
+
+    Parameters
+    ----------
+    obj : Posterior or Fusion
+
+    Returns
+    -------
+    bytes
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> loads(dumps(kf.Posterior(rates, rates.natural(shape=[3], rate=[10]), name="site-a")))
+    Posterior('site-a', 1 component, Gamma(dim=1))
+    """
+    return b"".join(_encode(obj))
+
+
+def loads(
+    data: bytes, *, source: str = "message", max_bytes: int = MAX_BYTES
+) -> Posterior | Fusion:
+    """Decode the bytes of `dumps` or of a file, with all the checks of `load`.
+
+    Parameters
+    ----------
+    data : bytes
+    source : str
+        Whom errors should name.
+    max_bytes : int
+        Refuse longer messages.
+
+    Returns
+    -------
+    Posterior or Fusion
+
+    Examples
+    --------
+    >>> loads(b"", source="site-a")
+    Traceback (most recent call last):
+    klfusion.errors.FileFormatError: site-a: expected a safetensors file, got only 0 bytes
+    """
+    with _files.one_error(source):
+        return _decode(io.BytesIO(data), len(data), max_bytes)
+
+
+# Bytes ------------------------------------------------------------------------------------------
+
+
+def _encode(obj: Posterior | Fusion) -> list[memoryview]:
+    """Make the pieces of a file, once it is sure that they can be read again."""
+    try:
+        document, arrays = _document.take_apart(obj)
+        document["sha256"] = _digest(document, arrays)
+        text = container.canonical_json(document).decode()
+        entries = {name: container.entry_of(array) for name, array in arrays.items()}
+        _document.build(*_document.check(text, entries), arrays)
+        return container.encode({_KEY: text}, arrays)
+    except RecursionError as error:
+        raise KLFusionError("cannot be saved: provenance or info contains itself") from error
+    except (TypeError, ValueError) as error:  # the JSON encoder's too, as for lone surrogates
+        raise KLFusionError(f"cannot be saved: {error}") from error
+
+
+def _decode(stream: BinaryIO, size: int, max_bytes: int) -> Posterior | Fusion:
+    if size > max_bytes:
+        raise FileFormatError(f"expected at most {max_bytes} bytes, got {size}: raise max_bytes")
+    header, document, family = _checked_header(stream, size)
+    in_file_order = sorted(header.entries, key=lambda name: header.entries[name].begin)
+    arrays = {name: container.read_array(stream, header, name) for name in in_file_order}
+    digest = _digest(document, arrays)
+    if document["sha256"] != digest:
+        raise FileFormatError(
+            f"expected content with the SHA-256 {document['sha256'][:64]!r}, got {digest!r}: "
+            "the file was damaged or edited"
+        )
+    return _document.build(document, family, arrays)
+
+
+def _checked_header(stream: BinaryIO, size: int) -> tuple[container.Header, dict[str, Any], Family]:
+    header = container.read_header(stream, size)
+    if _KEY not in header.metadata:
+        raise FileFormatError("expected a klfusion file, got a safetensors file of something else")
+    return header, *_document.check(header.metadata[_KEY], header.entries)
+
+
+def _digest(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of the document without its hash and, by name, each array's description and bytes."""
+    rest = {key: value for key, value in document.items() if key != "sha256"}
+    digest = hashlib.sha256(container.canonical_json(rest))
+    for name in sorted(arrays):
+        entry = container.entry_of(arrays[name])
+        digest.update(b"\n" + container.canonical_json([name, entry.dtype, [*entry.shape]]) + b"\n")
+        digest.update(container.array_bytes(arrays[name]))
+    return digest.hexdigest()

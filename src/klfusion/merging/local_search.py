@@ -1,0 +1,159 @@
+"""Local search on the binary objective: move a silo, merge two clusters, dissolve one.
+
+Averaging and assigning in turn gets stuck: a cluster's centre contains each of its members and
+attracts it back. Here a silo is taken out of the sums before it is assigned anew, so its block is
+optimal for the joint problem over plans *and* centres, still by one LAP.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from klfusion._utils.arrays import IntArray
+from klfusion._utils.progress import Report
+from klfusion.objective.clusters import Clusters, how_many_shared, merge_saving, nearest_pairs
+from klfusion.objective.problem import FusionProblem
+
+
+def refine(
+    problem: FusionProblem,
+    labels: IntArray,
+    penalty: float,
+    *,
+    fixed_size: bool = False,
+    opens: bool = True,
+    max_iter: int,
+    tol: float,
+    report: Report,
+) -> tuple[IntArray, list[float], bool]:
+    """Descend on ``sum of Jensen gaps + penalty * sum_g sqrt(n_g)`` until no move helps.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+    labels : int array of shape (n,)
+        Start; at most one component of a silo in each cluster.
+    penalty : float
+    fixed_size : bool
+        Keep the number of clusters: no opening, merging or dissolving.
+    opens : bool
+        Whether a component may open a cluster of its own; else the number can only fall.
+    max_iter : int
+        Sweeps over the silos.
+    tol : float
+        Stop when a sweep lowers the objective by less than this share of it.
+    report : callable
+        Told of progress.
+
+    Returns
+    -------
+    labels, trace, converged
+    """
+    clusters = Clusters(problem, labels)
+    trace = [clusters.objective(penalty)]
+    for sweep in range(max_iter):
+        report("refining", sweep + 1, None)
+        best = clusters.labels.copy()
+        for rows in problem.silos:
+            _move_silo(clusters, rows, penalty, opens and not fixed_size)
+        if not fixed_size:
+            _merge(clusters, penalty)
+            _dissolve(clusters, penalty)
+        clusters.compact()
+        value = clusters.objective(penalty)
+        if trace[-1] - value <= tol * abs(trace[-1]):
+            return best, trace, True
+        trace.append(value)
+    return clusters.labels, trace, False
+
+
+def _move_silo(
+    clusters: Clusters,
+    rows: slice,
+    penalty: float,
+    opens: bool,
+    forbidden: int | None = None,
+) -> None:
+    """Give one silo its best block, the others fixed; keep the old one if it was as good."""
+    old, before = clusters.labels[rows].copy(), clusters.objective(penalty)
+    clusters.take_out(rows)
+    costs = clusters.increases(rows)
+    costs += penalty * (np.sqrt(clusters.counts + 1.0) - np.sqrt(clusters.counts))
+    n_rows, size = costs.shape
+    if opens:  # any number of its components may open a cluster of their own
+        costs[:, clusters.counts == 0] = np.inf
+        costs = np.concatenate([costs, np.full((n_rows, n_rows), penalty)], axis=1)
+    if forbidden is not None:
+        costs[:, forbidden] = np.inf
+    new = linear_sum_assignment(costs)[1]
+    opened = new >= size
+    new[opened] = _unused(clusters, int(opened.sum()))
+    clusters.put_in(rows, new)
+    # Where increases are approximate a move must still show that it lowers the objective.
+    if forbidden is None and (new != old).any() and clusters.objective(penalty) >= before:
+        clusters.take_out(rows)
+        clusters.put_in(rows, old)
+
+
+def _unused(clusters: Clusters, how_many: int) -> IntArray:
+    """Numbers of empty clusters, then of new ones."""
+    empty = np.flatnonzero(clusters.counts == 0)[:how_many]
+    return np.concatenate([empty, clusters.size + np.arange(how_many - len(empty))])
+
+
+def _merge(clusters: Clusters, penalty: float) -> None:
+    """Merge the pair of clusters that gains most, while any does."""
+    while True:
+        a, b = _merge_candidates(clusters)
+        if len(a) == 0:
+            return
+        increase = clusters.merge_increases(a, b)
+        gain = penalty * merge_saving(clusters.counts[a], clusters.counts[b]) - increase
+        best = int(gain.argmax())
+        if gain[best] <= 0:
+            return
+        clusters.merge(int(a[best]), int(b[best]), float(increase[best]))
+
+
+def _merge_candidates(clusters: Clusters) -> tuple[IntArray, IntArray]:
+    """Pairs of near clusters that share no silo."""
+    used = np.flatnonzero(clusters.counts)
+    occupied = clusters.occupied()[used]
+    apart = how_many_shared(occupied, occupied) == 0
+    if not apart.any():
+        return used[:0], used[:0]
+    centres = clusters.sums[used] / clusters.mass[used, None]
+    kl = clusters.problem.family.kl_from(centres, centres, clusters.centre_a[used])
+    a, b = nearest_pairs(kl, apart)
+    return used[a], used[b]
+
+
+def _dissolve(clusters: Clusters, penalty: float) -> None:
+    """Empty a cluster into the others wherever that lowers the objective."""
+    for g in _dissolve_candidates(clusters, penalty):
+        members = np.flatnonzero(clusters.labels == g)
+        if len(members) == 0:
+            continue
+        old, before = clusters.labels.copy(), clusters.objective(penalty)
+        for j in np.unique(clusters.problem.silo[members]):
+            _move_silo(clusters, clusters.problem.silos[j], penalty, True, forbidden=g)
+        if clusters.objective(penalty) >= before:
+            clusters.assign(old, clusters.size)
+
+
+def _dissolve_candidates(clusters: Clusters, penalty: float) -> IntArray:
+    """Clusters whose members would, by estimate, be cheaper elsewhere; the best first."""
+    problem = clusters.problem
+    used = np.flatnonzero(clusters.counts)
+    if len(used) < 2:
+        return used[:0]
+    centres = clusters.sums[used] / clusters.mass[used, None]
+    shrink = clusters.mass[used] / (clusters.mass[used] + problem.weights[:, None])
+    costs = problem.costs(centres) * shrink
+    costs += penalty * (np.sqrt(clusters.counts[used] + 1.0) - np.sqrt(clusters.counts[used]))
+    costs[clusters.occupied()[used][:, problem.silo].T] = np.inf
+    detour = np.bincount(clusters.labels, weights=costs.min(axis=1), minlength=clusters.size)
+    gain = clusters.gaps() + penalty * np.sqrt(clusters.counts) - detour
+    candidates = np.flatnonzero((gain > 0) & (clusters.counts > 0))
+    return candidates[np.argsort(-gain[candidates], kind="stable")]

@@ -1,0 +1,113 @@
+"""The paper's algorithm: alternate assignment and averaging.
+
+``min over centres and plans of  sum_jlg P^j_lg KL(centre_g || local_jl) + penalty * ||P||_{2,2,1}``
+
+With the centres fixed, a plan is an assignment problem over a cost matrix (`klfusion.assignment`);
+with the plan fixed, each centre is an average of natural parameters. Both steps can only lower the
+objective. What differs between the paper's three problems is the assignment step alone:
+
+- homogeneous (section 3) and known size (section 4.1): one Hungarian assignment a silo;
+- nonparametric (sections 4.2, 4.3): the convex relaxation with the L2,2,1 norm, or the binary
+  problem itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.progress import Report
+from klfusion.assignment.binary import solve_exact
+from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.assignment.relaxed import solve_relaxed
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Plan, objective
+
+_NOTHING = 1e-8  # total weight below which a column of a plan is empty
+
+
+class Assign(Protocol):
+    """One assignment step: costs (n, G) and the previous plan in, the new plan out."""
+
+    def __call__(self, costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
+        """Return a plan no worse than ``previous`` at these costs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Alternation:
+    """Where the alternation stopped."""
+
+    plan: Plan
+    centres: FloatArray
+    trace: list[float]
+    converged: bool
+
+
+def alternate(
+    problem: FusionProblem,
+    centres: FloatArray,
+    assign: Assign,
+    penalty: float,
+    *,
+    max_iter: int,
+    tol: float,
+    report: Report,
+) -> Alternation:
+    """Assign, average, and again, until the objective falls by less than ``tol`` (relative)."""
+    plan: Plan | None = None
+    trace: list[float] = []
+    for iteration in range(max_iter):
+        new_plan = assign(problem.costs(centres), problem, plan)
+        new_plan, size = _without_unused(new_plan)
+        value = objective(problem, new_plan, size, penalty)
+        report("alternating", iteration + 1, max_iter)
+        if plan is not None and trace[-1] - value <= tol * abs(value):
+            return Alternation(plan, centres, trace, converged=True)
+        plan, centres = new_plan, problem.average(new_plan, size)
+        trace.append(value)
+    if plan is None:
+        raise ValueError(f"expected max_iter >= 1, got {max_iter}")
+    return Alternation(plan, centres, trace, converged=False)
+
+
+def assign_hungarian(costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
+    """Homogeneous, or of known size: each silo alone."""
+    del previous
+    return solve_hungarian(costs, problem.silos)
+
+
+@dataclass(frozen=True)
+class AssignExact:
+    """The binary problem at fixed costs."""
+
+    penalty: float
+
+    def __call__(self, costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
+        """Improve the previous labels."""
+        start = None if previous is None else previous.astype(np.intp)
+        return solve_exact(costs, problem.silos, self.penalty, start=start).labels
+
+
+@dataclass(frozen=True)
+class AssignRelaxed:
+    """The convex relaxation at fixed costs, to a duality gap of ``tol``."""
+
+    penalty: float
+    tol: float = 1e-4
+
+    def __call__(self, costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
+        """Solve, starting from the previous plan."""
+        return solve_relaxed(costs, problem.silo, self.penalty, start=previous, tol=self.tol).plan
+
+
+def _without_unused(plan: Plan) -> tuple[Plan, int]:
+    """Drop global components that were given (next to) nothing; also how many are left."""
+    if plan.ndim == 2:
+        used = plan.sum(axis=0) > _NOTHING
+        plan = plan[:, used] / plan[:, used].sum(axis=1, keepdims=True)
+        return plan, plan.shape[1]
+    used, labels = np.unique(plan, return_inverse=True)
+    return labels.astype(np.intp), len(used)

@@ -1,0 +1,266 @@
+"""`Units`: how hidden units of networks are matched, hundreds of components of hundreds of weights.
+
+Networks trained apart share few units; matching them is compression, and the question is what it
+may cost. Units of one silo are known to differ, so the penalty is at most where one in ten pairs of
+them would be merged if they were allowed to be, and merges may lose 15 % of what sets units apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import ClassVar, final
+
+import numpy as np
+
+from klfusion._utils import memory
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.progress import Report
+from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.families import DiagonalNormal
+from klfusion.merging.local_search import refine
+from klfusion.methods.method import Method
+from klfusion.methods.search import best_of, known_size, known_size_starts
+from klfusion.objective.clusters import Clusters, how_many_shared, merge_saving
+from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Solution, Status
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
+
+_NEIGHBOURS = 20  # of a cluster, with which merging is tried
+_MAX_PAIRS = 4_000  # of one silo's units, looked at to learn how near different ones lie
+_TINY = float(np.finfo(np.float64).tiny)
+_BATCH = 2_000_000  # numbers in one batch of trial merges
+
+
+def preferred(method: str | Method, posteriors: Sequence[Posterior]) -> str | Method:
+    """The method for these silos: for networks ``"auto"`` is `Units`, told what goes out."""
+    structure = posteriors[0].structure
+    if structure is None or structure.kind != KIND:
+        return method
+    chosen = Units() if method == "auto" else method
+    if isinstance(chosen, Units) and n_layers(structure) == 2:
+        return replace(chosen, outgoing=len(layer_arrays(structure, 1)[0]))
+    return chosen
+
+
+@final
+@dataclass(frozen=True)
+class Units(Method):
+    """Hidden units of networks: what ``method="auto"`` stands for there.
+
+    Units whose outgoing weights carry no signal are left out, and all weights are brought to one
+    variance (for matching only: fused weights are averages of the silos' own). A penalty path, on
+    which each cluster tries its nearest neighbours only. The penalty is the lower of two: the
+    quantile ``within`` of the penalties at which pairs of units of one silo, which are known to
+    differ, would merge; and the one at which merges have lost the share ``loss`` of the divergence
+    of all units from their average. Then local search at that size.
+
+    The last ``outgoing`` weights of a unit go out; `fuse` sets this for networks of one hidden
+    layer. They count for no more than those that come in.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> from klfusion.methods.networks import Units
+    >>> rng = np.random.default_rng(0)
+    >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
+    >>> a, b = (
+    ...     {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
+    ...     for _ in range(2)
+    ... )
+    >>> kf.fuse({"a": a, "b": b}, method=Units(within=0.001)).n_components
+    16
+    """
+
+    name: ClassVar[str] = "units"
+    within: float = 0.1
+    loss: float = 0.15
+    outgoing: int = 0
+    n_init: int = 1
+    max_iter: int = 30
+    tol: float = 1e-6
+
+    def matching(self, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
+        """Every weight brought to one variance, so that units are compared by what they compute.
+
+        Deviations of weights differ by orders of magnitude with the silo's size, its prior and its
+        tempering, and would decide what is near. So would outgoing weights much larger than the
+        incoming, which a horseshoe leaves free to be small: units that see different things would
+        be merged for doing the same with them.
+        """
+        if not isinstance(problem.family, DiagonalNormal):
+            return problem.centred(*like)
+        mean, variance = problem.family.params(problem.centred(*like).natural).values()
+        others = problem.family.params(like[0] if like else problem.natural)
+        common = np.full_like(variance, np.exp(np.log(others["variance"]).mean()))
+        scale = _scales(others["mean"], self.outgoing)
+        return replace(problem, natural=problem.family.natural(scale * mean, common))
+
+    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+        """Walk the path, cut it, refine."""
+        path = neighbour_path(problem, report)
+        size = self.n_components
+        if size is not None and problem.n - size <= len(path.merges):
+            centres = problem.average(path.labels(problem.n - size), size)
+            return known_size(self, problem, centres, report, path=path)
+        if size is not None:  # the path ended in clusters that exclude each other
+            return best_of(known_size_starts(self, problem, size, rng, report, n_init=5, path=path))
+        penalty = self._chosen(problem, path) if self.penalty == "auto" else float(self.penalty)
+        steps = path.steps_at(penalty)
+        labels, trace, converged = refine(
+            problem, path.labels(steps), penalty,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        value = trace[-1]
+        return Solution(
+            plan=labels,
+            labels=labels,
+            objective=value,
+            lower_bound=min(_bound(problem, labels, penalty), value),
+            trace=trace,
+            penalty=penalty,
+            status=Status.CONVERGED if converged else Status.MAX_ITER,
+            path=path,
+        )
+
+    def _chosen(self, problem: FusionProblem, path: PenaltyPath) -> float:
+        if len(path.ratios) == 0:
+            return 1.0
+        null = _null_penalty(problem, self.within)
+        return max(min(null, _loss_penalty(problem, path, self.loss)), _TINY)
+
+
+def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
+    """Factors of the weights: outgoing ones tell units apart by no more than incoming ones do."""
+    spread, first = mean.var(axis=0), mean.shape[1] - outgoing
+    coming, going = spread[:first].sum(), spread[first:].sum()
+    scales = np.ones(mean.shape[1])
+    if going > coming > 0:
+        scales[first:] = np.sqrt(coming / going)
+    return scales
+
+
+def _loss_penalty(problem: FusionProblem, path: PenaltyPath, loss: float) -> float:
+    """The penalty up to which merges lose this share of the divergence of all units from one."""
+    whole = problem.divergence(np.zeros(problem.n, dtype=np.intp), 1)
+    steps = int(np.searchsorted(path.divergences, loss * whole, side="right")) - 1
+    return float(path.penalties[steps - 1]) if steps > 0 else 0.5 * float(path.penalties[0])
+
+
+def neighbour_path(problem: FusionProblem, report: Report) -> PenaltyPath:
+    """The penalty path on which a cluster may merge with its nearest neighbours only.
+
+    Neighbours are found by one matrix of divergences. What a merged cluster may merge with are the
+    neighbours of both, so that each merge costs a few dozen log-partitions instead of one a
+    cluster.
+    """
+    n = problem.n
+    memory.require(3 * 8 * n * n, f"comparing all pairs of {n:,} units", "fuse smaller networks")
+    state = Clusters(problem, np.arange(n, dtype=np.intp))
+    holds = np.zeros((n, len(problem.silos)), dtype=bool)
+    holds[np.arange(n), problem.silo] = True
+    version = np.zeros(n, dtype=np.intp)
+    merges: list[tuple[int, int]] = []
+    ratios: list[float] = []
+    total = [0.0]
+    while True:
+        near = _neighbours(state, holds)
+        heap = _candidates(state, near, version)
+        if not heap:
+            break
+        while heap:
+            ratio, a, b, increase, version_a, version_b = heappop(heap)
+            if version[a] != version_a or version[b] != version_b:
+                continue
+            merges.append((a, b))
+            ratios.append(ratio)
+            total.append(total[-1] + increase)
+            report("merging", len(merges), n)
+            state.merge(a, b, increase)
+            holds[a] |= holds[b]
+            version[a] += 1
+            version[b] = -1
+            around = near[a] | near.pop(b)
+            for c in around:  # all that knew b now know a
+                if c in near and b in near[c]:
+                    near[c] = (near[c] - {b}) | {a}
+            near[a] = {
+                c for c in around if c != a and version[c] >= 0 and not (holds[c] & holds[a]).any()
+            }
+            for c in near[a]:
+                near[c].add(a)
+            for entry in _candidates(state, {a: near[a]}, version):
+                heappush(heap, entry)
+    return PenaltyPath(
+        merges=np.array(merges, dtype=np.intp).reshape(-1, 2),
+        ratios=np.array(ratios, dtype=np.float64),
+        divergences=np.array(total),
+        n_components=n - np.arange(len(merges) + 1),
+    )
+
+
+def _neighbours(state: Clusters, holds: BoolArray) -> dict[int, set[int]]:
+    """Of each cluster, the nearest that it may merge with."""
+    used = np.flatnonzero(state.counts)
+    centres = state.sums[used] / state.mass[used, None]
+    kl = state.problem.family.kl_from(centres, centres, state.centre_a[used])
+    kl = kl + kl.T
+    kl[how_many_shared(holds[used], holds[used]) > 0] = np.inf
+    few = min(_NEIGHBOURS, len(used) - 1)
+    near: dict[int, set[int]] = {int(a): set() for a in used}
+    if few < 1:
+        return near
+    nearest = np.argpartition(kl, few - 1, axis=1)[:, :few]
+    for i, row in enumerate(nearest):
+        for k in row[np.isfinite(kl[i, row])]:
+            near[int(used[i])].add(int(used[k]))
+            near[int(used[k])].add(int(used[i]))
+    return near
+
+
+_Entry = tuple[float, int, int, float, int, int]  # ratio, clusters, increase, their versions
+
+
+def _candidates(state: Clusters, near: dict[int, set[int]], version: IntArray) -> list[_Entry]:
+    """A sorted list, which is a heap, of the merges of clusters with their neighbours."""
+    pairs = sorted({(min(a, c), max(a, c)) for a, others in near.items() for c in others})
+    if not pairs:
+        return []
+    a, b = np.array(pairs, dtype=np.intp).T
+    step = max(1, _BATCH // state.sums.shape[1])
+    increase = np.concatenate(
+        [state.merge_increases(a[i : i + step], b[i : i + step]) for i in range(0, len(a), step)]
+    )
+    ratio = increase / merge_saving(state.counts[a], state.counts[b])
+    columns = (ratio, a, b, increase, version[a], version[b])
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _null_penalty(problem: FusionProblem, quantile: float) -> float:
+    """The penalty at which this share of the pairs of units within silos would merge."""
+    a, b = (np.concatenate(side) for side in zip(*map(_pairs, problem.silos), strict=True))
+    if len(a) == 0:  # one unit a silo: nothing is known to differ
+        return np.inf
+    if len(a) > _MAX_PAIRS:
+        some = np.linspace(0, len(a) - 1, _MAX_PAIRS).astype(np.intp)
+        a, b = a[some], b[some]
+    state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
+    one = np.ones(1, dtype=np.intp)
+    ratios = state.merge_increases(a, b) / merge_saving(one, one)
+    return float(np.quantile(ratios, quantile))
+
+
+def _pairs(rows: slice) -> tuple[IntArray, IntArray]:
+    a, b = np.triu_indices(rows.stop - rows.start, k=1)
+    return a + rows.start, b + rows.start
+
+
+def _bound(problem: FusionProblem, labels: IntArray, penalty: float) -> float:
+    """No plan costs less: each silo's best assignment, and clusters as full as they can be."""
+    costs: FloatArray = problem.costs(problem.average(labels, int(labels.max()) + 1))
+    best = solve_hungarian(costs, problem.silos)
+    full = problem.n / np.sqrt(len(problem.silos))
+    return float(costs[np.arange(problem.n), best].sum() + penalty * full)

@@ -1,0 +1,207 @@
+"""Searches that the methods share: from starts to a certified solution."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.progress import Report
+from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.assignment.relaxed import certified_bound
+from klfusion.merging.local_search import refine
+from klfusion.methods.alternation import AssignExact, alternate, assign_hungarian
+from klfusion.methods.seeding import kl_plus_plus
+from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Limits, Solution, Status, objective
+
+
+def penalised_starts(
+    limits: Limits,
+    problem: FusionProblem,
+    penalty: float,
+    path: PenaltyPath | None,
+    starts: list[IntArray],
+    n_seeded: int,
+    rng: np.random.Generator,
+    report: Report,
+    *,
+    opens: bool = True,
+) -> Solution:
+    """Refine every start at a penalty, with seeded ones added, and certify the best.
+
+    Unless it ``opens``, no start ends with more clusters than it had.
+    """
+    best: tuple[IntArray, list[float], bool] | None = None
+    for number in range(len(starts) + n_seeded):
+        if number < len(starts):
+            labels, head = starts[number], []
+        else:
+            least = problem.largest_silo
+            centres = seed_centres(problem, 2 * least, rng, least)
+            found = alternate(
+                problem, centres, AssignExact(penalty), penalty,
+                max_iter=limits.max_iter, tol=limits.tol, report=report,
+            )  # fmt: skip
+            labels, head = found.plan.astype(np.intp), found.trace[:-1]
+        labels, trace, converged = refine(
+            problem, labels, penalty,
+            opens=opens, max_iter=limits.max_iter, tol=limits.tol, report=report,
+        )  # fmt: skip
+        if best is None or trace[-1] < best[1][-1]:
+            best = labels, head + trace, converged
+    assert best is not None  # every caller offers a start
+    return certified(problem, *best, penalty, path)
+
+
+def certified(
+    problem: FusionProblem,
+    labels: IntArray,
+    trace: list[float],
+    converged: bool,
+    penalty: float,
+    path: PenaltyPath | None,
+) -> Solution:
+    """What a search ended with, and the relaxation's bound at its centres."""
+    costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
+    bound = certified_bound(costs, problem.silo, penalty, labels)
+    return Solution(
+        plan=labels,
+        labels=labels,
+        objective=trace[-1],
+        lower_bound=min(bound, trace[-1]),
+        trace=trace,
+        penalty=penalty,
+        status=Status.CONVERGED if converged else Status.MAX_ITER,
+        path=path,
+    )
+
+
+def cut(problem: FusionProblem, path: PenaltyPath, steps: int) -> Solution:
+    """A path's own solution after so many steps, which is what its losses are told of."""
+    return without_penalty(problem, path.labels(steps), path)
+
+
+def without_penalty(problem: FusionProblem, labels: IntArray, path: PenaltyPath) -> Solution:
+    """A plan that may hold components of one silo together: so may those of its bound."""
+    size = int(labels.max()) + 1
+    value = problem.divergence(labels, size)
+    bound = float(problem.costs(problem.average(labels, size)).min(axis=1).sum())
+    return Solution(
+        labels, labels, value, min(bound, value), [value], 0.0, Status.CONVERGED, path=path
+    )
+
+
+def best_of(runs: list[Solution]) -> Solution:
+    """The run with the lowest objective."""
+    return min(runs, key=lambda run: run.objective)
+
+
+def known_size_starts(
+    limits: Limits,
+    problem: FusionProblem,
+    size: int,
+    rng: np.random.Generator,
+    report: Report,
+    *,
+    refined: bool = True,
+    n_init: int | None = None,
+    from_silos: bool = False,
+    path: PenaltyPath | None = None,
+) -> list[Solution]:
+    """Known size from KL k-means++ seeds, several times.
+
+    With ``from_silos`` the first starts are silos that are of that size.
+    """
+    n_init = n_init or limits.n_init
+    whole = [rows for rows in problem.silos if from_silos and rows.stop - rows.start == size]
+    starts = [problem.natural[rows] for rows in whole[:n_init]]
+    starts += [seed_centres(problem, size, rng) for _ in range(n_init - len(starts))]
+    return [
+        known_size(limits, problem, centres, report, refined=refined, path=path)
+        for centres in starts
+    ]
+
+
+def known_size(
+    limits: Limits,
+    problem: FusionProblem,
+    centres: FloatArray,
+    report: Report,
+    *,
+    refined: bool = True,
+    path: PenaltyPath | None = None,
+) -> Solution:
+    """Hungarian assignments and averages (paper, sections 3 and 4.1), then local search."""
+    found = alternate(
+        problem, centres, assign_hungarian, 0.0,
+        max_iter=limits.max_iter, tol=limits.tol, report=report,
+    )  # fmt: skip
+    labels, trace, converged = found.plan.astype(np.intp), found.trace, found.converged
+    if refined:
+        labels, more, converged = refine(
+            problem, labels, 0.0,
+            fixed_size=True, max_iter=limits.max_iter, tol=limits.tol, report=report,
+        )  # fmt: skip
+        trace = trace[:-1] + more
+    costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
+    best = solve_hungarian(costs, problem.silos)
+    value = objective(problem, labels, int(labels.max()) + 1, 0.0)
+    return Solution(
+        plan=labels,
+        labels=labels,
+        objective=value,
+        lower_bound=min(float(costs[np.arange(problem.n), best].sum()), value),
+        trace=[*trace[:-1], value],
+        penalty=0.0,
+        status=Status.CONVERGED if converged else Status.MAX_ITER,
+        path=path,
+    )
+
+
+def amid_starts(
+    limits: Limits,
+    problem: FusionProblem,
+    found: Solution,
+    penalty: float | str,
+    rng: np.random.Generator,
+    report: Report,
+) -> Solution:
+    """Alternate under another divergence than the one of ``found``.
+
+    Local search and the path rest on Jensen gaps, which belong to KL alone; so the size and the
+    start are those of ``found``. A penalty is in the divergence's own units, and starts are seeded.
+    """
+    if not isinstance(penalty, float | int):
+        labels = np.unique(found.labels, return_inverse=True)[1].astype(np.intp)
+        centres = problem.average(labels, int(labels.max()) + 1)
+        return known_size(limits, problem, centres, report, refined=False, path=found.path)
+    least, runs = problem.largest_silo, []
+    for _ in range(max(limits.n_init, 3)):
+        centres = seed_centres(problem, 2 * least, rng, least)
+        runs.append(
+            alternate(
+                problem,
+                centres,
+                AssignExact(float(penalty)),
+                float(penalty),
+                max_iter=limits.max_iter,
+                tol=limits.tol,
+                report=report,
+            )
+        )
+    best = min(runs, key=lambda run: run.trace[-1])
+    labels = best.plan.astype(np.intp)
+    return certified(problem, labels, best.trace, best.converged, float(penalty), None)
+
+
+def seed_centres(
+    problem: FusionProblem, n_seeds: int, rng: np.random.Generator, least: int | None = None
+) -> FloatArray:
+    """KL k-means++ seeds; where fewer are distinct, copies fill up to ``least`` of them."""
+    rows = kl_plus_plus(problem, n_seeds, rng)
+    missing = (n_seeds if least is None else least) - len(rows)
+    if missing > 0:
+        rest = np.setdiff1d(np.arange(problem.n), rows)
+        rows = np.concatenate([rows, rest[:missing]])
+    return problem.natural[rows]

@@ -1,0 +1,108 @@
+"""What an observation tells of which of two Normals it is of, in nats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.special import ndtri
+
+from klfusion._utils.arrays import FloatArray, IntArray
+
+_POINTS = 1024  # at which two Normals are compared
+_BLOCK_ENTRIES = 1 << 21  # numbers of some pairs at all points
+
+Normals = tuple[FloatArray, FloatArray]  # means (n, d), covariances (n, d, d), or diagonals (n, d)
+
+
+def entropy(share: FloatArray) -> FloatArray:
+    """What it would tell at most, if so large a share is of the first."""
+    return np.asarray(-share * np.log(share) - (1.0 - share) * np.log1p(-share))
+
+
+def information_at_distance(distance: FloatArray, share: FloatArray) -> FloatArray:
+    """Of two Normals of one covariance whose means are so many deviations apart, (m,)."""
+    node, weight = np.polynomial.hermite_e.hermegauss(40)
+    weight = weight / weight.sum()
+    d, s = distance[:, None], share[:, None]
+    odds = np.log(s) - np.log1p(-s)
+    of_first, of_second = odds + d * node + 0.5 * d**2, odds + d * node - 0.5 * d**2
+    return _information(of_first, of_second, share, weight)
+
+
+def information(normals: Normals, a: IntArray, b: IntArray, share: FloatArray) -> FloatArray:
+    """Of pairs of Normals, (m,), each of its own covariance, of which a ``share`` is of the first.
+
+    There is no formula; so the log-odds are averaged over points spread evenly over each.
+    """
+    dim = normals[0].shape[1]
+    noise, weight = _standard_points(dim), np.full(_POINTS, 1.0 / _POINTS)
+    out = np.empty(len(a))
+    for some in _blocks(len(a), dim):
+        s = share[some]
+        prior = (np.log(s) - np.log1p(-s))[:, None]
+        pair = _side_by_side(normals, a[some], b[some])
+        odds = []
+        for mean, root in pair:
+            points = mean[:, None, :] + noise @ root.swapaxes(1, 2)
+            first, second = (_log_density(points, *one) for one in pair)
+            odds.append(prior + first - second)
+        out[some] = _information(odds[0], odds[1], s, weight)
+    return out
+
+
+def _information(
+    of_first: FloatArray, of_second: FloatArray, share: FloatArray, weight: FloatArray
+) -> FloatArray:
+    """From log-odds of the first, at points (m, k) of the first and of the second."""
+    s = share[:, None]
+    missed = s * np.logaddexp(0.0, -of_first) + (1.0 - s) * np.logaddexp(0.0, of_second)
+    return np.asarray(entropy(share) - missed @ weight)
+
+
+def _blocks(n: int, dim: int) -> Iterator[slice]:
+    step = max(1, _BLOCK_ENTRIES // (max(_POINTS, dim) * dim))
+    return (slice(low, low + step) for low in range(0, n, step))
+
+
+def _side_by_side(normals: Normals, a: IntArray, b: IntArray) -> list[Normals]:
+    """Means (m, d) and roots of covariances (m, d, d) of both, on axes of their own.
+
+    The first goes from one mean to the other: points are spread best along the first axis, and
+    that is where they tell most.
+    """
+    mean, covariance = normals
+    axes = np.eye(mean.shape[1])
+    full = covariance if covariance.ndim == 3 else covariance[:, :, None] * axes
+    wide = np.linalg.cholesky(full[a] + full[b])
+    between = np.linalg.solve(wide, (mean[a] - mean[b])[:, :, None])
+    others = np.broadcast_to(axes, wide.shape)
+    basis = np.linalg.qr(np.concatenate([between, others], axis=2))[0]
+    turn = np.linalg.solve(wide.swapaxes(1, 2), basis).swapaxes(1, 2)
+
+    def turned(which: IntArray) -> Normals:
+        inside = turn @ full[which] @ turn.swapaxes(1, 2)
+        return (turn @ mean[which][:, :, None])[:, :, 0], np.asarray(np.linalg.cholesky(inside))
+
+    return [turned(a), turned(b)]
+
+
+def _standard_points(dim: int) -> FloatArray:
+    """Points of the standard Normal, (k, d), spread evenly, and their mirror images.
+
+    Multiples of powers of the number that generalises the golden ratio, without their integers.
+    """
+    ratio = 2.0
+    for _ in range(40):
+        ratio = (1.0 + ratio) ** (1.0 / (dim + 1))
+    step = (1.0 / ratio) ** np.arange(1, dim + 1)
+    uniform = (0.5 + np.outer(np.arange(1, _POINTS // 2 + 1), step)) % 1.0
+    points = ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12))
+    return np.concatenate([points, -points])
+
+
+def _log_density(x: FloatArray, mean: FloatArray, root: FloatArray) -> FloatArray:
+    """Of points (m, k, d) of each Normal, (m, k), but for a constant."""
+    scaled = np.linalg.solve(root, (x - mean[:, None, :]).swapaxes(1, 2))
+    logs = np.log(np.einsum("mii->mi", root)).sum(axis=1)
+    return np.asarray(-0.5 * np.square(scaled).sum(axis=1) - logs[:, None])

@@ -1,0 +1,212 @@
+"""A binary plan as running sums: what it costs, and what a change to it would cost.
+
+The cost of a cluster at its own barycenter is its Jensen gap ``sum_i w_i A(eta_i) - W A(S / W)``
+with ``S = sum_i w_i eta_i`` and ``W = sum_i w_i``, so sums are all that must be kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion.objective.problem import FusionProblem
+
+# Above this many numbers a batch of trial sums is not formed; the divergence to the centre,
+# shrunk as the quadratic approximation says, stands in for the exact increase.
+_MAX_TRIAL_ENTRIES = 1_500_000
+
+_NEIGHBOURS = 4  # of a cluster: those that may become one with it
+
+
+class Clusters:
+    """Sums of natural parameters of each cluster, updated as components come and go.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+    labels : int array of shape (n,)
+        Cluster of each component, 0..G-1, each used.
+    """
+
+    def __init__(self, problem: FusionProblem, labels: IntArray) -> None:
+        self.problem = problem
+        self.labels = labels.copy()
+        self.compact()
+
+    def compact(self) -> None:
+        """Number clusters without holes and sum anew, so that rounding does not pile up."""
+        labels, counts = self.labels, np.bincount(self.labels)
+        if not counts.all():
+            labels = np.unique(labels, return_inverse=True)[1].astype(np.intp)
+        self.assign(labels, int(np.count_nonzero(counts)))
+
+    def assign(self, labels: IntArray, size: int) -> None:
+        """Take over a plan of ``size`` clusters, some perhaps empty."""
+        self.labels = labels.copy()
+        self.counts = np.bincount(labels, minlength=size)
+        self.mass, self.sums, self.members_a = self.problem.sums(labels, size)
+        self.centre_a = np.full(size, np.nan)
+        self._refresh(np.arange(size))
+
+    @property
+    def size(self) -> int:
+        """Number of clusters, empty ones included."""
+        return len(self.counts)
+
+    @property
+    def centres(self) -> FloatArray:
+        """Barycenters, (G, p); none may be empty."""
+        return np.asarray(self.sums / self.mass[:, None])
+
+    def gaps(self) -> FloatArray:
+        """Jensen gap of each cluster, (G,)."""
+        used = self.counts > 0
+        gaps = self.members_a - self.mass * np.where(used, self.centre_a, 0.0)
+        return np.where(used, np.maximum(gaps, 0.0), 0.0)
+
+    def objective(self, penalty: float) -> float:
+        """Sum of gaps plus ``penalty * sum_g sqrt(n_g)``."""
+        return float(self.gaps().sum() + penalty * np.sqrt(self.counts).sum())
+
+    def occupied(self) -> BoolArray:
+        """(G, J): whether a cluster holds a component of a silo."""
+        table = np.zeros((self.size, len(self.problem.silos)), dtype=bool)
+        table[self.labels, self.problem.silo] = True
+        return table
+
+    # Changes ------------------------------------------------------------------------------
+
+    def take_out(self, rows: slice) -> None:
+        """Remove a silo's components; clusters may become empty."""
+        labels, problem = self.labels[rows], self.problem
+        weights = problem.weights[rows]
+        self.counts[labels] -= 1  # a silo's labels are distinct
+        self.mass[labels] -= weights
+        self.sums[labels] -= weights[:, None] * problem.natural[rows]
+        self.members_a[labels] -= weights * problem.log_partition[rows]
+        empty = labels[self.counts[labels] == 0]
+        self.mass[empty] = self.members_a[empty] = 0.0
+        self.sums[empty] = 0.0
+        self._refresh(labels)
+
+    def put_in(self, rows: slice, labels: IntArray) -> None:
+        """Add a silo's components to distinct clusters; a label beyond the last opens one."""
+        problem = self.problem
+        new = int(labels.max()) + 1 - self.size
+        if new > 0:
+            self.counts = np.concatenate([self.counts, np.zeros(new, dtype=np.intp)])
+            self.mass = np.concatenate([self.mass, np.zeros(new)])
+            self.members_a = np.concatenate([self.members_a, np.zeros(new)])
+            self.centre_a = np.concatenate([self.centre_a, np.full(new, np.nan)])
+            self.sums = np.concatenate([self.sums, np.zeros((new, self.sums.shape[1]))])
+        weights = problem.weights[rows]
+        self.labels[rows] = labels
+        self.counts[labels] += 1
+        self.mass[labels] += weights
+        self.sums[labels] += weights[:, None] * problem.natural[rows]
+        self.members_a[labels] += weights * problem.log_partition[rows]
+        self._refresh(labels)
+
+    def merge(self, a: int, b: int, increase: float) -> None:
+        """Move all of ``b`` into ``a``, which is known to cost ``increase``."""
+        before = self.mass[a] * self.centre_a[a] + self.mass[b] * self.centre_a[b]
+        self.labels[self.labels == b] = a
+        for array in (self.counts, self.mass, self.sums, self.members_a):
+            array[a] += array[b]
+            array[b] = 0
+        self.centre_a[a] = (before - increase) / self.mass[a]
+
+    def _refresh(self, which: IntArray) -> None:
+        """Log-partitions of the centres that changed."""
+        single = which[self.counts[which] == 1]
+        self.centre_a[single] = self.members_a[single] / self.mass[single]
+        used = which[self.counts[which] > 1]
+        if len(used):
+            centres = self.sums[used] / self.mass[used, None]
+            self.centre_a[used] = self.problem.family.log_partition(centres)
+
+    # What a change would cost -------------------------------------------------------------
+
+    def increases(self, rows: slice, other: FusionProblem | None = None) -> FloatArray:
+        """Increase of the gaps if row ``l`` joined cluster ``g``, (L, G); 0 for an empty one.
+
+        The rows must have been taken out, or be those of another problem. For large problems this
+        is the divergence to the centre times ``W / (W + w)``, its second-order approximation; else
+        exact.
+        """
+        problem = self.problem if other is None else other
+        used = np.flatnonzero(self.counts)
+        out = np.zeros((rows.stop - rows.start, self.size))
+        natural, weights = problem.natural[rows], problem.weights[rows]
+        if out.shape[0] * len(used) * natural.shape[1] > _MAX_TRIAL_ENTRIES:
+            centres = self.sums[used] / self.mass[used, None]
+            kl = problem.family.kl_from(centres, natural, problem.log_partition[rows])
+            total = weights[:, None] + self.mass[used]
+            out[:, used] = weights[:, None] * kl * self.mass[used] / total
+            return out
+        total = weights[:, None] + self.mass[used]
+        trial = (weights[:, None] * natural)[:, None, :] + self.sums[used]
+        trial /= total[:, :, None]
+        after = problem.family.log_partition(trial.reshape(-1, natural.shape[1]))
+        before = (weights * problem.log_partition[rows])[:, None]
+        before = before + self.mass[used] * self.centre_a[used]
+        out[:, used] = np.maximum(before - total * after.reshape(total.shape), 0.0)
+        return out
+
+    def merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
+        """Increase of the gaps if cluster ``a[k]`` and ``b[k]`` became one."""
+        if self.problem.knows_pairs:
+            row = np.empty(self.size, dtype=np.intp)
+            row[self.labels] = np.arange(self.problem.n)
+            out = self.problem.pair_increases[row[a], row[b]]
+            other = np.flatnonzero((self.counts[a] > 1) | (self.counts[b] > 1))
+            if len(other):
+                out[other] = self._merge_increases(a[other], b[other])
+            return out
+        return self._merge_increases(a, b)
+
+    def merge_increases_with(self, a: int, others: IntArray) -> FloatArray:
+        """Increase of the gaps if cluster ``a``, of several members, became one with each other."""
+        total = self.mass[a] + self.mass[others]
+        before = self.mass[a] * self.centre_a[a] + self.mass[others] * self.centre_a[others]
+        after = self.problem.log_partition_beside(self.sums, a, others, total)
+        return np.asarray(np.maximum(before - total * after, 0.0))
+
+    def _merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
+        total = self.mass[a] + self.mass[b]
+        before = self.mass[a] * self.centre_a[a] + self.mass[b] * self.centre_a[b]
+        after = self.problem.log_partition_of_averages(self.sums, a, b, total)
+        return np.asarray(np.maximum(before - total * after, 0.0))
+
+
+def merge_saving(n_a: IntArray | FloatArray, n_b: IntArray | FloatArray) -> FloatArray:
+    """What merging clusters of ``n_a`` and ``n_b`` components takes off the penalty's sum."""
+    return np.asarray(np.sqrt(n_a) + np.sqrt(n_b) - np.sqrt(n_a + n_b))
+
+
+def how_many_shared(holds: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:
+    """Silos that rows ``(k, J)`` and others ``(m, J)`` or ``(J,)`` both hold, by one product.
+
+    In single precision, where OpenBLAS may raise a floating-point flag for numbers that are not
+    there: what it returns is right.
+    """
+    with np.errstate(invalid="ignore"):
+        shared = holds.astype(np.float32, copy=False) @ others.astype(np.float32, copy=False).T
+    return np.asarray(shared)
+
+
+def nearest_pairs(kl: FloatArray, apart: BoolArray) -> tuple[IntArray, IntArray]:
+    """Pairs of near clusters, each once, of those that are ``apart``: that may become one.
+
+    ``kl`` and ``apart`` are (G, G); of each cluster the nearest few are looked at.
+    """
+    distance = np.where(apart, kl + kl.T, np.inf)
+    np.fill_diagonal(distance, np.inf)
+    nearest = np.argsort(distance, axis=1, kind="stable")[:, :_NEIGHBOURS]
+    a, b = np.repeat(np.arange(len(kl)), nearest.shape[1]), nearest.ravel()
+    some = np.isfinite(distance[a, b])
+    pairs = np.unique(np.sort(np.stack([a[some], b[some]], axis=1), axis=1), axis=0)
+    return pairs[:, 0], pairs[:, 1]

@@ -1,0 +1,247 @@
+"""The same `fuse` on a Dask cluster: silos live on workers, and only sums and labels travel.
+
+Each sweep sends the global components to the workers; each assigns its silos; sums of natural
+parameters and counts come back through a tree. What a dead worker held is read and computed again
+by the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from itertools import pairwise, zip_longest
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+try:
+    from distributed import Client, Future, KilledWorker
+    from distributed.comm import CommClosedError
+except ImportError as error:
+    from klfusion.errors import MissingDependencyError
+
+    raise MissingDependencyError(
+        f"klfusion.out_of_core.dask needs {error.name}, which is not installed: "
+        "pip install 'klfusion[dask]'"
+    ) from error
+
+from klfusion._fuse import configured
+from klfusion._utils.arrays import IntArray
+from klfusion._utils.checks import generator
+from klfusion._utils.progress import progress_bar
+from klfusion.errors import KLFusionError
+from klfusion.families import Family
+from klfusion.fusion.result import Fusion
+from klfusion.methods import Penalty
+from klfusion.objective.problem import FusionProblem
+from klfusion.out_of_core.batches import fuse_batches
+from klfusion.posteriors.posterior import Posterior
+from klfusion.read import named_silos, posterior_of
+
+_T = TypeVar("_T")
+_BATCHES = 4  # for each thread of the cluster, so that none waits long for the others
+_ADDRESS = re.compile(r"[a-z]+://.+")
+_PATIENCE = "10s"  # for a scheduler to answer
+
+
+def fuse(
+    models: Sequence[Any] | Mapping[str, Any],
+    client: Client,
+    *,
+    n_components: int | None = None,
+    penalty: Penalty | None = None,
+    weights: ArrayLike | Mapping[str, float] | None = None,
+    min_support: int = 1,
+    max_iter: int | None = None,
+    tol: float | None = None,
+    random_state: int | np.random.Generator | None = 0,
+    progress: bool | None = None,
+) -> Fusion:
+    """Fuse silos on a Dask cluster.
+
+    Parameters
+    ----------
+    models : sequence or mapping of name to model
+        As for `klfusion.fuse`; also futures of them. Paths must be readable where workers run.
+    client : distributed.Client
+    n_components, penalty, weights, min_support, max_iter, tol, random_state, progress
+        As for `klfusion.fuse`.
+
+    Returns
+    -------
+    Fusion
+        Method ``"auto"`` and pooling ``"average"``, without what the silos sent.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> import klfusion as kf
+    >>> from klfusion.out_of_core import dask
+    >>> rates = kf.families.Gamma()
+    >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 250]}
+    >>> silos = {
+    ...     name: kf.Posterior(rates, rates.natural(shape, [10, 10]), name=name)
+    ...     for name, shape in shapes.items()
+    ... }
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    ...     dask.fuse(silos, client).labels
+    (array([0, 1]), array([1, 0]), array([0, 2]))
+    """
+    method = configured(
+        "auto", n_components=n_components, penalty=penalty, max_iter=max_iter, tol=tol
+    )
+    named = named_silos(models)
+    if not isinstance(client, Client) or client.status != "running":
+        raise KLFusionError(
+            "expected a connected distributed.Client, as connect('tcp://127.0.0.1:8786') gives, "
+            f"got {client!r}"
+        )
+    with one_error(client), progress_bar(progress) as report:
+        batches = OnWorkers(client, named)
+        return fuse_batches(
+            batches, method,
+            weights=weights, min_support=min_support, rng=generator(random_state), report=report,
+        )  # fmt: skip
+
+
+def connect(address: str) -> Client:
+    """A client of the scheduler at an address, which must answer.
+
+    Parameters
+    ----------
+    address : str
+        Such as ``"tcp://127.0.0.1:8786"``.
+
+    Returns
+    -------
+    distributed.Client
+    """
+    if not _ADDRESS.match(address):
+        raise KLFusionError(
+            f"expected the address of a Dask scheduler such as 'tcp://127.0.0.1:8786', "
+            f"got {address!r}"
+        )
+    try:
+        return Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise KLFusionError(
+            f"expected a Dask scheduler at {address!r}, got none that answers within {_PATIENCE}"
+        ) from error
+
+
+@contextmanager
+def one_error(client: Client) -> Iterator[None]:
+    """Say what happened to the cluster in one sentence."""
+    address = client.scheduler.address if client.scheduler is not None else "?"
+    try:
+        yield
+    except KilledWorker as error:
+        raise KLFusionError(
+            f"Dask: a task was tried on several workers and each died, perhaps for lack of memory "
+            f"({error}): give workers more memory"
+        ) from error
+    except (CancelledError, CommClosedError, TimeoutError, ConnectionError) as error:
+        raise KLFusionError(
+            f"Dask: the scheduler at {address} went away before the fusion was finished: "
+            "start it again and fuse anew; the silos are untouched"
+        ) from error
+
+
+class OnWorkers:
+    """Batches of silos on workers.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    named : sequence of (name or None, model, path or future)
+    """
+
+    def __init__(self, client: Client, named: Sequence[tuple[str | None, Any]]) -> None:
+        threads = sum(client.nthreads().values())
+        if threads == 0:
+            raise KLFusionError(
+                f"Dask: expected workers at {client.scheduler.address}, got none: "
+                "start them with `dask worker`"
+            )
+        count = min(len(named), _BATCHES * threads)
+        numbered = [(number, *one) for number, one in enumerate(named)]
+        edges = np.linspace(0, len(named), count + 1).astype(int)
+        chunks = [numbered[a:b] for a, b in pairwise(edges)]
+        self._client, self._edges = client, edges
+        # Not scattered: what a task was given, the scheduler can give to another worker.
+        self._batches = [client.submit(_read, chunk, pure=False) for chunk in chunks]
+
+    def some(self, numbers: IntArray) -> list[Posterior]:
+        """The posteriors of some silos."""
+        batch = np.searchsorted(self._edges, numbers, side="right") - 1
+        futures = [
+            self._client.submit(_some, self._batches[k], numbers[batch == k] - self._edges[k])
+            for k in np.unique(batch)
+        ]
+        return [one for some in self._client.gather(futures) for one in some]
+
+    def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
+        """Where each batch is."""
+        return _gathered(self._client, _submitted(self._client, task, self._batches, *arguments))
+
+    def parts(self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]) -> WorkerParts:
+        """What is made of each batch stays on the workers."""
+        futures = _submitted(self._client, make, self._batches, *arguments)
+        family = self._client.submit(_family, futures[0]).result()
+        return WorkerParts(self._client, family, futures)
+
+
+class WorkerParts:
+    """Parts on workers."""
+
+    def __init__(self, client: Client, family: Family, futures: Sequence[Future]) -> None:
+        self.family = family
+        self._client, self._parts = client, futures
+
+    def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
+        """Where each part is."""
+        return _gathered(self._client, _submitted(self._client, task, self._parts, *arguments))
+
+    def reduce(
+        self,
+        task: Callable[..., _T],
+        combine: Callable[[_T, _T], _T],
+        *arguments: Sequence[Any],
+    ) -> _T:
+        """Neighbours combined, and their neighbours, until one is left."""
+        level = _submitted(self._client, task, self._parts, *arguments)
+        while len(level) > 1:
+            level = [
+                a if b is None else self._client.submit(combine, a, b, pure=False)
+                for a, b in zip_longest(level[::2], level[1::2])
+            ]
+        result: _T = level[0].result()
+        return result
+
+
+def _submitted(
+    client: Client, task: Callable[..., Any], held: Sequence[Future], *arguments: Sequence[Any]
+) -> list[Future]:
+    return list(client.map(task, held, *arguments, pure=False))
+
+
+def _gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
+    return list(client.gather(futures))
+
+
+# Tasks ------------------------------------------------------------------------------------------
+
+
+def _read(chunk: Sequence[tuple[int, str | None, Any]]) -> list[Posterior]:
+    return [posterior_of(model, name, number) for number, name, model in chunk]
+
+
+def _some(posteriors: Sequence[Posterior], which: IntArray) -> list[Posterior]:
+    return [posteriors[j] for j in which]
+
+
+def _family(problem: FusionProblem) -> Family:
+    return problem.family

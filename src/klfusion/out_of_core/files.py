@@ -1,0 +1,181 @@
+"""Silos in files, read some at a time: for more than fits into memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from klfusion._utils.arrays import IntArray
+from klfusion.errors import FileFormatError, KLFusionError
+from klfusion.families import Family
+from klfusion.fusion.result import Fusion
+from klfusion.methods import Method
+from klfusion.objective.problem import FusionProblem
+from klfusion.out_of_core.batches import fuse_batches
+from klfusion.posteriors.posterior import Posterior
+from klfusion.read import named_silos, posterior_of
+
+_T = TypeVar("_T")
+_File = tuple[int, str | None, Any]  # number, name if it was given, and path of a silo
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+# A batch's files, its posteriors, its components stacked, cleaned, centred and comparable, with
+# temporary copies.
+_COPIES = 16
+_LEAST = 64 * 2**20
+
+
+def parse_bytes(limit: int | str) -> int:
+    """A number of bytes from a number or words such as ``"2GB"``.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 GiB"), parse_bytes(100_000_000)
+    (1610612736, 100000000)
+    """
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", str(limit), re.IGNORECASE)
+    try:
+        value = int(float(match[1]) * _UNITS[match[2].upper()]) if match else -1
+    except ValueError:
+        value = -1
+    if isinstance(limit, bool) or value < _LEAST:
+        raise KLFusionError(
+            f"expected memory_limit to be bytes or words such as '2GB', at least 64MB, "
+            f"got {limit!r}"
+        )
+    return value
+
+
+def fuse_files(models: Any, memory_limit: int | str, method: Method, **settings: Any) -> Fusion:
+    """Fuse silos in files, with at most so many bytes of them in memory."""
+    limit, named = parse_bytes(memory_limit), named_silos(models)
+    for number, (name, path) in enumerate(named):
+        if not isinstance(path, str | os.PathLike):
+            raise KLFusionError(
+                f"silo {name or number}: with memory_limit expected the path of a file, "
+                f"got {type(path).__name__}: save it first, with kf.save"
+            )
+        if not Path(path).is_file():
+            raise FileFormatError(f"{path}: expected a klfusion file, got none")
+    try:
+        with Files(named, limit) as batches:
+            return fuse_batches(batches, method, **settings)
+    except OSError as error:
+        raise KLFusionError(
+            f"memory_limit needs room for the silos' components in {tempfile.gettempdir()} "
+            f"({error}): set TMPDIR to a folder with more"
+        ) from error
+
+
+class Files:
+    """Batches of files, and a scratch folder for their components in comparable form.
+
+    Parameters
+    ----------
+    named : sequence of (name or None, path)
+    limit : int
+        Bytes that may be in memory at a time.
+    """
+
+    def __init__(self, named: Sequence[tuple[str | None, Any]], limit: int) -> None:
+        self._batches: list[list[_File]] = []
+        room = 0
+        for number, (name, path) in enumerate(named):
+            size = _COPIES * Path(path).stat().st_size
+            if size > limit:
+                raise KLFusionError(
+                    f"{path}: expected memory_limit to be at least {size:,} bytes for this file, "
+                    f"got {limit:,}"
+                )
+            if size > room:
+                self._batches.append([])
+                room = limit
+            self._batches[-1].append((number, name, path))
+            room -= size
+        self._scratch: Path | None = None
+
+    def __enter__(self) -> Self:
+        self._scratch = Path(tempfile.mkdtemp(prefix="klfusion-"))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(str(self._scratch), ignore_errors=True)
+
+    def some(self, numbers: IntArray) -> list[Posterior]:
+        """Read some silos."""
+        chosen = set(numbers.tolist())
+        return [_read(one) for batch in self._batches for one in batch if one[0] in chosen]
+
+    def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterator[_T]:
+        """Read a batch, run the task, forget the batch."""
+        for batch, *own in zip(self._batches, *arguments, strict=True):
+            yield task([_read(one) for one in batch], *own)
+
+    def parts(self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]) -> OnDisk:
+        """Write what is made of each batch to the scratch folder."""
+        assert self._scratch is not None  # `with` has made it
+        paths, family = [], None
+        for number, problem in enumerate(self.map(make, *arguments)):
+            family = problem.family
+            paths.append(self._scratch / str(number))
+            paths[-1].mkdir()
+            for field in _FIELDS:
+                value = getattr(problem, field)
+                if value is not None:
+                    np.save(paths[-1] / f"{field}.npy", value)
+        assert family is not None  # there is a silo at least
+        return OnDisk(family, paths)
+
+
+def _read(one: _File) -> Posterior:
+    number, name, path = one
+    return posterior_of(path, name, number)
+
+
+_FIELDS = ("natural", "silo", "weights", "counts", "given", "log_partition")
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Parts in folders of a disk, mapped into memory one at a time."""
+
+    family: Family
+    folders: Sequence[Path]
+
+    def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
+        """One part after the other, each let go before the next."""
+        return map(task, map(self._open, self.folders), *arguments)
+
+    def reduce(
+        self,
+        task: Callable[..., _T],
+        combine: Callable[[_T, _T], _T],
+        *arguments: Sequence[Any],
+    ) -> _T:
+        """The parts' results combined as they come."""
+        return reduce(combine, self.map(task, *arguments))
+
+    def _open(self, folder: Path) -> FusionProblem:
+        found = {
+            field: np.load(path, mmap_mode="r")
+            for field in _FIELDS
+            if (path := folder / f"{field}.npy").exists()
+        }
+        log_partition = found.pop("log_partition")
+        problem = FusionProblem(self.family, **found)
+        vars(problem)["log_partition"] = log_partition
+        return problem

@@ -1,0 +1,190 @@
+"""From matched components to a global one.
+
+``average``
+    Natural parameters are averaged, as in the paper: the component of a typical silo.
+``product``
+    What each silo's data added to its prior is added up, and one prior with it: the posterior of
+    the pooled data, where silos agree. ``product-safe`` takes out as much of the repeated priors as
+    leaves a distribution.
+``random-effects``, ``hierarchical``
+    As below; ``hierarchical`` is also as uncertain as the estimate.
+``robust``
+    Silos count alike, and those far from the rest not at all; `klfusion.pooling.robust` has the
+    bound.
+
+A posterior's precision tells how well a silo knows *its own* component. If components vary from
+silo to silo, a large silo knows the global one hardly better than a small one. The random-effects
+model says so: ``m_j ~ N(m, V_j + T)`` with ``V_j`` the posterior covariance of the location at silo
+``j`` and ``T`` the variation between silos, estimated from all matched components together. The
+generalised least squares estimate of ``m`` has the covariance ``inv(sum_j inv(V_j + T))``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
+from klfusion.families import Family
+from klfusion.model_size.preparation import Matched
+from klfusion.objective.problem import FusionProblem
+from klfusion.pooling.robust import robust_average
+from klfusion.posteriors.posterior import Posterior
+
+_SMALLEST = 1e-18  # variation, as a share of the largest there can be
+_HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
+_HALVINGS = 20  # of the share of repeated priors that is taken out, before none is
+
+Pooling = Literal["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
+
+
+def check_pooling(pooling: str, posteriors: list[Posterior]) -> None:
+    """Refuse a word that is none, and what the silos' family or their lack of priors rule out."""
+    if pooling not in get_args(Pooling):
+        raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    family = posteriors[0].family
+    if pooling in ("random-effects", "hierarchical") and (
+        type(family).location_covariance is Family.location_covariance
+    ):
+        raise IncompatibleSilosError(
+            f"pooling {pooling!r} is for components with a location of known uncertainty, such as "
+            f"Gaussian ones, got {family}: expected 'average', 'product' or 'robust'"
+        )
+    if pooling in ("product", "product-safe"):
+        for posterior in posteriors:
+            if posterior.prior is None:
+                raise IncompatibleSilosError(
+                    f"silo {posterior.name!r}: pooling {pooling!r} counts the prior once and "
+                    "needs to know it: expected a posterior with a prior, got none"
+                )
+
+
+def pool(
+    pooling: Pooling, units: Matched, size: int, plan: FloatArray | IntArray | None = None
+) -> FloatArray:
+    """Natural parameters ``(size, p)`` of the global components.
+
+    Parameters
+    ----------
+    pooling : str
+    units : Matched
+        What was matched, and how.
+    size : int
+    plan : array of shape (n, size), optional
+        A fractional plan, where the labels are only its rounding.
+    """
+    problem, labels = units.problem, units.labels
+    natural = problem.average(labels if plan is None else plan, size)
+    if pooling in ("product", "product-safe"):
+        assert units.priors is not None  # see `check_pooling`
+        return _product(units, size, labels if plan is None else plan, pooling == "product-safe")
+    if pooling in ("random-effects", "hierarchical"):
+        location, covariance = random_effects(problem, labels, size)
+        own = covariance if pooling == "hierarchical" else None
+        return problem.family.relocated(natural, location, own)
+    if pooling == "robust":
+        return robust_average(problem, labels, size)
+    return natural
+
+
+def _product(units: Matched, size: int, plan: FloatArray | IntArray, safe: bool) -> FloatArray:
+    """``prior + sum_j w_j (eta_j - prior_j)``, the prior that of the members on average."""
+    problem, priors = units.problem, units.priors
+    of_priors = FusionProblem(problem.family, np.asarray(priors), problem.silo, problem.weights)
+    mass, total, _ = problem.sums(plan, size)
+    repeated = of_priors.sums(plan, size)[1] * (1.0 - 1.0 / mass)[:, None]
+    if not safe:
+        natural = total - repeated
+        try:
+            problem.family.check(natural, "pooling 'product'")
+        except InvalidPosteriorError as error:
+            raise InvalidPosteriorError(
+                f"{error}: the silos' priors are not what their posteriors came from; "
+                "'product-safe' takes out less of them, 'average' none"
+            ) from error
+        return natural
+    share = np.ones(size)
+    for _ in range(_HALVINGS):
+        natural = total - share[:, None] * repeated
+        outside = [g for g in range(size) if not problem.family.in_domain(natural[g : g + 1])]
+        if not outside:
+            return natural
+        share[outside] /= 2.0
+    share[outside] = 0.0
+    return total - share[:, None] * repeated
+
+
+def random_effects(
+    problem: FusionProblem, labels: IntArray, n_components: int
+) -> tuple[FloatArray, FloatArray]:
+    """Generalised least squares estimate of each global component's location.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        Of a family with a `location_covariance`.
+    labels : int array of shape (n,)
+    n_components : int
+
+    Returns
+    -------
+    location : array of shape (n_components, k)
+    covariance : array of shape (n_components, k, k)
+        Of the estimate.
+    """
+    location = problem.family.location(problem.natural)
+    own = problem.family.location_covariance(problem.natural)
+    if own.ndim == 2:
+        own = own[:, :, None] * np.eye(own.shape[1])
+    variation = _variation(location, np.einsum("nii->ni", own), labels, n_components)
+    return _least_squares(location, own, variation, problem.weights, labels, n_components)
+
+
+def _least_squares(
+    location: FloatArray,
+    own: FloatArray,
+    variation: FloatArray,
+    weights: FloatArray,
+    labels: IntArray,
+    n_components: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Averages weighted by ``(V_j + T)^-1``, and their covariance."""
+    precision = np.linalg.inv(own + np.diag(variation)) * weights[:, None, None]
+    total = np.zeros((n_components, *precision.shape[1:]))
+    moment = np.zeros((n_components, location.shape[1]))
+    np.add.at(total, labels, precision)
+    np.add.at(moment, labels, np.einsum("nij,nj->ni", precision, location))
+    covariance = np.linalg.inv(total)
+    covariance = 0.5 * (covariance + covariance.swapaxes(1, 2))
+    return np.asarray(np.linalg.solve(total, moment[..., None])[..., 0]), covariance
+
+
+def _variation(
+    location: FloatArray, own: FloatArray, labels: IntArray, n_components: int
+) -> FloatArray:
+    """The diagonal of ``T``, (k,), as Paule and Mandel estimate it.
+
+    In each dimension, the variance that makes the weighted squares of the residuals add up to
+    their degrees of freedom; 0 where they do without.
+    """
+    freedom = len(location) - n_components
+
+    def excess(variation: FloatArray) -> FloatArray:
+        weights = 1.0 / (own + variation)
+        mass, moment = (np.zeros((n_components, own.shape[1])) for _ in range(2))
+        np.add.at(mass, labels, weights)
+        np.add.at(moment, labels, weights * location)
+        residual = location - (moment / mass)[labels]
+        return np.asarray((weights * residual**2).sum(axis=0) - freedom)
+
+    zero = np.zeros(own.shape[1])
+    # At the squared range of the locations nothing is left to explain.
+    high = np.maximum(np.ptp(location, axis=0) ** 2, own.min(axis=0)) * len(location)
+    low = high * _SMALLEST
+    for _ in range(_HALVINGS_OF_RANGE):
+        middle = np.sqrt(low * high)
+        above = excess(middle) > 0
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.where((freedom > 0) & (excess(zero) > 0), high, zero)

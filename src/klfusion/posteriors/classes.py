@@ -1,0 +1,98 @@
+"""Networks of silos that know different classes: brought to the same outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+from klfusion.errors import IncompatibleSilosError
+from klfusion.families import DiagonalNormal
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
+
+
+def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
+    """Give all networks the outputs of every class any silo knows.
+
+    Where a silo does not know a class, the weights into its output are zero, as certain as the
+    silo's others, and its count is zero: the silo has no say on that class. So counts are needed.
+    Networks with the same outputs, and all other models, are returned as they are; networks with
+    different inputs, layers, or outputs of unknown classes are refused here, by name.
+    """
+    structures = [p.structure for p in posteriors]
+    networks = [s for s in structures if s is not None and s.kind == KIND]
+    if len(networks) < len(posteriors):
+        return list(posteriors)
+    _check_same(posteriors, [int(s.info["n_in"]) for s in networks], "input")
+    _check_same(posteriors, [n_layers(s) - 1 for s in networks], "hidden layer")
+    classes = [s.info["classes"] for s in networks if "classes" in s.info]
+    if len(classes) < len(networks) or all(c == classes[0] for c in classes):
+        n_out = [len(layer_arrays(s, n_layers(s) - 1)[0]) for s in networks]
+        _check_same(posteriors, n_out, "output")
+        return list(posteriors)
+    for posterior, structure in zip(posteriors, networks, strict=True):
+        if "class_counts" not in structure.arrays:
+            raise IncompatibleSilosError(
+                f"silo {posterior.name!r}: expected class_counts, for the silos know different "
+                f"classes, {classes[0]} and {next(c for c in classes if c != classes[0])}; or give "
+                "the learners the same classes="
+            )
+    union = sorted({label for own in classes for label in own}, key=_by_kind)
+    return [_extended(p, s, union) for p, s in zip(posteriors, networks, strict=True)]
+
+
+def _by_kind(label: Any) -> tuple[str, Any]:
+    """Numbers and words cannot be compared with each other."""
+    return type(label).__name__, label
+
+
+def _check_same(posteriors: Sequence[Posterior], numbers: Sequence[int], what: str) -> None:
+    for posterior, number in zip(posteriors, numbers, strict=True):
+        if number != numbers[0]:
+            raise IncompatibleSilosError(
+                f"silo {posterior.name!r}: expected a network with {numbers[0]} {what}"
+                f"{'' if numbers[0] == 1 else 's'} as in silo {posteriors[0].name!r}, got {number}"
+            )
+
+
+def _extended(posterior: Posterior, structure: Structure, union: list[Any]) -> Posterior:
+    """The network with an output for each class of the union."""
+    own = structure.info["classes"]
+    where = np.array([union.index(label) for label in own])
+    last = n_layers(structure) - 1
+    mean, variance = layer_arrays(structure, last)
+    counts = np.zeros(len(union))
+    counts[where] = structure.arrays["class_counts"]
+    new_mean = np.zeros((len(union), mean.shape[1]))
+    new_mean[where] = mean
+    arrays = {
+        **structure.arrays,
+        f"mean.{last}": new_mean,
+        f"variance.{last}": _filled(variance, where, len(union)),
+        "class_counts": counts,
+    }
+    grown = replace(structure, arrays=arrays, info={**structure.info, "classes": union})
+    if last > 1:
+        return replace(posterior, structure=grown)
+    p, inputs = posterior.params(), int(structure.info["n_in"]) + 1
+    outgoing = np.zeros((posterior.n_components, len(union)))
+    outgoing[:, where] = p["mean"][:, inputs:]
+    family = DiagonalNormal(inputs + len(union))
+    spread = _filled(p["variance"][:, inputs:].T, where, len(union)).T
+    natural = family.natural(
+        np.hstack([p["mean"][:, :inputs], outgoing]),
+        np.hstack([p["variance"][:, :inputs], spread]),
+    )
+    return replace(posterior, family=family, natural=natural, structure=grown)
+
+
+def _filled(variance: FloatArray, where: Any, size: int) -> FloatArray:
+    """Rows of known outputs in their places, elsewhere the geometric mean of the known."""
+    out = np.tile(np.exp(np.log(variance).mean(axis=0)), (size, 1))
+    out[where] = variance
+    return out

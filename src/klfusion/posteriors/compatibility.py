@@ -1,0 +1,176 @@
+"""Which silos can be fused: one kind of model, the same columns, each counted once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import few
+from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.families import Family
+from klfusion.posteriors.classes import align_classes
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.vocabularies import align_vocabularies
+
+_WIDEST = 1e9  # between weights; sums of doubles hold no more beside differences of them
+_NAMELESS = re.compile(r"silo-\d+")  # what a silo without a name is called
+
+
+class Silo(Protocol):
+    """What must be known of a silo beside its components: a `Posterior` knows it."""
+
+    @property
+    def name(self) -> str:
+        """Unique within a fusion."""
+
+    @property
+    def family(self) -> Family:
+        """Of its components."""
+
+    @property
+    def prior(self) -> FloatArray | None:
+        """Natural parameters of the prior its components share."""
+
+    @property
+    def counts(self) -> FloatArray | None:
+        """How many observations stand behind each component."""
+
+    @property
+    def structure(self) -> Structure | None:
+        """What surrounds the components."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Plain facts; of a fusion, the names of its ``silos``."""
+
+
+def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
+    """Silos with vocabularies and classes brought to one; an error if they do not go together."""
+    posteriors = align_classes(align_vocabularies(silos))
+    check_together(posteriors)
+    return posteriors
+
+
+def check_together(posteriors: Sequence[Silo]) -> None:
+    """Refuse silos of different families or features, and two of one name."""
+    _check_kinds(posteriors)
+    first = posteriors[0]
+    for other in posteriors[1:]:
+        if other.family != first.family:
+            raise IncompatibleSilosError(
+                f"silo {other.name!r}: expected {first.family} as in silo {first.name!r}, "
+                f"got {other.family}"
+            )
+    _check_features(posteriors)
+    seen: set[str] = set()
+    for posterior in posteriors:
+        if posterior.name in seen:
+            raise IncompatibleSilosError(
+                f"two silos are named {posterior.name!r}: expected unique names, as in "
+                "fuse({name: model})"
+            )
+        seen.add(posterior.name)
+    check_counted_once(posteriors)
+
+
+def counted(silo: Silo) -> list[str]:
+    """Whose observations stand behind a posterior: the silos of a fusion, else its own."""
+    known = silo.provenance.get("silos")
+    if isinstance(known, list) and known and all(isinstance(name, str) for name in known):
+        return known
+    return [silo.name]
+
+
+def check_counted_once(posteriors: Sequence[Silo]) -> None:
+    """Refuse fusions together with silos, or with other fusions, that they already hold."""
+    holder: dict[str, Silo] = {}
+    for posterior in posteriors:
+        fused = "silos" in posterior.provenance
+        again = [
+            name
+            for name in counted(posterior)
+            if (other := holder.setdefault(name, posterior)).name != posterior.name
+            # Two fusions may each have called a silo without a name the same.
+            and not (_NAMELESS.fullmatch(name) and fused and "silos" in other.provenance)
+        ]
+        if again:
+            fusion = posterior if fused else holder[again[0]]
+            raise IncompatibleSilosError(
+                f"silos counted twice: {few(again)}, within {fusion.name!r} and beside it; "
+                "expected each by itself or in one fusion (different ones that were given no name: "
+                "name them, fuse({name: model}))"
+            )
+
+
+def _check_kinds(posteriors: Sequence[Silo]) -> None:
+    """Refuse models of different kinds or covariance types, where all say what they are."""
+    known = [(p.name, p.structure) for p in posteriors if p.structure is not None]
+    if len(known) < len(posteriors):
+        return
+    name, first = known[0]
+    for other, structure in known[1:]:
+        pairs = {"a model of kind": (first.kind, structure.kind)}
+        if "covariance_type" in first.info.keys() & structure.info.keys():
+            key = "covariance_type"
+            pairs[key] = (str(first.info[key]), str(structure.info[key]))
+        for what, (expected, got) in pairs.items():
+            if expected != got:
+                raise IncompatibleSilosError(
+                    f"silo {other!r}: expected {what} {expected!r} as in silo {name!r}, got {got!r}"
+                )
+
+
+def _check_features(posteriors: Sequence[Silo]) -> None:
+    """Refuse silos whose named columns differ, or come in another order."""
+    named = [(p.name, p.structure.info.get("features")) for p in posteriors if p.structure]
+    known = [(name, features) for name, features in named if features is not None]
+    for name, features in known[1:]:
+        if features != known[0][1]:
+            raise IncompatibleSilosError(
+                f"silo {name!r}: expected the features {known[0][1]} in this order, "
+                f"as in silo {known[0][0]!r}, got {features}"
+            )
+
+
+def silo_weights(
+    weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Silo]
+) -> FloatArray:
+    """One weight a silo, (J,), in the order of the silos."""
+    if weights is None:
+        return np.ones(len(posteriors))
+    if hasattr(weights, "items"):  # a mapping, or a pandas Series
+        by_name, names = dict(weights.items()), {p.name for p in posteriors}
+        if set(by_name) != names:
+            odd = sorted(names ^ set(by_name), key=str)
+            raise KLFusionError(
+                f"weights: expected one for each of {few(sorted(names))}, and no others; "
+                f"missing or unknown: {few(odd)}"
+            )
+        weights = [by_name[p.name] for p in posteriors]
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KLFusionError(f"weights: expected numbers, got {weights!r}") from error
+    if values.shape != (len(posteriors),):
+        raise KLFusionError(
+            f"weights: expected one for each of {len(posteriors)} silos, got shape {values.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if len(bad):
+        raise KLFusionError(
+            f"silo {posteriors[bad[0]].name!r}: expected a finite weight > 0, got {values[bad[0]]}"
+        )
+    low, high = int(values.argmin()), int(values.argmax())
+    if values[high] > _WIDEST * values[low]:
+        raise KLFusionError(
+            f"weights: expected the largest to be at most {_WIDEST:g} times the smallest, which "
+            f"would be lost in rounding, got {values[high]:g} for silo {posteriors[high].name!r} "
+            f"and {values[low]:g} for silo {posteriors[low].name!r}"
+        )
+    return values

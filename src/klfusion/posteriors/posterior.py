@@ -1,0 +1,133 @@
+"""`Posterior`: what leaves a silo, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from klfusion._utils.arrays import FloatArray
+from klfusion.errors import InvalidPosteriorError
+from klfusion.families import Family
+from klfusion.posteriors.structure import Structure
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The posterior of one model: a batch of components of one family. It never holds data.
+
+    Everything is checked here, once: an error names the silo and the component.
+
+    Parameters
+    ----------
+    family : Family
+        What the natural parameters mean.
+    natural : array of shape (n, p)
+        Natural parameters, one row a component.
+    name : str
+        The silo's name, unique within a fusion.
+    prior : array of shape (p,), optional
+        Natural parameters of the prior all components share.
+    counts : array of shape (n,), optional
+        How many observations stand behind each component.
+    structure : Structure, optional
+        What surrounds the components: mixture weights, transitions, vocabulary.
+    provenance : mapping, optional
+        Plain facts for the record: library versions, settings.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> site = kf.Posterior(rates, rates.natural(shape=[3, 40], rate=[10, 10]), name="site-a")
+    >>> site
+    Posterior('site-a', 2 components, Gamma(dim=1))
+    >>> site.params()["shape"]
+    array([[ 3.],
+           [40.]])
+    """
+
+    family: Family
+    natural: FloatArray
+    name: str = "posterior"
+    prior: FloatArray | None = None
+    counts: FloatArray | None = None
+    structure: Structure | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.family, Family):
+            raise InvalidPosteriorError(
+                f"expected family to be a klfusion family such as families.Normal(3), "
+                f"got {self.family!r}"
+            )
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidPosteriorError(
+                f"expected name to be a non-empty string, got {self.name!r}"
+            )
+        try:
+            self.name.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidPosteriorError(f"expected a name in Unicode, got {self.name!r}") from error
+        where = f"silo {self.name!r}"
+        natural = _frozen(self.natural, f"{where}: natural")
+        if natural.ndim == 2 and len(natural) == 0:
+            raise InvalidPosteriorError(f"{where}: expected at least one component, got none")
+        self.family.check(natural, where)
+        object.__setattr__(self, "natural", natural)
+        if self.prior is not None:
+            prior = _frozen(self.prior, f"{where}: prior")
+            if prior.shape != (self.family.size,):
+                raise InvalidPosteriorError(
+                    f"{where}: expected a prior of shape ({self.family.size},), got {prior.shape}"
+                )
+            self.family.check(prior[None], f"{where}, prior")
+            object.__setattr__(self, "prior", prior)
+        if self.counts is not None:
+            object.__setattr__(self, "counts", self._checked_counts(where))
+        if self.structure is not None:
+            if not isinstance(self.structure, Structure):
+                raise InvalidPosteriorError(
+                    f"{where}: expected structure to be a Structure, got {self.structure!r}"
+                )
+            self.structure.check(where)
+
+    def _checked_counts(self, where: str) -> FloatArray:
+        counts = _frozen(self.counts, f"{where}: counts")
+        if counts.shape != (self.n_components,):
+            raise InvalidPosteriorError(
+                f"{where}: expected counts of shape ({self.n_components},), got {counts.shape}"
+            )
+        bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))
+        if len(bad):
+            raise InvalidPosteriorError(
+                f"{where}, component {bad[0]}: expected a finite count >= 0, "
+                f"got {counts[bad[0]]:.6g}"
+            )
+        return counts
+
+    @property
+    def n_components(self) -> int:
+        """Number of components."""
+        return len(self.natural)
+
+    def params(self) -> dict[str, FloatArray]:
+        """Arrays in the family's usual parameters, by name."""
+        return self.family.params(self.natural)
+
+    def __repr__(self) -> str:
+        plural = "" if self.n_components == 1 else "s"
+        return f"Posterior({self.name!r}, {self.n_components} component{plural}, {self.family})"
+
+
+def _frozen(values: ArrayLike | None, what: str) -> FloatArray:
+    """A float64 copy nobody can write to."""
+    try:
+        array = np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise InvalidPosteriorError(f"{what}: expected an array of numbers ({error})") from error
+    array.flags.writeable = False
+    return array

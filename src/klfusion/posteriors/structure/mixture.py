@@ -1,0 +1,21 @@
+"""Mixture weights: the observations behind a global component are those of its local ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from klfusion._utils.arrays import IntArray
+from klfusion.posteriors.structure.structure import Structure, agreed_info, scatter
+
+
+def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: int) -> Structure:
+    """Add up the expected ``counts`` (L,); ``weight_prior`` () is averaged.
+
+    ``weight_prior`` is the pseudo-count of one component in the prior of the weights.
+    """
+    counts = scatter([s.arrays["counts"] for s in silos], labels, n_components)
+    prior = np.mean([s.arrays["weight_prior"] for s in silos])
+    arrays = {"counts": counts, "weight_prior": np.asarray(prior)}
+    return Structure("mixture", arrays, agreed_info(silos, "covariance_type"))

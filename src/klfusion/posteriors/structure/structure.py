@@ -1,0 +1,82 @@
+"""The structure around a model's components: plain arrays, plain words, and a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Arrays and settings around the components, such as the weights of a mixture.
+
+    Parameters
+    ----------
+    kind : str
+        What it is, ``"mixture"`` for instance; decides how it is fused.
+    arrays : mapping of str to array
+        Numbers, never observations; kept as read-only float64.
+    info : mapping of str to JSON-able values
+        Settings needed to rebuild the model.
+    """
+
+    kind: str
+    arrays: Mapping[str, FloatArray] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        frozen = {key: self._frozen(key, array) for key, array in self.arrays.items()}
+        object.__setattr__(self, "arrays", frozen)
+
+    def _frozen(self, key: str, values: Any) -> FloatArray:
+        given = np.asarray(values)
+        if given.dtype.kind not in "fiub":
+            raise InvalidPosteriorError(
+                f"{self.kind}.{key}: expected an array of numbers, got dtype {given.dtype}"
+            )
+        array = np.array(given, dtype=np.float64, order="C")
+        array.flags.writeable = False
+        return array
+
+    def check(self, where: str) -> None:
+        """Raise if any array holds NaN or infinity."""
+        for key, array in self.arrays.items():
+            if not np.isfinite(array).all():
+                raise InvalidPosteriorError(
+                    f"{where}: expected finite numbers in {self.kind}.{key}, got NaN or infinity"
+                )
+
+
+def agreed_info(silos: Sequence[Structure], key: str) -> Mapping[str, Any]:
+    """The first silo's settings, if all agree on the one that decides what can be rebuilt."""
+    found = sorted({str(s.info.get(key)) for s in silos})
+    if len(found) > 1:
+        raise IncompatibleSilosError(f"expected silos of one {key}, got {', '.join(found)}")
+    return silos[0].info
+
+
+def scatter(
+    arrays: Sequence[FloatArray], labels: Sequence[IntArray], n_components: int
+) -> FloatArray:
+    """Add up what silos hold of each component, (L,) arrays or (L, L) matrices, by label.
+
+    Components with label -1 are left out.
+    """
+    if arrays[0].ndim == 1:
+        all_labels, values = np.concatenate(labels), np.concatenate(arrays)
+        rows = all_labels >= 0
+        return np.asarray(
+            np.bincount(all_labels[rows], values[rows], minlength=n_components), dtype=np.float64
+        )
+    total = np.zeros((n_components,) * arrays[0].ndim)
+    for array, label in zip(arrays, labels, strict=True):
+        kept = np.flatnonzero(label >= 0)
+        where = np.ix_(*[label[kept]] * array.ndim)
+        np.add.at(total, where, array[np.ix_(*[kept] * array.ndim)])
+    return total

@@ -1,0 +1,304 @@
+"""How far a fusion can be trusted: each match, each silo, each component."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from klfusion._fuse import fuse
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.checks import check_integer, generator
+from klfusion.errors import KLFusionError
+from klfusion.fusion.record import kept_silos, matching_problem, method_of, pooling_of, weights_of
+from klfusion.fusion.result import Fusion
+from klfusion.model_size.preparation import matched
+from klfusion.objective.clusters import Clusters
+from klfusion.posteriors.compatibility import aligned_silos, silo_weights
+from klfusion.posteriors.posterior import Posterior
+
+_DIGITS = 9  # in which copies agree; independent fits do not
+_OVERCLAIM = 3.0  # times the usual certainty is never too much
+_SLACK = 10.0  # observations that a prior may be worth
+_OUTLYING = 6.0  # robust deviations, of logarithms
+_MOST_SHOWN = 20  # findings, where a diagnosis is printed
+_MISFIT = 15.0  # times the median; good silos of the tests reach seven
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a person should look at: which silo, which component (None: all), and why."""
+
+    silo: str
+    component: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        where = "" if self.component is None else f", component {self.component}"
+        return f"silo {self.silo!r}{where}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Parameters
+    ----------
+    margins : tuple of arrays
+        For each silo and component, by how many nats the objective rises if the component must go
+        elsewhere and its silo is matched anew: the margin to the next best plan. Small is doubtful,
+        0 a tie; NaN where the component was left out.
+    misfit : array of shape (silos,)
+        What a silo's matches cost, relative to the median of the same global components' members;
+        1 is usual. NaN for a silo nobody can be compared with.
+    support : int array of shape (components,)
+        How many silos have each global component.
+    stability : tuple of arrays, optional
+        For each silo and component, how far its companions stay the same when random halves of the
+        silos are fused: 1 always, 0 never (mean Jaccard index); NaN where it was left out.
+    findings : tuple of Finding
+        What looks wrong.
+    """
+
+    margins: tuple[FloatArray, ...]
+    misfit: FloatArray
+    support: IntArray
+    stability: tuple[FloatArray, ...] | None
+    findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        """What looks wrong first, then each measure's extremes; one line each."""
+        shown = [f"  {finding}" for finding in self.findings[:_MOST_SHOWN]]
+        rest = len(self.findings) - len(shown)
+        lines = [
+            f"Diagnosis: {len(self.findings) or 'no'} finding{'s' * (len(self.findings) != 1)}"
+        ]
+        lines += [*shown, f"  and {rest} more in findings"] if rest else shown
+        measures = {
+            "margins (nats to the next best plan)": np.concatenate(self.margins),
+            "misfit (1 is usual)": self.misfit,
+            "support (silos of a component)": self.support.astype(np.float64),
+            "stability (1: always together)": np.concatenate(self.stability or [[np.nan]]),
+        }
+        for name, values in measures.items():
+            known = values[~np.isnan(values)]
+            if len(known):
+                low, middle, high = known.min(), np.median(known), known.max()
+                lines.append(f"  {name}: {low:.3g} to {high:.3g}, median {middle:.3g}")
+        return "\n".join(lines)
+
+
+def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Diagnosis:
+    """Look for doubtful matches, silos that do not fit, and components that look made up.
+
+    Costs are those of ``"kl"``, whatever divergence the fusion minimised.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        With its silos (``keep_silos=True``).
+    resamples : int
+        How often to fuse a random half of the silos, to see which matches last; takes as long as
+        that many smaller fusions.
+    random_state : int
+        Of the halves.
+
+    Returns
+    -------
+    Diagnosis
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [910, 31], "d": [29, 880]}
+    >>> silos = [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
+    >>> found = kf.diagnose(kf.fuse(silos))
+    >>> found.support
+    array([4, 4])
+    >>> found
+    Diagnosis: 2 findings
+      silo 'b', component 0: a copy of component 0 of silo 'c'
+      silo 'c', component 0: a copy of component 0 of silo 'b'
+      margins (nats to the next best plan): ...
+    >>> found.findings[0].silo, found.findings[0].component
+    ('b', 0)
+    """
+    check_integer("resamples", resamples, least=0)
+    rng = generator(random_state)
+    if not isinstance(fusion, Fusion):
+        raise KLFusionError(f"expected a Fusion, as kf.fuse returns it, got {fusion!r}")
+    silos = aligned_silos(kept_silos(fusion, "diagnose"))
+    margins, costs = _margins(fusion, silos)
+    misfit = _misfit(fusion, costs)
+    support = (fusion.contributions > 0).sum(axis=0)
+    stability = None
+    if resamples > 0:
+        stability = _stability(fusion, silos, resamples, rng)
+    findings = [
+        *_misfits(fusion, misfit),
+        *_alone(fusion, support),
+        *_overclaims(silos),
+        *_copies(silos),
+    ]
+    return Diagnosis(margins, misfit, support, stability, tuple(findings))
+
+
+# Matches ----------------------------------------------------------------------------------------
+
+
+def _margins(
+    fusion: Fusion, silos: list[Posterior]
+) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
+    """Margin of each match, and what it adds to the divergence, the silo being taken out."""
+    weights = silo_weights(weights_of(fusion), silos)
+    units = matched(silos, fusion.labels, weights)
+    problem = matching_problem(fusion, units.problem)
+    clusters = Clusters(problem, units.labels)
+    present = [j for j, own in enumerate(fusion.labels) if (own >= 0).any()]
+    margins, costs = ([np.full(len(own), np.nan) for own in fusion.labels] for _ in range(2))
+    for j, rows in zip(present, problem.silos, strict=True):
+        own = units.labels[rows]
+        clusters.take_out(rows)
+        added = clusters.increases(rows)
+        margin = _next_best(added, own, clusters.counts, fusion.penalty)
+        clusters.put_in(rows, own)
+        for row, label in enumerate(own):
+            margins[j][fusion.labels[j] == label] = margin[row]
+            costs[j][fusion.labels[j] == label] = added[row, label]
+    return tuple(margins), tuple(costs)
+
+
+def _next_best(added: FloatArray, own: IntArray, counts: IntArray, penalty: float) -> FloatArray:
+    """What one assignment of a silo loses when each match in turn is forbidden."""
+    n = len(own)
+    costs = added + penalty * (np.sqrt(counts + 1.0) - np.sqrt(counts))
+    # Without a penalty the size was given, and nothing may open a component.
+    new = np.full((n, n), penalty if penalty > 0 else np.inf)
+    costs = np.hstack([costs, new])
+    best = costs[np.arange(n), own].sum()
+    margin = np.empty(n)
+    for row in range(n):
+        other = costs.copy()
+        other[row, own[row]] = np.inf
+        if counts[own[row]] == 0:  # alone: a component of its own by another name is no other plan
+            other[row, added.shape[1] :] = np.inf
+        try:
+            margin[row] = other[linear_sum_assignment(other)].sum() - best
+        except ValueError:  # no other plan there is
+            margin[row] = np.inf
+    return margin
+
+
+def _stability(
+    fusion: Fusion, silos: list[Posterior], resamples: int, rng: np.random.Generator
+) -> tuple[FloatArray, ...]:
+    method = method_of(fusion)
+    if method is None:
+        raise KLFusionError(f"stability: expected one of our methods, got {fusion.method}")
+    total, times = ([np.zeros(len(own)) for own in fusion.labels] for _ in range(2))
+    half = max(2, (len(silos) + 1) // 2)
+    weights = np.array(weights_of(fusion))
+    for _ in range(resamples):
+        chosen = np.sort(rng.permutation(len(silos))[:half])
+        again = fuse(
+            [silos[j] for j in chosen], method=method, weights=weights[chosen],
+            pooling=pooling_of(fusion), progress=False, keep_silos=False,
+        )  # fmt: skip
+        old = np.concatenate([fusion.labels[j] for j in chosen])
+        new = np.concatenate(again.labels)
+        same_old, same_new = _together(old), _together(new)
+        jaccard = (same_old & same_new).sum(axis=1) / (same_old | same_new).sum(axis=1)
+        edges = np.cumsum([len(fusion.labels[j]) for j in chosen])[:-1]
+        for j, values in zip(chosen, np.split(jaccard, edges), strict=True):
+            total[j] += values
+            times[j] += fusion.labels[j] >= 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return tuple(np.where(n > 0, t / n, np.nan) for t, n in zip(total, times, strict=True))
+
+
+def _together(labels: IntArray) -> BoolArray:
+    """Which components share a label, (n, n); one that was left out is alone."""
+    same = (labels[:, None] == labels) & (labels >= 0)
+    np.fill_diagonal(same, True)
+    return np.asarray(same)
+
+
+# Silos and components ---------------------------------------------------------------------------
+
+
+def _misfit(fusion: Fusion, costs: tuple[FloatArray, ...]) -> FloatArray:
+    """Mean over a silo's shared components of its cost over the component's median cost."""
+    labels, all_costs = np.concatenate(fusion.labels), np.concatenate(costs)
+    shared = np.flatnonzero((fusion.contributions > 0).sum(axis=0) >= 2)
+    usual = np.full(fusion.n_components, np.nan)
+    for g in shared:
+        usual[g] = max(float(np.median(all_costs[labels == g])), np.finfo(np.float64).tiny)
+    out = np.full(fusion.n_silos, np.nan)
+    for j, (own, cost) in enumerate(zip(fusion.labels, costs, strict=True)):
+        known = np.isin(own, shared)
+        if known.any():
+            out[j] = float((cost[known] / usual[own[known]]).mean())
+    return out
+
+
+def _misfits(fusion: Fusion, misfit: FloatArray) -> list[Finding]:
+    return [
+        Finding(name, None, f"its matches cost {value:.3g} times what is usual")
+        for name, value in zip(fusion.silo_names, misfit, strict=True)
+        if value > _MISFIT
+    ]
+
+
+def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
+    """Components nobody else has, where others are shared."""
+    if fusion.n_silos < 3 or support.max() < 3:
+        return []
+    return [
+        Finding(*fusion.sources(int(g))[0], "matches no other silo's")
+        for g in np.flatnonzero(support == 1)
+    ]
+
+
+def _overclaims(silos: list[Posterior]) -> list[Finding]:
+    """More certain than others are: for the observations behind it, where all silos tell them."""
+    sizes = [p.family.effective_size(p.natural) for p in silos]
+    if any(size is None for size in sizes):
+        return []
+    known = [np.asarray(size, dtype=np.float64) for size in sizes]
+    counts = [p.counts for p in silos if p.counts is not None]
+    if len(counts) < len(silos):
+        return _outlying(silos, known, "times as certain as is usual")
+    each = [size / (_SLACK + n) for size, n in zip(known, counts, strict=True)]
+    return _outlying(silos, each, "times as certain as is usual for its observations")
+
+
+def _outlying(silos: list[Posterior], values: list[FloatArray], reason: str) -> list[Finding]:
+    """Components whose value is far above the median of all, on the scale of logarithms."""
+    logs = [np.log(value) for value in values]
+    middle = np.median(np.concatenate(logs))
+    spread = 1.4826 * float(np.median(np.abs(np.concatenate(logs) - middle)))
+    limit = max(_OUTLYING * spread, np.log(_OVERCLAIM))
+    return [
+        Finding(posterior.name, int(k), f"{np.exp(log[k] - middle):.3g} {reason}")
+        for posterior, log in zip(silos, logs, strict=True)
+        for k in np.flatnonzero(log - middle > limit)
+    ]
+
+
+def _copies(silos: list[Posterior]) -> list[Finding]:
+    """Components that equal another silo's: independent fits never agree to so many digits."""
+    first: dict[bytes, list[tuple[str, int]]] = {}
+    for posterior in silos:
+        scale = np.abs(posterior.natural).max(axis=1, keepdims=True)
+        power = 10.0 ** (_DIGITS - np.ceil(np.log10(np.maximum(scale, 1e-300))))
+        for k, row in enumerate(np.round(posterior.natural * power)):
+            first.setdefault(row.tobytes(), []).append((posterior.name, k))
+    return [
+        Finding(name, k, f"a copy of component {other[1]} of silo {other[0]!r}")
+        for alike in first.values()
+        for name, k in alike
+        for other in [next((o for o in alike if o[0] != name), None)]
+        if other is not None
+    ]

@@ -1,0 +1,40 @@
+"""Silos that do what their node's configuration says; each has two Poisson rates."""
+
+import os
+import signal
+
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+import klfusion as kf
+from klfusion.federation.flower import fit_and_send
+
+GAMMA = kf.families.Gamma()
+SHAPES = {"a": [30.0, 900.0], "b": [910.0, 32.0], "c": [29.0, 905.0]}
+
+
+def posterior(name: str) -> kf.Posterior:
+    """What a silo that works sends."""
+    shape = SHAPES.get(name, SHAPES["a"])
+    return kf.Posterior(GAMMA, GAMMA.natural(shape=shape, rate=[10.0, 10.0]), name=name)
+
+
+def fit(context):
+    """Fit, or die."""
+    if context.node_config.get("fault") == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return posterior(context.node_config["name"])
+
+
+honest = fit_and_send(fit)
+app = ClientApp()
+
+
+@app.train()
+def train(message, context):
+    """Answer as the node's configuration says."""
+    if context.node_config.get("fault") != "large":
+        return honest(message, context)
+    size = 100 * int(context.run_config["max-bytes"])
+    array = Array("uint8", (size,), "klfusion.safetensors", os.urandom(size))
+    return Message(RecordDict({"posterior": ArrayRecord({"posterior": array})}), reply_to=message)

@@ -1,0 +1,228 @@
+"""What is left out, and what is put together, before matching."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+
+import klfusion as kf
+from klfusion.model_size.cleaning import merge_splits, near_pairs, with_data
+from klfusion.posteriors.structure import Structure
+
+NW = kf.families.NormalWishart(2)
+PRIOR = NW.natural([[0.0, 0.0]], [0.01], [np.eye(2)], [3.0])[0]
+
+
+def from_data(*clusters, name="a", **kwargs):
+    """The exact posterior of each cluster of observations."""
+    rows = []
+    for x in clusters:
+        n, mean = len(x), x.mean(axis=0)
+        kappa = 0.01 + n
+        mu = n * mean / kappa
+        moment = np.eye(2) + x.T @ x
+        scale_inv = moment - kappa * np.outer(mu, mu)
+        rows.append(NW.natural([mu], [kappa], [scale_inv], [3.0 + n])[0])
+    counts = np.array([len(x) for x in clusters], dtype=float)
+    return kf.Posterior(NW, np.stack(rows), name=name, prior=PRIOR, counts=counts, **kwargs)
+
+
+def grouped(posterior):
+    return sorted(sorted(group.tolist()) for group, _ in merged(posterior))
+
+
+def merged(posterior):
+    rows = np.arange(posterior.n_components)
+    return merge_splits(posterior, rows, ~np.eye(len(rows), dtype=bool))
+
+
+def test_a_split_cluster_is_put_together_exactly():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(100, 2)), rng.normal([8.0, 0.0], size=(80, 2))
+    split = from_data(x[:40], x[40:], y)
+    assert grouped(split) == [[0, 1], [2]]
+    together = next(eta for rows, eta in merged(split) if len(rows) == 2)
+    np.testing.assert_allclose(together, from_data(x, y).natural[0], rtol=1e-10)
+
+
+def test_different_clusters_stay_apart():
+    rng = np.random.default_rng(1)
+    # Nearer than about three deviations, one component is the shorter description.
+    for distance, groups in ((4.0, [[0], [1]]), (1.0, [[0, 1]])):
+        other = rng.normal([distance, 0.0], size=(100, 2))
+        assert grouped(from_data(rng.normal(size=(100, 2)), other)) == groups
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"prior": None}, {"counts": None}, {"structure": Structure("topics")}],
+    ids=["no prior", "no counts", "not a mixture"],
+)
+def test_without_the_means_to_tell_nothing_is_put_together(change):
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    assert grouped(replace(from_data(x[:50], x[50:]), **change)) == [[0], [1]]
+
+
+def test_only_components_nearer_than_usual_may_belong_together():
+    rng = np.random.default_rng(4)
+    x = [rng.normal(c, size=(60, 2)) for c in ([0.0, 0.0], [0.2, 0.0], [9.0, 0.0], [0.0, 9.0])]
+    near = near_pairs(NW, [from_data(*x).natural, from_data(*x[1:]).natural])
+    assert np.argwhere(near[0]).tolist() == [[0, 1], [1, 0]]
+    assert not near[1].any()
+    alone = from_data(x[0])
+    rows = np.arange(2)
+    apart = merge_splits(from_data(*x[:2]), rows, np.zeros((2, 2), dtype=bool))
+    assert len(apart) == 2
+    assert near_pairs(NW, [alone.natural, alone.natural])[0].tolist() == [[False]]
+
+
+def test_empty_components_are_left_out_but_never_all():
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    silo = replace(from_data(x[:98], x[98:99], x[99:]), counts=np.array([98.0, 1.0, 0.2]))
+    assert with_data(silo).tolist() == [0]
+    assert with_data(replace(silo, counts=np.zeros(3))).tolist() == [0, 1, 2]
+    assert with_data(replace(silo, counts=None)).tolist() == [0, 1, 2]
+
+
+def test_members_of_a_group_get_one_label():
+    rng = np.random.default_rng(2)
+    centres = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+    data = [[rng.normal(size=(100, 2)) + c for c in centres] for _ in range(4)]
+    silos = [from_data(*x, name=f"site-{j}") for j, x in enumerate(data)]
+    first = data[0][0]
+    silos[0] = from_data(first[:50], first[50:], *data[0][1:], name="site-0")
+    fusion = kf.fuse(silos)
+    assert fusion.n_components == 3
+    assert fusion.labels[0][0] == fusion.labels[0][1]
+    assert fusion.contributions.max() == 2
+
+
+def test_over_fitted_mixtures_of_many_silos_give_the_right_size():
+    rng = np.random.default_rng(3)
+    centres = np.array([[0.0, 0.0, 0.0], [7.0, 0.0, 0.0], [0.0, 7.0, 0.0], [0.0, 0.0, 7.0]])
+    models = {}
+    for j in range(8):
+        chosen = rng.permutation(4)[:3]
+        x = centres[rng.choice(chosen, size=400)] + rng.normal(size=(400, 3))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = BayesianGaussianMixture(n_components=7, max_iter=300, random_state=j)
+            models[f"site-{j}"] = model.fit(x)
+    assert kf.fuse(models).n_components == 4
+
+
+def fitted(x, n_components, seed=0, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = BayesianGaussianMixture(
+            n_components=n_components, random_state=seed, max_iter=300, **settings
+        )
+        return model.fit(x)
+
+
+def test_copies_of_a_mixture_in_many_dimensions_stay_what_they_are():
+    x = load_wine().data
+    model = fitted((x - x.mean(axis=0)) / x.std(axis=0), 3)
+    assert kf.fuse([model, model]).n_components == 3
+
+
+@pytest.mark.parametrize("covariance", ["full", "diag", "spherical", "tied"])
+def test_distant_clusters_stay_apart_where_data_are_few(covariance):
+    rng = np.random.default_rng(0)
+    dim, sees = 20, ([0, 1], [1, 2, 3], [0, 3])
+    centres = rng.normal(size=(4, dim)) * 12 / np.sqrt(2 * dim)  # about twelve deviations apart
+    models = [
+        fitted(
+            centres[rng.choice(kinds, 400)] + rng.normal(size=(400, dim)),
+            len(kinds),
+            covariance_type=covariance,
+        )
+        for kinds in sees
+    ]
+    assert kf.fuse(models).n_components == 4
+
+
+@pytest.mark.parametrize("covariance", ["full", "diag", "spherical", "tied"])
+@pytest.mark.parametrize("n_components", [5, 15])
+def test_too_many_local_components_of_every_covariance_type(covariance, n_components):
+    rng = np.random.default_rng(1)
+    kinds = np.array([[-6.0, 0.0], [0.0, 6.0], [6.0, 0.0], [0.0, -6.0]])
+    models = [
+        fitted(
+            kinds[rng.choice(sees, 300)] + rng.normal(size=(300, 2)),
+            n_components,
+            covariance_type=covariance,
+        )
+        for sees in ([0, 1], [1, 2], [0, 2, 3])
+    ]
+    assert kf.fuse(models).n_components == 4
+
+
+@pytest.mark.parametrize("dim", [2, 4])
+def test_clusters_that_overlap_a_little_stay_what_they_are(dim):
+    rng = np.random.default_rng(0)
+    centres = np.zeros((3, dim))
+    centres[1, 0], centres[2, 1] = 3.6, 12.0
+    x = np.concatenate([centre + rng.normal(size=(300, dim)) for centre in centres])
+    model = BayesianGaussianMixture(n_components=3, n_init=3, max_iter=500, random_state=0).fit(x)
+    fusion = kf.fuse([kf.extract(model, name=name) for name in "abc"])
+    assert fusion.n_components == 3
+
+
+@pytest.mark.parametrize("dim", [10, 20])
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag"])
+def test_a_wide_prior_does_not_put_distant_clusters_together(dim, covariance):
+    """scikit-learn's prior is as wide as all data: one far cluster widens every component."""
+    rng = np.random.default_rng(0)
+    centres = np.zeros((3, dim))
+    centres[1, 0], centres[2, 0] = 10.0, 60.0
+    models = [
+        fitted(
+            centres[rng.choice(3, 500)] + rng.normal(size=(500, dim)), 3, covariance_type=covariance
+        )
+        for _ in range(3)
+    ]
+    fusion = kf.fuse(models)
+    assert fusion.n_put_together == 0
+    means = fusion.posterior.params()["mean"][:, 0]
+    np.testing.assert_allclose(np.sort(means), [0.0, 10.0, 60.0], atol=0.5)
+
+
+def test_chips_of_clusters_in_many_dimensions_are_put_back():
+    """Thirty observations tell no covariance of twenty columns, but they do tell where they are."""
+    rng = np.random.default_rng(0)
+    centres = np.zeros((3, 20))
+    centres[1, 0] = centres[2, 1] = 15.0
+    models = [
+        fitted(centres[rng.choice(3, 1000)] + rng.normal(size=(1000, 20)), 6, seed=j)
+        for j in range(3)
+    ]
+    fusion = kf.fuse(models)
+    assert fusion.n_components == 3
+    assert fusion.n_put_together > 0
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_halves_of_clusters_of_thousands_are_put_together(dim):
+    """An over-fitted GaussianMixture cuts clusters in two of different width."""
+    rng = np.random.default_rng(0)
+    centres = 12.0 * np.arange(3)[:, None] * np.ones(dim)
+    silos = []
+    for j in range(4):
+        x = centres[rng.integers(3, size=2_000)] + rng.normal(size=(2_000, dim))
+        model = GaussianMixture(n_components=5, n_init=2, max_iter=300, random_state=j).fit(x)
+        silos.append(kf.extract(model, name=f"s{j}", n_observations=2_000))
+    assert kf.fuse(silos).n_components == 3
+
+
+def test_a_narrow_cluster_inside_a_wide_one_stays():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(2_000, 2)), 0.1 * rng.normal(size=(2_000, 2))])
+    model = GaussianMixture(n_components=2, n_init=3, random_state=0).fit(x)
+    fusion = kf.fuse([kf.extract(model, name=name, n_observations=4_000) for name in "abc"])
+    assert fusion.n_components == 2

@@ -1,0 +1,129 @@
+"""A second look at a matching: doubles, blends and stragglers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from klfusion.model_size import revision
+from klfusion.model_size.revision import find_blends, gather_stragglers, part_doubles
+from klfusion.objective.problem import FusionProblem
+
+DIM, JITTER = 20, 0.3
+NORMAL = kf.families.DiagonalNormal(DIM)
+
+
+def problem_of(means, silo):
+    natural = NORMAL.natural(np.asarray(means), np.full((len(means), DIM), 0.05))
+    order = np.argsort(silo, kind="stable")
+    silo = np.unique(np.asarray(silo)[order], return_inverse=True)[1]
+    return FusionProblem(NORMAL, natural[order], silo, np.ones(len(means))), order
+
+
+def three_components(rng, n_silos=12):
+    centres = rng.normal(size=(3, DIM))
+    truth = np.tile(np.arange(3), n_silos)
+    means = centres[truth] + JITTER * rng.normal(size=(len(truth), DIM))
+    return centres, means, truth, np.repeat(np.arange(n_silos), 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clean_matching_is_left_as_it_is(seed):
+    rng = np.random.default_rng(seed)
+    _, means, truth, silo = three_components(rng)
+    problem, order = problem_of(means, silo)
+    labels = truth[order]
+    np.testing.assert_array_equal(part_doubles(problem, labels), labels)
+    np.testing.assert_array_equal(gather_stragglers(problem, labels), labels)
+    assert not find_blends(problem, labels).any()
+
+
+def test_two_components_in_one_cluster_are_parted():
+    rng = np.random.default_rng(0)
+    _, means, truth, silo = three_components(rng)
+    # Components 3 and 4 never meet, and were taken for one.
+    more = rng.normal(size=(2, DIM))
+    extra = np.arange(12) % 2
+    means = np.concatenate([means, more[extra] + JITTER * rng.normal(size=(12, DIM))])
+    problem, order = problem_of(means, np.concatenate([silo, np.arange(12)]))
+    mistaken = np.concatenate([truth, np.full(12, 3)])[order]
+    correct = np.concatenate([truth, 3 + extra])[order]
+    parted = part_doubles(problem, mistaken)
+    assert parted.max() == 4
+    assert len({*zip(parted.tolist(), correct.tolist(), strict=True)}) == 5
+
+
+def test_a_blend_of_two_components_its_silo_lacks_is_found():
+    rng = np.random.default_rng(1)
+    centres, means, truth, silo = three_components(rng)
+    keep = ~((silo == 0) & (truth < 2))
+    blend = 0.5 * (centres[0] + centres[1]) + JITTER * rng.normal(size=DIM)
+    problem, order = problem_of([*means[keep], blend], [*silo[keep], 0])
+    labels = np.array([*truth[keep], 3])[order]
+    np.testing.assert_array_equal(find_blends(problem, labels), labels == 3)
+    # In a silo that has one of the two it is something else.
+    problem, order = problem_of([*means, blend], [*silo, 0])
+    assert not find_blends(problem, np.array([*truth, 3])[order]).any()
+
+
+def test_a_silo_is_never_left_without_components():
+    rng = np.random.default_rng(2)
+    centres, means, truth, silo = three_components(rng)
+    blend = 0.5 * (centres[0] + centres[1]) + JITTER * rng.normal(size=DIM)
+    problem, order = problem_of([*means, blend], [*silo, 99])
+    assert not find_blends(problem, np.array([*truth, 3])[order]).any()
+
+
+@pytest.mark.parametrize(("far", "size"), [(1.2, 3), (6.0, 4)])
+def test_a_straggler_is_gathered_unless_it_lies_too_far(far, size):
+    rng = np.random.default_rng(3)
+    centres, means, truth, silo = three_components(rng)
+    keep = ~((silo == 0) & (truth == 0))
+    direction = rng.normal(size=DIM)
+    direction *= np.sqrt(DIM) / np.linalg.norm(direction)
+    odd = centres[0] + far * JITTER * direction
+    problem, order = problem_of([*means[keep], odd], [*silo[keep], 0])
+    labels = gather_stragglers(problem, np.array([*truth[keep], 3])[order])
+    assert labels.max() + 1 == size
+
+
+def test_blends_are_left_out_of_the_fused_model():
+    rng = np.random.default_rng(4)
+    _, means, _, silo = three_components(rng)
+    silos = []
+    for j in range(12):
+        own = means[silo == j]
+        if j < 4:  # a fit that could not tell the first two apart
+            own = np.stack([own[:2].mean(axis=0), own[2]])
+        natural = NORMAL.natural(own, np.full(own.shape, 0.05))
+        silos.append(kf.Posterior(NORMAL, natural, name=f"silo-{j}"))
+    fusion = kf.fuse(silos)
+    assert fusion.n_components == 3
+    assert fusion.n_left_out == 4
+    assert [labels.tolist().count(-1) for labels in fusion.labels] == [1] * 4 + [0] * 8
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.75])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_blends_of_topics_are_told_over_few_words_as_over_all(seed, share, monkeypatch):
+    rng, n_topics, n_silos = np.random.default_rng(seed), 5, 8
+    words = rng.dirichlet(np.full(2_000, 0.05), size=n_topics)
+    topics, silo, truth = [], [], []
+    for j in range(n_silos):
+        for k in range(2 if j == 0 else 0, n_topics):  # the first silo has two as one
+            topics.append(words[k])
+            silo.append(j)
+            truth.append(k)
+    topics, silo = [*topics, share * words[0] + (1 - share) * words[1]], [*silo, 0]
+    truth = np.array([*truth, n_topics])
+    counts = np.array([rng.multinomial(rng.integers(5_000, 40_000), p) for p in topics])
+    order = np.argsort(silo, kind="stable")
+    problem = FusionProblem(
+        kf.families.Dirichlet(2_000), 0.1 + counts[order], np.array(silo)[order], np.ones(len(silo))
+    ).comparable()
+    labels = truth[order]
+    found = find_blends(problem, labels)
+    np.testing.assert_array_equal(found, labels == n_topics)
+    monkeypatch.setattr(revision, "_OUTCOMES", 2_000)
+    np.testing.assert_array_equal(find_blends(problem, labels), found)

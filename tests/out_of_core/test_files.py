@@ -1,0 +1,181 @@
+"""Silos in files, a batch in memory at a time."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.mixture import BayesianGaussianMixture
+
+import klfusion as kf
+from klfusion.cli.commands import commands as cli
+from klfusion.out_of_core import batches, files
+from tests.helpers.silos import normal_wishart_silos, rate_silos
+
+
+@pytest.fixture
+def small_batches(monkeypatch, tmp_path):
+    """Limits that a test's files exceed, and a scratch folder to look into."""
+    monkeypatch.setattr(files, "_LEAST", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+def saved(silos, folder):
+    paths = [folder / f"{silo.name}.safetensors" for silo in silos]
+    for path, silo in zip(paths, silos, strict=True):
+        kf.save(path, silo)
+    return paths
+
+
+def assert_same(one, other):
+    for a, b in zip(one.labels, other.labels, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_allclose(one.posterior.natural, other.posterior.natural, rtol=1e-9)
+    np.testing.assert_allclose(
+        np.concatenate(one.divergences), np.concatenate(other.divergences), rtol=1e-6, atol=1e-9
+    )
+    assert one.silo_names == other.silo_names
+
+
+@pytest.mark.parametrize("per_batch", [1, 7, 1000])
+def test_batches_do_not_matter(small_batches, tmp_path, per_batch):
+    silos, _ = normal_wishart_silos(30, n_true=5, seed=1)
+    paths = saved(silos, tmp_path)
+    limit = per_batch * files._COPIES * max(path.stat().st_size for path in paths)
+    assert_same(kf.fuse(paths, memory_limit=limit), kf.fuse(silos))
+    assert list(small_batches.iterdir()) == []
+
+
+def test_at_most_so_much_is_read_at_a_time(small_batches, tmp_path, monkeypatch):
+    paths = saved(normal_wishart_silos(20, seed=2)[0], tmp_path)
+    sizes = []
+
+    def facts(posteriors, found=batches._facts):
+        sizes.append(sum((tmp_path / f"{p.name}.safetensors").stat().st_size for p in posteriors))
+        return found(posteriors)
+
+    monkeypatch.setattr(batches, "_facts", facts)
+    limit = 5 * files._COPIES * max(path.stat().st_size for path in paths)
+    kf.fuse(paths, memory_limit=limit)
+    assert len(sizes) >= 4
+    assert max(sizes) * files._COPIES <= limit
+
+
+def test_mixtures_keep_their_weights_and_splits(small_batches, tmp_path):
+    rng = np.random.default_rng(3)
+    silos = []
+    for j in range(6):
+        x = np.concatenate([rng.normal(m, 0.5, size=(80, 2)) for m in (-4.0, 0.0, 4.0)])
+        model = BayesianGaussianMixture(n_components=5, random_state=j, max_iter=500, n_init=3).fit(
+            x
+        )
+        silos.append(kf.extract(model, name=f"site-{j}"))
+    paths = saved(silos, tmp_path)
+    limit = 2 * files._COPIES * max(path.stat().st_size for path in paths)
+    there, here = kf.fuse(paths, memory_limit=limit), kf.fuse(silos)
+    assert there.n_components == here.n_components
+    ours, theirs = there.model(), here.model()
+    np.testing.assert_allclose(ours.weights_, theirs.weights_, rtol=1e-9)
+    np.testing.assert_allclose(there.posterior.counts, here.posterior.counts)
+
+
+def test_names_weights_support_and_size(small_batches, tmp_path):
+    silos, _ = rate_silos(8, seed=3)
+    paths = saved(silos, tmp_path)
+    given = {f"site {k}": path for k, path in enumerate(paths)}
+    weights = dict(zip(given, range(1, 9), strict=True))
+    there = kf.fuse(given, memory_limit="1MB", weights=weights, min_support=2)
+    here = kf.fuse(given, weights=weights, min_support=2)
+    assert_same(there, here)
+    assert kf.fuse(paths, memory_limit="1MB", n_components=5).n_components == 5
+
+
+@pytest.mark.parametrize("limit", ["", "much", "-1GB", 0, True, "1MB"])
+def test_limits_that_are_none(limit, tmp_path):
+    paths = saved(rate_silos(3)[0], tmp_path)
+    with pytest.raises(kf.KLFusionError, match="memory_limit"):
+        kf.fuse(paths, memory_limit=limit)
+
+
+def test_what_cannot_be_done_file_by_file(small_batches, tmp_path):
+    silos, _ = rate_silos(3)
+    paths = saved(silos, tmp_path)
+    with pytest.raises(kf.KLFusionError, match="expected the path of a file, got Posterior"):
+        kf.fuse(silos, memory_limit="1GB")
+    with pytest.raises(kf.KLFusionError, match="expected a klfusion file, got none"):
+        kf.fuse([*paths, tmp_path / "gone"], memory_limit="1GB")
+    with pytest.raises(kf.KLFusionError, match=r"at least .* bytes for this file"):
+        kf.fuse(paths, memory_limit=1000)
+    with pytest.raises(kf.KLFusionError, match="expected method 'auto'"):
+        kf.fuse(paths, memory_limit="1GB", method="exact")
+    with pytest.raises(kf.KLFusionError, match="expected pooling 'average'"):
+        kf.fuse(paths, memory_limit="1GB", pooling="product")
+    with pytest.raises(kf.KLFusionError, match="hold what its silos sent"):
+        kf.fuse(paths, memory_limit="1GB").remove(silos[0].name)
+    assert list(small_batches.iterdir()) == []
+
+
+def test_vocabularies_must_be_one(small_batches, tmp_path):
+    counts = np.random.default_rng(4).poisson(1.0, size=(20, 4))
+    silos = [
+        kf.extract(
+            LatentDirichletAllocation(2, random_state=0).fit(counts),
+            name=f"site-{k}",
+            vocabulary=[*"abc", last],
+        )
+        for k, last in enumerate("de")
+    ]
+    with pytest.raises(kf.KLFusionError, match="silo 'site-1': expected the vocabulary of silo"):
+        kf.fuse(saved(silos, tmp_path), memory_limit="1GB")
+
+
+def test_the_command_line(tmp_path):
+    silos, _ = rate_silos(5)
+    paths = [str(path) for path in saved(silos, tmp_path)]
+    out, report = str(tmp_path / "global.safetensors"), tmp_path / "report.html"
+    done = CliRunner().invoke(
+        cli.main, ["fuse", *paths, "-o", out, "--memory-limit", "1GB", "--report", str(report)]
+    )
+    assert done.exit_code == 0, done.output
+    assert_same(kf.load(out), kf.fuse(silos))
+    assert Path(report).stat().st_size > 10_000
+
+
+def test_sizes_that_cannot_be(small_batches, tmp_path):
+    silos, _ = rate_silos(4, seed=5)
+    paths = saved(silos, tmp_path)
+    for size in (1, 1_000):
+        with pytest.raises(kf.KLFusionError) as here:
+            kf.fuse(silos, n_components=size)
+        with pytest.raises(kf.KLFusionError) as there:
+            kf.fuse(paths, n_components=size, memory_limit="1GB")
+        assert str(here.value) == str(there.value)
+
+
+def test_one_silo_stays_as_it_is(small_batches, tmp_path):
+    silos, _ = rate_silos(1)
+    there, here = kf.fuse(saved(silos, tmp_path), memory_limit="1GB"), kf.fuse(silos)
+    assert_same(there, here)
+    assert (there.status, there.penalty, there.objective) == (
+        here.status,
+        here.penalty,
+        here.objective,
+    )
+
+
+def test_a_scratch_folder_without_room(small_batches, tmp_path, monkeypatch):
+    paths = saved(rate_silos(3)[0], tmp_path)
+
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(kf.KLFusionError, match=r"No space left on device.*set TMPDIR"):
+        kf.fuse(paths, memory_limit="1GB")
+    assert list(small_batches.iterdir()) == []
