@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from klfusion._utils.text import printable
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
 
 if TYPE_CHECKING:  # the demo imports scikit-learn
-    from klfusion._utils.text import printable
-from klfusion.cli.demo import Result, Score
+    from klfusion.cli.demo import Result, Score
 
 _MOST_ROWS = 50
 _MOST_NAMES = 8
