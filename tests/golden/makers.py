@@ -1,7 +1,7 @@
 """Silos of the golden problems, made with numpy alone.
 
-Nothing is trained here, with the exceptions that `readme` and `sticky_hmm` name. A model is given
-the attributes that training would give it, so that no version of another library changes a problem.
+Nothing is trained here but in `sticky_hmm`. A model is given the attributes that training would
+give it, so that no version of another library changes a problem.
 """
 
 from __future__ import annotations
@@ -197,18 +197,6 @@ def unequal_silos(seed=5):
             moved[cluster] + rng.normal(size=(n, 2)), compact(cluster), "full"
         )
     return models
-
-
-def readme():
-    """The models of the README's example, trained by scikit-learn."""
-    rng = np.random.default_rng(0)
-    kinds = np.array([[-6.0, 0.0], [0.0, 6.0], [6.0, 0.0], [0.0, -6.0]])
-    sees = {"hospital-a": [0, 1], "hospital-b": [1, 2], "hospital-c": [0, 2, 3]}
-    data = {name: kinds[rng.choice(k, 300)] + rng.normal(size=(300, 2)) for name, k in sees.items()}
-    return {
-        name: BayesianGaussianMixture(n_components=len(sees[name]), random_state=0).fit(x)
-        for name, x in data.items()
-    }
 
 
 # Posteriors of any family ------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import klfusion as kf
+from benchmarks.trace import hospitals
 
 from . import makers
 
@@ -150,7 +151,7 @@ ON_SIX_SILOS = (
 
 
 def _problems() -> dict[str, Problem]:
-    found = {"README": Problem(makers.readme)}
+    found = {"README": Problem(hospitals)}
     for kind in COVARIANCES:
         found[f"Bayesian mixtures, {kind}"] = Problem(partial(makers.bayesian_silos, kind))
         found[f"point mixtures, {kind}"] = Problem(partial(makers.point_silos, kind))
