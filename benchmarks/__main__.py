@@ -1,4 +1,7 @@
-"""``python -m benchmarks NAME --out FILE.json``: run, print a table, say what moved."""
+"""``python -m benchmarks NAME --out FILE.json``: run, print a table, say what moved.
+
+``trace`` counts files, functions and changes of file instead of measuring time.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ import json
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import accepted
+from benchmarks import accepted, trace
 from benchmarks.measure import Row, machine
 
 NAMES = (
@@ -19,12 +23,13 @@ NAMES = (
     "neurons", "scale", "topics",
 )  # fmt: skip
 DRAWN = ("scale",)
+TRACE = "trace"  # it has no peer, so it is not one of all
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", choices=[*NAMES, "all"])
+    parser.add_argument("name", choices=[*NAMES, TRACE, "all"])
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
     parser.add_argument("--figure", type=Path, help=f"draw the rows ({', '.join(DRAWN)} only)")
     parser.add_argument("--quick", action="store_true", help="leave out the large problems")
@@ -36,9 +41,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error("--accept is for whole runs, not for --quick")
     if args.figure and args.name not in DRAWN:
         parser.error(f"--figure is for {', '.join(DRAWN)}, not for {args.name}")
+    if args.accept and args.name == TRACE:
+        parser.error("--accept is for ratios, not for trace")
     names = NAMES if args.name == "all" else (args.name,)
     console = Console(width=180, highlight=False)
     console.print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    if args.name == TRACE:
+        traced = trace.run()
+        console.print(trace.table(traced))
+        if args.out:
+            _write(args.out, {"machine": machine(), **traced.summary()})
+        return
     rows: list[Row] = []
     for name in names:
         module = import_module(f"benchmarks.{name}")
@@ -46,8 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             rows += (found := [{"benchmark": name, **row} for row in module.run(quick=args.quick)])
         console.print(table(name, found))
         if args.out:  # what is measured is kept, whatever happens to the rest
-            args.out.parent.mkdir(parents=True, exist_ok=True)
-            args.out.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+            _write(args.out, {"machine": machine(), "rows": rows})
     if args.figure:
         import_module(f"benchmarks.{args.name}").draw(rows, args.figure)
     if args.accept:
@@ -56,6 +68,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif not args.quick:  # quick problems have no accepted figures
         moved = accepted.changes(rows, accepted.load(), names)
         console.print(accepted.table(moved) if moved else "Nothing moved by more than 20 %.")
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(values, indent=1) + "\n")
 
 
 def table(title: str, rows: list[Row]) -> Table:
