@@ -7,13 +7,25 @@ from klfusion._utils.provenance import library_version
 from klfusion._utils.providers import provide
 
 if TYPE_CHECKING:
-    from klfusion import adapters, baselines, families, learners, methods
+    from klfusion import adapters, baselines, families, learners
     from klfusion._fuse import fuse
     from klfusion.adapters import extract
     from klfusion.errors import KLFusionError
     from klfusion.fusion.result import Fusion
+    from klfusion.fusion.settings import FuseSettings
     from klfusion.io.storage import load, save
-    from klfusion.objective.solution import Status
+    from klfusion.methods import (
+        Auto,
+        Binary,
+        Homogeneous,
+        MaxLoss,
+        Method,
+        Networks,
+        Penalised,
+        Relaxed,
+    )
+    from klfusion.objective.solution import Matching, Status
+    from klfusion.out_of_core.files import fuse_files
     from klfusion.posteriors import vocabularies as vocabulary
     from klfusion.posteriors.posterior import Posterior
     from klfusion.updates.diagnostics import diagnose
@@ -22,9 +34,19 @@ if TYPE_CHECKING:
 __version__ = library_version()
 
 __all__ = [
+    "Auto",
+    "Binary",
+    "FuseSettings",
     "Fusion",
+    "Homogeneous",
     "KLFusionError",
+    "Matching",
+    "MaxLoss",
+    "Method",
+    "Networks",
+    "Penalised",
     "Posterior",
+    "Relaxed",
     "Status",
     "adapters",
     "baselines",
@@ -32,9 +54,9 @@ __all__ = [
     "extract",
     "families",
     "fuse",
+    "fuse_files",
     "learners",
     "load",
-    "methods",
     "refine_rounds",
     "save",
     "vocabulary",
@@ -43,9 +65,19 @@ __all__ = [
 # Where each public name lives, "module:name" or a module. It is imported when it is first used:
 # numpy and scipy take a third of a second to import.
 _HOMES = {
+    "Auto": "methods:Auto",
+    "Binary": "methods:Binary",
+    "FuseSettings": "fusion.settings:FuseSettings",
     "Fusion": "fusion.result:Fusion",
+    "Homogeneous": "methods:Homogeneous",
     "KLFusionError": "errors:KLFusionError",
+    "Matching": "objective.solution:Matching",
+    "MaxLoss": "methods:MaxLoss",
+    "Method": "methods:Method",
+    "Networks": "methods:Networks",
+    "Penalised": "methods:Penalised",
     "Posterior": "posteriors.posterior:Posterior",
+    "Relaxed": "methods:Relaxed",
     "Status": "objective.solution:Status",
     "adapters": "adapters",
     "baselines": "baselines",
@@ -53,9 +85,9 @@ _HOMES = {
     "extract": "adapters:extract",
     "families": "families",
     "fuse": "_fuse:fuse",
+    "fuse_files": "out_of_core.files:fuse_files",
     "learners": "learners",
     "load": "io.storage:load",
-    "methods": "methods",
     "refine_rounds": "updates.rounds:refine_rounds",
     "save": "io.storage:save",
     "vocabulary": "posteriors.vocabularies",
@@ -67,11 +99,11 @@ provide(
         "add": "updates.membership:add",
         "at": "updates.membership:at",
         "fragment": "report.html:fragment",
-        "fuse_files": "out_of_core.files:fuse_files",
         "model": "adapters:rebuild",
         "plot": "report.plot:plot",
         "remove": "updates.membership:remove",
         "report": "report:write_report",
+        "with_min_support": "updates.membership:with_min_support",
     }
 )
 

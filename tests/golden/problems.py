@@ -25,7 +25,7 @@ def from_files(silos, **settings):
         paths = [Path(folder) / f"{silo.name}.safetensors" for silo in silos]
         for path, silo in zip(paths, silos, strict=True):
             kf.save(path, silo)
-        return kf.fuse(paths, memory_limit="64MB", **settings)
+        return kf.fuse_files(paths, memory_limit="64MB", **settings)
 
 
 def saved(fusion):
@@ -38,11 +38,11 @@ def saved(fusion):
 
 CALLS: dict[str, Callable[[Any], kf.Fusion]] = {
     "default": kf.fuse,
-    "exact": lambda silos: kf.fuse(silos, method="exact"),
-    "exact, penalty 20": lambda silos: kf.fuse(silos, method="exact", penalty=20.0),
-    "exact, 12 components": lambda silos: kf.fuse(silos, method="exact", n_components=12),
+    "exact": lambda silos: kf.fuse(silos, method="binary"),
+    "exact, penalty 20": lambda silos: kf.fuse(silos, method=kf.Binary(penalty=20.0)),
+    "exact, 12 components": lambda silos: kf.fuse(silos, method="binary", n_components=12),
     "relaxed": lambda silos: kf.fuse(silos, method="relaxed"),
-    "relaxed, penalty 20": lambda silos: kf.fuse(silos, method="relaxed", penalty=20.0),
+    "relaxed, penalty 20": lambda silos: kf.fuse(silos, method=kf.Relaxed(penalty=20.0)),
     "relaxed, 12 components": lambda silos: kf.fuse(silos, method="relaxed", n_components=12),
     "homogeneous": lambda silos: kf.fuse(silos, method="homogeneous"),
     "5 components": lambda silos: kf.fuse(silos, n_components=5),
@@ -50,33 +50,37 @@ CALLS: dict[str, Callable[[Any], kf.Fusion]] = {
     "8 components": lambda silos: kf.fuse(silos, n_components=8),
     "15 components": lambda silos: kf.fuse(silos, n_components=15),
     "9 and 7 components": lambda silos: kf.fuse(silos, n_components=[9, 7]),
-    "penalty 5": lambda silos: kf.fuse(silos, penalty=5.0),
-    "penalty 500": lambda silos: kf.fuse(silos, penalty=500.0),
-    "exact, penalty 500": lambda silos: kf.fuse(silos, method="exact", penalty=500.0),
+    "penalty 5": lambda silos: kf.fuse(silos, method=kf.Penalised(5.0)),
+    "penalty 500": lambda silos: kf.fuse(silos, method=kf.Penalised(500.0)),
+    "exact, penalty 500": lambda silos: kf.fuse(silos, method=kf.Binary(penalty=500.0)),
     "40 components": lambda silos: kf.fuse(silos, n_components=40),
-    "max_loss 0.05": lambda silos: kf.fuse(silos, max_loss=0.05),
-    "within silos": lambda silos: kf.fuse(silos, within_silo_merging=True),
+    "max_loss 0.05": lambda silos: kf.fuse(silos, method=kf.MaxLoss(0.05)),
+    "within silos": lambda silos: kf.fuse(silos, method=kf.MaxLoss(within_silos=True)),
     "within silos, 3 components": lambda silos: kf.fuse(
-        silos, within_silo_merging=True, n_components=3
+        silos, method=kf.MaxLoss(within_silos=True), n_components=3
     ),
     "within silos, max_loss 0.5": lambda silos: kf.fuse(
-        silos, within_silo_merging=True, max_loss=0.5
+        silos, method=kf.MaxLoss(0.5, within_silos=True)
     ),
     "weights": lambda silos: kf.fuse(silos, weights=[1.0, 2.0, 0.5, 3.0, 1.5, 0.7]),
-    "min_support 3": lambda silos: kf.fuse(silos, min_support=3),
-    "3 starts, state 7": lambda silos: kf.fuse(silos, n_init=3, random_state=7),
-    "2 sweeps": lambda silos: kf.fuse(silos, method="exact", max_iter=2, tol=1e-3),
+    "min_support 3": lambda silos: kf.fuse(silos).with_min_support(3),
+    "3 starts, state 7": lambda silos: kf.fuse(silos, method=kf.Auto(n_init=3), random_state=7),
+    "2 sweeps": lambda silos: kf.fuse(silos, method=kf.Binary(max_iter=2, tol=1e-3)),
     "product": lambda silos: kf.fuse(silos, pooling="product"),
     "product-safe": lambda silos: kf.fuse(silos, pooling="product-safe"),
     "random-effects": lambda silos: kf.fuse(silos, pooling="random-effects"),
     "hierarchical": lambda silos: kf.fuse(silos, pooling="hierarchical"),
     "robust": lambda silos: kf.fuse(silos, pooling="robust"),
-    "kl-reverse": lambda silos: kf.fuse(silos, divergence="kl-reverse"),
-    "jeffreys": lambda silos: kf.fuse(silos, divergence="jeffreys"),
-    "jeffreys, penalty 2": lambda silos: kf.fuse(silos, divergence="jeffreys", penalty=2.0),
-    "euclidean-natural": lambda silos: kf.fuse(silos, divergence="euclidean-natural"),
-    "euclidean-mean": lambda silos: kf.fuse(silos, divergence="euclidean-mean"),
-    "wasserstein": lambda silos: kf.fuse(silos, divergence="wasserstein"),
+    "kl-reverse": lambda silos: kf.fuse(silos, method=kf.Auto(divergence="kl-reverse")),
+    "jeffreys": lambda silos: kf.fuse(silos, method=kf.Auto(divergence="jeffreys")),
+    "jeffreys, penalty 2": lambda silos: kf.fuse(
+        silos, method=kf.Penalised(2.0, divergence="jeffreys")
+    ),
+    "euclidean-natural": lambda silos: kf.fuse(
+        silos, method=kf.Auto(divergence="euclidean-natural")
+    ),
+    "euclidean-mean": lambda silos: kf.fuse(silos, method=kf.Auto(divergence="euclidean-mean")),
+    "wasserstein": lambda silos: kf.fuse(silos, method=kf.Auto(divergence="wasserstein")),
     "files": from_files,
     "files, 15 components": lambda silos: from_files(silos, n_components=15),
     "saved": lambda silos: saved(kf.fuse(silos)),

@@ -31,6 +31,11 @@ def check_flag(name: str, value: object, *, optional: bool = False) -> None:
         raise KLFusionError(f"expected {name} to be True or False, got {value!r}")
 
 
+def seed_of(random_state: Any) -> int:
+    """The seed, where one was given; 0 for other sources of random numbers."""
+    return int(random_state) if is_integer(random_state) else 0
+
+
 def generator(random_state: Any) -> np.random.Generator:
     """A source of random numbers from a seed or another source."""
     try:

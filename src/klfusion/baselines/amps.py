@@ -18,11 +18,11 @@ from klfusion._utils.progress import Report
 from klfusion.errors import IncompatibleSilosError
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution, Status
+from klfusion.objective.solution import Matching, Status
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Amps(Method):
     """Settings: ``n_init`` random orders of the silos, ``prior`` natural parameters (p,).
 
@@ -33,11 +33,20 @@ class Amps(Method):
     name: ClassVar[str] = "amps"
     prior: tuple[float, ...] | None = None
 
-    def matching(self, problem: FusionProblem) -> FusionProblem:
+    def compared(
+        self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
+    ) -> FusionProblem:
         """The components as they are."""
+        del like, variation
         return problem
 
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
         """Sweep over the silos until no permutation changes; keep the best of several starts."""
         sizes = {rows.stop - rows.start for rows in problem.silos}
         if len(sizes) > 1:
@@ -51,7 +60,7 @@ class Amps(Method):
         labels, converged, _ = max(runs, key=lambda run: run[2])
         value = problem.divergence(labels, problem.largest_silo)
         status = Status.CONVERGED if converged else Status.MAX_ITER
-        return Solution(labels, labels, value, 0.0, [value], 0.0, status)
+        return Matching(labels, value, 0.0, [value], 0.0, status)
 
     def _one(self, problem: FusionProblem, order: IntArray) -> tuple[IntArray, bool, float]:
         family, size = problem.family, problem.largest_silo

@@ -8,14 +8,15 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from klfusion._utils.arrays import FloatArray
 from klfusion._utils.progress import Report
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution, Status
+from klfusion.objective.solution import Matching, Status
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DPClustering(Method):
     """Settings: at most ``truncation`` clusters, of spherical shape (full ones overfit).
 
@@ -27,11 +28,20 @@ class DPClustering(Method):
     max_iter: int = 500
     truncation: int = 20
 
-    def matching(self, problem: FusionProblem) -> FusionProblem:
+    def compared(
+        self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
+    ) -> FusionProblem:
         """The components as they are."""
+        del like, variation
         return problem
 
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
         """Fit scikit-learn's variational Dirichlet-process mixture."""
         from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 (slow to import)
         from sklearn.mixture import BayesianGaussianMixture  # noqa: PLC0415
@@ -54,6 +64,4 @@ class DPClustering(Method):
         labels = labels.astype(np.intp)
         value = problem.divergence(labels, len(used))
         status = Status.CONVERGED if mixture.converged_ else Status.MAX_ITER
-        return Solution(
-            labels, labels, value, 0.0, [value], 0.0, status, location=mixture.means_[used]
-        )
+        return Matching(labels, value, 0.0, [value], 0.0, status, location=mixture.means_[used])

@@ -18,13 +18,13 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.progress import Report
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution, Status
+from klfusion.objective.solution import Matching, Status
 
 _MOST_POPULAR = 10  # counts above this weigh no more
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pfnm(Method):
     """Settings: ``gamma``, the mass of the Beta process, and the atoms' prior variance.
 
@@ -36,11 +36,20 @@ class Pfnm(Method):
     prior_variance: float = 1.0
     n_passes: int = 3
 
-    def matching(self, problem: FusionProblem) -> FusionProblem:
+    def compared(
+        self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
+    ) -> FusionProblem:
         """The components as they are."""
+        del like, variation
         return problem
 
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
         """Match the largest silo first, then all again in random order."""
         sizes = np.array([rows.stop - rows.start for rows in problem.silos])
         labels = np.full(problem.n, -1, dtype=np.intp)
@@ -54,8 +63,8 @@ class Pfnm(Method):
         labels = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         shift, precision, _ = self._atoms(problem, labels)
         value = problem.divergence(labels, len(shift))
-        return Solution(
-            labels, labels, value, 0.0, [value], 0.0, Status.CONVERGED, location=shift / precision
+        return Matching(
+            labels, value, 0.0, [value], 0.0, Status.CONVERGED, location=shift / precision
         )
 
     def _atoms(

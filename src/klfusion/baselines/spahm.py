@@ -17,14 +17,14 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.progress import Report
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution, Status
+from klfusion.objective.solution import Matching, Status
 
 _FLOOR = 1e-10  # of both variances
 _MOST_POPULAR = 10  # counts above this weigh no more, or popular atoms would take everything
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Spahm(Method):
     """Settings of SPAHM.
 
@@ -36,11 +36,20 @@ class Spahm(Method):
     gamma: float = 1.0
     n_passes: int = 10
 
-    def matching(self, problem: FusionProblem) -> FusionProblem:
+    def compared(
+        self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
+    ) -> FusionProblem:
         """The components as they are."""
+        del like, variation
         return problem
 
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
         """Match, estimate, and match again."""
         points = problem.family.location(problem.natural)
         model = _Atoms(points, problem, self.gamma)
@@ -57,8 +66,8 @@ class Spahm(Method):
         labels = np.unique(model.labels, return_inverse=True)[1].astype(np.intp)
         size = int(labels.max()) + 1
         value = problem.divergence(labels, size)
-        return Solution(
-            labels, labels, value, 0.0, [value], 0.0, Status.CONVERGED,
+        return Matching(
+            labels, value, 0.0, [value], 0.0, Status.CONVERGED,
             location=model.atoms()[np.unique(model.labels)],
         )  # fmt: skip
 

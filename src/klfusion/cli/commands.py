@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +72,17 @@ def demo(out: Path, quick: bool) -> None:
 )
 @click.option("--report", type=_FILE, metavar="FILE", help="Also write an HTML report.")
 @click.option(
-    "--method", type=click.Choice(["auto", "exact", "relaxed", "homogeneous"]), default="auto",
-    show_default=True, help="auto: the best we know. relaxed: the paper to the letter.",
+    "--method", type=click.Choice(["auto", "binary", "relaxed", "homogeneous"]), default="auto",
+    show_default=True, help="auto finds the size by itself. relaxed: the paper to the letter.",
 )  # fmt: skip
 @click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
-@click.option("--max-loss", type=float, help="The smallest size that loses so many nats a datum.")
 @click.option(
-    "--within-silo-merging", is_flag=True, default=None,
+    "--max-loss", type=float,
+    help="Smallest model whose estimated loss is at most this many nats per observation.",
+)  # fmt: skip
+@click.option(
+    "--within-silos", is_flag=True, default=False,
     help="Let components of one silo become one: sizes below the largest silo's.",
 )  # fmt: skip
 @click.option(
@@ -145,10 +149,17 @@ def fuse(
     settings["progress"] = False if as_json else None
     # Not all in memory: the report does without what the silos sent, too.
     silos = None if scheduler or settings["memory_limit"] else read_silos(files)
-    if scheduler:
-        fusion = _fuse_on_cluster(files, scheduler, settings)
+    if silos is None:
+        fusion = _fuse_out_of_core(files, scheduler, settings)
     else:
-        fusion = kf.fuse(silos or files, **settings)
+        min_support = settings["min_support"]
+        fusion = kf.fuse(
+            silos, method=_method(settings), **{name: settings[name] for name in _IN_MEMORY}
+        )
+        if min_support > 1:
+            fusion = fusion.with_min_support(min_support)
+        if not settings["keep_silos"]:
+            fusion = replace(fusion, silos=None)
     summary = summarize(fusion, silos)  # before anything is written, should that fail
     kf.save(output, fusion)
     if report is not None:
@@ -159,20 +170,60 @@ def fuse(
     _console.show_fusion(_console.make(), summary, targets)
 
 
-_ON_CLUSTER = ("n_components", "penalty", "min_support", "max_iter", "random_state", "progress")
+_IN_MEMORY = ("n_components", "pooling", "random_state", "progress")
+_OUT_OF_CORE = ("n_components", "min_support", "random_state", "progress")
+_METHOD = ("method", "penalty", "max_loss", "within_silos", "divergence", "n_init", "max_iter")
 
 
-def _fuse_on_cluster(files: tuple[Path, ...], scheduler: str, settings: dict[str, Any]) -> Any:
-    """Fuse on a Dask cluster, which knows fewer settings."""
-    from klfusion.out_of_core import dask  # noqa: PLC0415 (an extra)
+def _method(settings: dict[str, Any]) -> Any:
+    """The method that the options configure."""
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
+
+    name, penalty, max_loss = settings["method"], settings["penalty"], settings["max_loss"]
+    given = {key: settings[key] for key in ("n_init", "max_iter") if settings[key] is not None}
+    given["divergence"] = settings["divergence"]
+    compresses = max_loss is not None or settings["within_silos"]
+    if compresses and penalty is not None:
+        raise click.UsageError("--penalty cannot be used with --max-loss or --within-silos")
+    if compresses and name != "auto":
+        raise click.UsageError(f"--max-loss and --within-silos need --method auto, got {name}")
+    if compresses:
+        loss = {} if max_loss is None else {"max_loss": max_loss}
+        return kf.MaxLoss(**loss, within_silos=settings["within_silos"], **given)
+    if penalty is not None and settings["n_components"] is not None:
+        raise click.UsageError("--penalty cannot be used with --n-components")
+    if name == "auto":
+        return kf.Auto(**given) if penalty is None else kf.Penalised(penalty, **given)
+    if penalty is not None and name == "homogeneous":
+        raise click.UsageError("--penalty cannot be used with --method homogeneous")
+    if penalty is not None:
+        given["penalty"] = penalty
+    return {"binary": kf.Binary, "relaxed": kf.Relaxed, "homogeneous": kf.Homogeneous}[name](
+        **given
+    )
+
+
+def _fuse_out_of_core(
+    files: tuple[Path, ...], scheduler: str | None, settings: dict[str, Any]
+) -> Any:
+    """Fuse files some at a time, or on a Dask cluster; both have fewer settings."""
+    import klfusion as kf  # noqa: PLC0415 (slow to import)
 
     given = click.get_current_context().get_parameter_source
-    for name in settings.keys() - set(_ON_CLUSTER):
+    option = "--scheduler" if scheduler else "--memory-limit"
+    for name in settings.keys() - {*_OUT_OF_CORE, *_METHOD, "memory_limit"}:
         if given(name) == click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} cannot be used with --scheduler")
+            raise click.UsageError(f"--{name.replace('_', '-')} cannot be used with {option}")
+    known = {name: settings[name] for name in _OUT_OF_CORE}
+    method = _method(settings)
+    if scheduler is None:
+        return kf.fuse_files(files, memory_limit=settings["memory_limit"], method=method, **known)
+    from klfusion.out_of_core import dask  # noqa: PLC0415 (an extra)
+
+    if settings["memory_limit"]:
+        raise click.UsageError("--memory-limit cannot be used with --scheduler")
     with dask.connect(scheduler) as client:
-        paths = [str(path.resolve()) for path in files]
-        return dask.fuse(paths, client, **{name: settings[name] for name in _ON_CLUSTER})
+        return dask.fuse([str(path.resolve()) for path in files], client, method=method, **known)
 
 
 _FUSION_OUTPUT = click.option(

@@ -63,7 +63,7 @@ def _some(names: Sequence[str]) -> str:
 
 def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[Path]) -> None:
     """Tell what a fusion came to, and where it is."""
-    left_out, together = summary["n_left_out"], summary["n_put_together"]
+    left_out, together = summary["n_unmatched"], summary["n_merged_within_silos"]
     _say(
         console,
         f"{_plural(summary['n_silos'], 'silo')}, "

@@ -1,22 +1,58 @@
-"""`Fusion`: the global posterior, and how it came about."""
+"""`Fusion`: the global posterior, which local components it was made of, and how."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import is_integer
 from klfusion._utils.providers import provided
-from klfusion.errors import KLFusionError
+from klfusion._utils.text import few
+from klfusion.errors import KLFusionError, MissingDependencyError
+from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
 
 _ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing else
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
+
+class BySilo(tuple[_Array, ...]):
+    """One array per silo, in the order of the silos; a silo's name works as an index, too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels = BySilo([np.array([0, 1]), np.array([1])], ["a", "b"])
+    >>> len(labels), labels[0], labels["b"]
+    (2, array([0, 1]), array([1]))
+    """
+
+    _names: tuple[str, ...]
+
+    def __new__(cls, arrays: Iterable[_Array], names: Iterable[str]) -> BySilo[_Array]:
+        """Name the arrays."""
+        made = super().__new__(cls, tuple(arrays))
+        made._names = tuple(names)
+        return made
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str, /) -> _Array: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> tuple[_Array, ...]: ...
+    def __getitem__(self, key: SupportsIndex | slice | str, /) -> _Array | tuple[_Array, ...]:
+        """An array by position or by the silo's name; several by a slice."""
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        if key not in self._names:
+            raise KLFusionError(f"expected a silo of {few(self._names)}, got {key!r}")
+        return super().__getitem__(self._names.index(key))
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,45 +64,50 @@ class Fusion:
     posterior : Posterior
         The global model.
     silo_names : tuple of str
-    labels : tuple of int arrays
-        For each silo, the global component of each local one; -1 for one that was left out
-        because next to no data stands behind it.
-    divergences : tuple of arrays
-        For each silo, ``KL(global || local)``, or the divergence chosen, of each match; NaN for one
-        left out.
+    labels : sequence of int arrays, one per silo
+        Global component of each local one, by position or name of the silo; -1 for one that is
+        matched to none, for the reason in ``unmatched``.
+    divergences : sequence of arrays, one per silo
+        ``KL(global || local)``, or the divergence chosen, of each match; NaN where there is none.
     penalty : float
         Weight of ``sum_g sqrt(n_g)`` in the objective, in nats; 0 where the size was given.
     objective : float
-        Total divergence plus penalty, of the components as they were matched.
+        Total divergence plus penalty, of the components as they were compared.
     lower_bound : float
-        No plan whatsoever has a lower objective at the final components' divergences.
+        No assignment to the final components has a lower objective.
     trace : array
         The objective after each sweep; it never rises.
     status : Status
-    method : str
-        Which algorithm, with its settings.
+    settings : FuseSettings
+        Method, weights, pooling and the rest of what was asked for.
     path : PenaltyPath, optional
-        Size against penalty, where the method computed it.
+        Every size and its penalty, where the method computed them.
     provenance : mapping
-        Plain facts for the record: versions, weights, pooling, and the ``history`` of silos that
-        were added or removed.
+        Library versions, and the ``history`` of silos that were added or removed.
     silos : tuple of Posterior, optional
         What each silo sent. `add`, `remove` and `at` need it; None with ``keep_silos=False``.
+    unmatched : mapping of silo to mapping of component to str
+        Why a local component is matched to no global one.
     """
 
     posterior: Posterior
     silo_names: tuple[str, ...]
-    labels: tuple[IntArray, ...]
-    divergences: tuple[FloatArray, ...]
+    labels: BySilo[IntArray]
+    divergences: BySilo[FloatArray]
     penalty: float
     objective: float
     lower_bound: float
     trace: FloatArray
     status: Status
-    method: str
+    settings: FuseSettings = field(default_factory=FuseSettings)
     path: PenaltyPath | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     silos: tuple[Posterior, ...] | None = None
+    unmatched: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("labels", "divergences"):
+            object.__setattr__(self, name, BySilo(getattr(self, name), self.silo_names))
 
     @property
     def n_components(self) -> int:
@@ -79,13 +120,18 @@ class Fusion:
         return len(self.silo_names)
 
     @property
-    def n_left_out(self) -> int:
-        """Number of local components matched to none: next to no data, or two blended into one."""
+    def method(self) -> str:
+        """The method with its settings, as text."""
+        return repr(self.settings.method)
+
+    @property
+    def n_unmatched(self) -> int:
+        """Number of local components that are matched to no global one."""
         return int(sum((labels < 0).sum() for labels in self.labels))
 
     @property
-    def n_put_together(self) -> int:
-        """Number of local components that went to the same global one as another of their silo."""
+    def n_merged_within_silos(self) -> int:
+        """Number of local components that share a global one with another of their silo."""
         matched = sum(int((labels >= 0).sum()) for labels in self.labels)
         return matched - sum(len(np.unique(labels[labels >= 0])) for labels in self.labels)
 
@@ -205,6 +251,80 @@ class Fusion:
         result: Fusion = provided("at")(self, n_components=n_components, penalty=penalty)
         return result
 
+    def with_min_support(self, min_support: int) -> Fusion:
+        """The fusion without global components that fewer silos have.
+
+        Their local components become unmatched, label -1; everything else is computed anew.
+
+        Parameters
+        ----------
+        min_support : int
+            Fewest silos of a global component.
+
+        Examples
+        --------
+        >>> import klfusion as kf
+        >>> rates = kf.families.Gamma()
+        >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 250]}
+        >>> fusion = kf.fuse(
+        ...     [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
+        ... )
+        >>> fusion.n_components, fusion.with_min_support(2).labels["c"]
+        (3, array([ 0, -1]))
+        """
+        result: Fusion = provided("with_min_support")(self, min_support)
+        return result
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with one row per local component.
+
+        Columns: ``silo``, ``component``, ``global_component`` (-1 for none), ``divergence`` from
+        it, ``observations`` where the silo sent them, and the reason if it is ``unmatched``. Needs
+        ``pip install 'klfusion[pandas]'``.
+
+        Examples
+        --------
+        >>> import klfusion as kf
+        >>> rates = kf.families.Gamma()
+        >>> shapes = {"a": [30, 900], "b": [910, 32]}
+        >>> fusion = kf.fuse(
+        ...     [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
+        ... )
+        >>> print(fusion.to_frame()[["silo", "component", "global_component"]])
+          silo  component  global_component
+        0    a          0                 0
+        1    a          1                 1
+        2    b          0                 1
+        3    b          1                 0
+        """
+        try:
+            import pandas  # noqa: PLC0415 (an extra)
+        except ImportError as error:
+            raise MissingDependencyError(
+                "to_frame needs pandas, which is not installed: pip install 'klfusion[pandas]'"
+            ) from error
+        sizes = [len(own) for own in self.labels]
+        counts = [None] * self.n_silos if self.silos is None else [p.counts for p in self.silos]
+        return pandas.DataFrame(
+            {
+                "silo": np.repeat(np.array(self.silo_names, dtype=object), sizes),
+                "component": np.concatenate([np.arange(size) for size in sizes]),
+                "global_component": np.concatenate(self.labels),
+                "divergence": np.concatenate(self.divergences),
+                "observations": np.concatenate(
+                    [
+                        np.full(size, np.nan) if own is None else own
+                        for own, size in zip(counts, sizes, strict=True)
+                    ]
+                ),
+                "unmatched": [
+                    self.unmatched.get(name, {}).get(component, "")
+                    for name, size in zip(self.silo_names, sizes, strict=True)
+                    for component in range(size)
+                ],
+            }
+        )
+
     def model(self) -> Any:
         """A fitted model of the library the silos used, ready to predict."""
         return provided("model")(self.posterior)
@@ -227,13 +347,13 @@ class Fusion:
         return str(provided("fragment")(self))
 
     def __repr__(self) -> str:
-        left_out, together = self.n_left_out, self.n_put_together
+        unmatched, merged = self.n_unmatched, self.n_merged_within_silos
         gap = f"{self.gap:.2%}" + " to a rough bound" * (self.status is Status.KEPT)
         return (
             f"Fusion({_counted(self.n_silos, 'silo')} -> "
             f"{_counted(self.n_components, 'component')}, "
-            f"{f'{left_out} local left out, ' if left_out else ''}"
-            f"{f'{together} put together, ' if together else ''}"
+            f"{f'{unmatched} local unmatched, ' if unmatched else ''}"
+            f"{f'{merged} merged within silos, ' if merged else ''}"
             f"objective {self.objective:.6g}, gap {gap}, {self.status.name.lower()})"
         )
 

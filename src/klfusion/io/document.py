@@ -13,17 +13,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
-from klfusion.fusion.result import Fusion
+from klfusion.fusion.result import BySilo, Fusion
+from klfusion.fusion.settings import FuseSettings
 from klfusion.io import kept as _kept
 from klfusion.io.container import Entry, parse_json
 from klfusion.io.values import as_array, plain, to_json
+from klfusion.io.version_1 import upgraded
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 
 FORMAT = "klfusion"
-VERSION = 1
+VERSION = 2  # files of version 1, which had other settings, are read, too
 
 _STRUCTURE, _PATH = "structure.", "path."  # prefixes of array names
 _PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows", "losses")
@@ -36,7 +38,7 @@ _TOP = {"format": str, "version": int, "kind": str, "posterior": dict, "sha256":
 _POSTERIOR = {"family": dict, "name": str, "provenance": dict, "structure": (dict, type(None))}
 _FUSION = {
     "silo_names": list, "penalty": _NUMBER, "objective": _NUMBER, "lower_bound": _NUMBER,
-    "status": str, "method": str, "provenance": dict,
+    "status": str, "settings": dict, "unmatched": dict, "provenance": dict,
 }  # fmt: skip
 
 
@@ -100,7 +102,11 @@ def _fusion_document(fusion: Fusion) -> dict[str, Any]:
         "objective": to_json(fusion.objective),
         "lower_bound": to_json(fusion.lower_bound),
         "status": fusion.status.name,
-        "method": fusion.method,
+        "settings": fusion.settings.to_config(),
+        "unmatched": {
+            silo: {str(k): reason for k, reason in own.items()}
+            for silo, own in fusion.unmatched.items()
+        },
         "provenance": plain(fusion.provenance, "provenance"),
     }
 
@@ -137,6 +143,8 @@ def check(text: str, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Fami
         raise FileFormatError(
             f"expected format version {VERSION}, got {version}: made by a newer klfusion, upgrade"
         )
+    if version == 1:
+        document = upgraded(document)
     kind = document.get("kind")
     if kind not in ("posterior", "fusion"):
         raise FileFormatError(f"expected a posterior or a fusion, got {reprlib.repr(kind)}")
@@ -287,21 +295,40 @@ def _build_fusion(
         _check_range("path.merges", path.merges, 0, int(path.n_components[0]) - 1)
         if path.rows is not None:
             _check_range("path.rows", path.rows, -1, int(path.n_components[0]) - 1)
+    names = tuple(part["silo_names"])
+    try:
+        settings = FuseSettings.from_config(part["settings"], len(names))
+    except KLFusionError as error:
+        raise FileFormatError(str(error)) from error
     return Fusion(
         posterior=posterior,
-        silo_names=tuple(part["silo_names"]),
-        labels=tuple(labels[rows] for rows in silos),
-        divergences=tuple(arrays["divergences"][rows] for rows in silos),
+        silo_names=names,
+        labels=BySilo((labels[rows] for rows in silos), names),
+        divergences=BySilo((arrays["divergences"][rows] for rows in silos), names),
         penalty=float(part["penalty"]),
         objective=float(part["objective"]),
         lower_bound=float(part["lower_bound"]),
         trace=arrays["trace"],
         status=Status[part["status"]],
-        method=part["method"],
+        settings=settings,
         path=path,
         provenance=part["provenance"],
         silos=_build_silos(part, np.diff(offsets).tolist(), arrays),
+        unmatched=_build_unmatched(part),
     )
+
+
+def _build_unmatched(part: dict[str, Any]) -> dict[str, dict[int, str]]:
+    """Reasons by silo and component."""
+    try:
+        return {
+            silo: {int(k): str(reason) for k, reason in own.items()}
+            for silo, own in part["unmatched"].items()
+        }
+    except (AttributeError, ValueError) as error:
+        raise FileFormatError(
+            f"fusion: unexpected unmatched, got {reprlib.repr(part['unmatched'])}"
+        ) from error
 
 
 def _check_range(name: str, values: NDArray[Any], low: int, high: int) -> None:

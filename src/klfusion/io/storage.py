@@ -191,7 +191,10 @@ def _decode(stream: BinaryIO, size: int, max_bytes: int) -> Posterior | Fusion:
     header, document, family = _checked_header(stream, size)
     in_file_order = sorted(header.entries, key=lambda name: header.entries[name].begin)
     arrays = {name: container.read_array(stream, header, name) for name in in_file_order}
-    digest = _digest(document, arrays)
+    written = document
+    if document["version"] != _document.VERSION:  # it was upgraded as it was read
+        written = container.parse_json(header.metadata[_KEY])
+    digest = _digest(written, arrays)
     if document["sha256"] != digest:
         raise FileFormatError(
             f"expected content with the SHA-256 {document['sha256'][:64]!r}, got {digest!r}: "

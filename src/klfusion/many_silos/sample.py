@@ -24,7 +24,7 @@ from klfusion.model_size.revision import Usual, find_blends, part_doubles
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.parts import Stock, Without
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Limits, Solution, Status
+from klfusion.objective.solution import Limits, Matching, Status
 
 _ROUNDS = 8  # of finding what the sketch had not seen
 _LOOK = 4  # times the sketch: what is looked at a second time
@@ -35,7 +35,7 @@ _MOST_ALONE = 5_000  # that get a column each in the bound
 
 def fuse_many(
     stock: Stock,
-    on_sketch: Callable[[FusionProblem], Solution],
+    on_sketch: Callable[[FusionProblem], Matching],
     limits: Limits,
     *,
     most: int,
@@ -43,7 +43,7 @@ def fuse_many(
     second_look: bool,
     rng: np.random.Generator,
     report: Report,
-) -> Solution:
+) -> Matching:
     """Match the components of very many silos.
 
     Parameters
@@ -64,8 +64,8 @@ def fuse_many(
 
     Returns
     -------
-    Solution
-        Its path is that of the sketch; ``left_out`` are the blends.
+    Matching
+        Its path is that of the sample; mixed components have label -1.
     """
     parts = stock.parts
     sketch = stock.take(stock.first_silos(rng.permutation(stock.n_silos), most))
@@ -205,12 +205,12 @@ def _settled(
     stock: Stock,
     state: Globals,
     aside: _Aside,
-    found: Solution,
+    found: Matching,
     grows: bool,
     usual: Usual | None,
     limits: Limits,
     report: Report,
-) -> Solution:
+) -> Matching:
     """Descend, with what is set aside where it is, and certify."""
     kept = ~(aside.alone | aside.left_out)
     parts = Without(stock.parts, [np.flatnonzero(own) for own in stock.by_part(kept)])
@@ -232,6 +232,7 @@ def _settled(
     labels = np.zeros(stock.n, dtype=np.intp)
     labels[kept] = tally.all_labels
     labels[alone] = size + np.arange(len(alone))
+    matched = np.where(aside.left_out, -1, labels)
     trace = [value + penalty * len(alone) for value in trace]
     lower = penalty * np.sqrt(stock.n)  # all sharing one column's norm
     if len(alone) <= _MOST_ALONE:
@@ -242,14 +243,5 @@ def _settled(
             counts = np.concatenate([counts, np.ones(len(alone), dtype=np.intp)])
         of_part = [own[rows] for own, rows in zip(stock.by_part(labels), rest, strict=True)]
         lower = bound(Without(stock.parts, rest), centres, of_part, counts, penalty)
-    return Solution(
-        plan=labels,
-        labels=labels,
-        objective=trace[-1],
-        lower_bound=min(lower, trace[-1]),
-        trace=trace,
-        penalty=penalty,
-        status=Status.CONVERGED if converged else Status.MAX_ITER,
-        path=found.path,
-        left_out=aside.left_out if aside.left_out.any() else None,
-    )
+    bound_, status = min(lower, trace[-1]), Status.of(converged)
+    return Matching(matched, trace[-1], bound_, trace, penalty, status, found.path)

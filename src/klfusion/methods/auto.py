@@ -1,23 +1,19 @@
-"""The default algorithm: the whole path, a choice on it, and what puts it right."""
+"""`Auto`: the default. The whole merge path, a size chosen by evidence, and local search."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion._utils.checks import is_number
+from klfusion._utils.arrays import BoolArray, IntArray
 from klfusion._utils.progress import Report
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
-from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses
-from klfusion.merging.penalty_path import Distances, penalty_path
-from klfusion.methods.method import Method
+from klfusion.merging.penalty_path import penalty_path
+from klfusion.methods.path_method import PathMethod
 from klfusion.methods.search import (
     best_of,
     certified,
@@ -25,253 +21,168 @@ from klfusion.methods.search import (
     known_size,
     known_size_starts,
     penalised_starts,
-    without_penalty,
 )
 from klfusion.methods.topics import best_together
 from klfusion.model_size.revision import find_blends, gather_stragglers, part_doubles
-from klfusion.model_size.selection import Choice, choose
-from klfusion.model_size.silo_variation import Walk, with_variation
+from klfusion.model_size.selection import choose
+from klfusion.model_size.silo_variation import Walk
 from klfusion.objective.merge_path import PenaltyPath
-from klfusion.objective.parts import InMemory, Stock
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution, objective
+from klfusion.objective.solution import Matching, objective
 
-_MOST_ON_PATH = 1_200  # components; more are sketched first
-_MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
-_MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of local search tries
-_MAX_LOSS = 0.02  # nats an observation, where silos' own components may merge and no size is given
-_NEXT_TO_NOTHING = 0.04  # nats an observation: what doubtful merges may lose
+_MIXED_ROUNDS = 3  # of leaving out mixed components and matching the rest anew
+_DOUBTFUL_LOSS = 0.04  # nats per observation that doubtful merges of topics may lose
 _STARTS = 5  # where the path does not reach the size asked for
-_STARTS_TOGETHER = 20  # the same, of components merged by loss
+_TOPIC_STARTS = 20  # the same, of topics
 
 
 @final
-@dataclass(frozen=True)
-class Auto(Method):
-    """The best we know, and the default.
+@dataclass(frozen=True, kw_only=True)
+class Auto(PathMethod):
+    """The default: the size is chosen from the silos alone.
 
-    Posteriors of silos of different size are made comparable, and how much silos vary is taken into
-    account; the whole penalty path is walked; the penalty is chosen from it; local search refines
-    the plan; what failed local fits left is put right. ``n_init > 1`` adds starts from KL k-means++
-    seeds (topics: only where the path does not reach the size asked for, 20 at least).
+    Posteriors of silos of different size are brought to comparable certainty, and the variation
+    between silos is estimated. The whole merge path is walked, and its size is chosen by how near
+    different components of one silo lie. Local search refines the plan. Components in which a
+    local fit mixed two others are left out.
 
-    ``max_loss`` asks for the smallest size on the path whose estimated predictive loss is at most
-    so many nats an observation. ``within_silo_merging`` lets components of one silo merge, too:
-    those first that lose least. Its size is that of ``n_components``, else ``max_loss`` (0.02).
+    Parameters
+    ----------
+    n_init : int
+        Starts beyond the first are KL k-means++ seeds. For topics they count only where the path
+        does not reach ``n_components``.
+    max_iter, tol, divergence
+        As for `Method`.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
+    ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
+    >>> kf.fuse(silos, method=kf.Auto(n_init=3)).n_components
+    2
     """
 
     name: ClassVar[str] = "auto"
-    n_init: int = 1
-    max_loss: float | None = None
-    within_silo_merging: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_loss is not None:
-            if not (is_number(self.max_loss) and self.max_loss >= 0):
-                raise KLFusionError(
-                    f"expected max_loss to be a number >= 0, nats an observation, "
-                    f"got {self.max_loss!r}"
-                )
-            if self.n_components is not None or self.penalty != "auto":
-                raise KLFusionError("expected one of max_loss, n_components and penalty, got two")
-        if self.within_silo_merging and self.penalty != "auto":
-            raise KLFusionError(
-                "expected within_silo_merging with n_components or max_loss, got a penalty"
-            )
-
-    def matching(
+    def match(
         self,
         problem: FusionProblem,
-        *like: FloatArray,
-        variation: FloatArray | None = None,
-    ) -> FusionProblem:
-        """Posteriors brought to comparable certainty (to that of others, if given).
-
-        With a ``variation`` between silos, as `run` finds it, as they were compared there.
-        """
-        return problem.centred(*like).comparable(*like).varied(variation)
-
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
-        """Walk the path, choose, refine."""
-        if self.within_silo_merging:
-            return self._within_silos(problem, report)
-        varying = with_variation(problem, rng, report, self.n_components)
-        most = _most_on_path(problem.family)
-        known = self.n_components or 0  # a sketch must be larger than what it is to find
-        if self.max_loss is None and problem.n > most >= 2 * known:
-            found = self._on_sketch(varying.problem, rng, report)
-        else:
-            found = self.on_path(varying.problem, rng, report, varying.walk)
-        return replace(found, variation=varying.variation)
-
-    def _within_silos(self, problem: FusionProblem, report: Report) -> Solution:
-        """The merges that lose least, whosever they are; then each component where it belongs."""
-        observed = problem.per_observation()
-        if observed is None:
-            raise KLFusionError(
-                "within_silo_merging: expected posteriors that tell how many observations "
-                f"they are worth, got {problem.family}, which does not"
-            )
-        path = least_loss_path(problem, observed, report, within_silos=True)
-        if self.n_components is not None:
-            steps = problem.n - self.n_components
-        else:
-            steps = path.steps_within(_MAX_LOSS if self.max_loss is None else self.max_loss)
-        labels, _, _ = refine(
-            replace(observed, silo=np.arange(problem.n)), path.labels(steps), 0.0,
-            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
-        return without_penalty(problem, labels, path)
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Match; where mixed components are found, leave them out and match the rest anew."""
+        kept = np.arange(problem.n)
+        found = super().match(problem, n_components, rng, report)
+        for _ in range(_MIXED_ROUNDS):
+            if found.mixed is None:
+                break
+            kept = kept[~found.mixed]
+            found = super().match(problem.some(kept), n_components, rng, report)
+        return found.of_rows(kept, problem.n)
 
     def on_path(
         self,
         problem: FusionProblem,
+        n_components: int | None,
         rng: np.random.Generator,
         report: Report,
         walk: Walk | None = None,
-    ) -> Solution:
-        """Walk the path of all components (unless it has been), choose, refine."""
-        if problem.family.merged_by_loss and self.penalty == "auto":
-            observed = problem.per_observation()
-            if observed is not None:
-                return self._by_loss(problem, observed, rng, report, walk)
+    ) -> Matching:
+        """Walk the path, choose its size by evidence unless it is given, refine."""
+        observed = problem.per_observation() if self.topics else None
+        if observed is not None:
+            return self._topics(problem, observed, n_components, rng, report, walk)
         path, distances = walk or penalty_path(problem, report)
         path = replace(path, losses=path_losses(problem, path))
-        if self.max_loss is not None:
-            return cut(problem, path, path.steps_within(self.max_loss))
-        if self.n_components is not None:
-            return self._of_known_size(problem, path, self.n_components, rng, report)
-        choice = self._choice(problem, path, distances)
-        return self._by_evidence(problem, path, choice, rng, report)
+        if n_components is not None:
+            return self._of_known_size(problem, path, n_components, rng, report)
+        choice = choose(problem, path, distances)
+        start = path.labels(choice.steps)
+        found = self._refined(problem, choice.penalty, path, start, rng, report)
+        mixed = _mixed(problem, found.labels)
+        if mixed is not None:
+            return replace(found, mixed=mixed)
+        if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
+            found = self._refined(problem, choice.penalty, path, start, rng, report, opens=False)
+        return self._with_outliers(problem, found, report)
 
-    def _by_evidence(
+    def on_sample(
         self,
-        problem: FusionProblem,
-        path: PenaltyPath,
-        choice: Choice,
+        sample: FusionProblem,
+        n_components: int | None,
         rng: np.random.Generator,
         report: Report,
-    ) -> Solution:
-        """The size and the plan that the silos tell, or the penalty given."""
-        start = path.labels(choice.steps)
-        found = self._refined(problem, choice, path, start, rng, report)
-        if self.penalty != "auto":
-            return found
-        blends = _blends(problem, found.labels)
-        if blends is not None:
-            return replace(found, blends=blends)
-        if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
-            found = self._refined(problem, choice, path, start, rng, report, opens=False)
-        return self._gathered(problem, found, report)
+    ) -> Matching:
+        """The path of the sample, cut where evidence says."""
+        if n_components is not None:
+            if n_components > sample.n:
+                raise KLFusionError(
+                    f"expected n_components <= {sample.n}, the components of a sample of silos, "
+                    f"got {n_components}: fuse them in memory"
+                )
+            return self.on_path(sample, n_components, rng, report)
+        path, distances = penalty_path(sample, report)
+        choice = choose(sample, path, distances, topics=self.topics)
+        return replace(cut(sample, path, choice.steps), penalty=choice.penalty)
 
-    def _by_loss(
+    def _topics(
         self,
         problem: FusionProblem,
         observed: FusionProblem,
+        n_components: int | None,
         rng: np.random.Generator,
         report: Report,
         walk: Walk | None,
-    ) -> Solution:
-        """Of all plans of a size, that which loses least; the size is told by evidence.
+    ) -> Matching:
+        """Choose the size by evidence; of all plans of that size take the one that loses least.
 
-        Merges that are doubtful are made where they lose next to nothing.
+        Doubtful merges are made where they lose little.
         """
         least = least_loss_path(problem, observed, report, within_silos=False)
-        if self.max_loss is not None:
-            return cut(problem, least, least.steps_within(self.max_loss))
-        if self.n_components is not None:
-            if problem.n - self.n_components <= len(least.merges):
-                return cut(problem, least, problem.n - self.n_components)
+        if n_components is not None:
+            if problem.n - n_components <= len(least.merges):
+                return cut(problem, least, problem.n - n_components)
             labels = best_together(
-                self, observed, self.n_components, rng, report,
-                n_init=max(self.n_init, _STARTS_TOGETHER),
+                self, observed, n_components, rng, report,
+                n_init=max(self.n_init, _TOPIC_STARTS),
             )  # fmt: skip
             value = objective(problem, labels, int(labels.max()) + 1, 0.0)
             return certified(problem, labels, [value], True, 0.0, least)
         path, distances = walk or penalty_path(problem, report)
-        choice = self._choice(problem, path, distances)
+        choice = choose(problem, path, distances, topics=True)
         labels = path.labels(choice.steps)
-        blends = _blends(problem, labels)
-        if blends is None:
+        mixed = _mixed(problem, labels)
+        if mixed is None:
             labels = gather_stragglers(problem, labels)
         steps = problem.n - int(labels.max()) - 1
-        steps = max(steps, min(choice.possible, least.steps_within(_NEXT_TO_NOTHING)))
+        steps = max(steps, min(choice.possible, least.steps_within(_DOUBTFUL_LOSS)))
         if steps <= len(least.merges):
             labels = least.labels(steps)
         value = objective(problem, labels, int(labels.max()) + 1, choice.penalty)
         found = certified(problem, labels, [value], True, choice.penalty, least)
-        return replace(found, blends=blends)
+        return replace(found, mixed=mixed)
 
     def _refined(
         self,
         problem: FusionProblem,
-        choice: Choice,
+        penalty: float,
         path: PenaltyPath,
         start: IntArray,
         rng: np.random.Generator,
         report: Report,
         *,
         opens: bool = True,
-    ) -> Solution:
-        """Local search at the penalty chosen, from the path's cut (and from seeds)."""
+    ) -> Matching:
+        """Local search at a penalty from the path's cut, and from seeds."""
         return penalised_starts(
-            self, problem, choice.penalty, path, [start], self.n_init - 1, rng, report, opens=opens
+            self, problem, penalty, path, [start], self.n_init - 1, rng, report, opens=opens
         )
 
-    def _on_sketch(
-        self, problem: FusionProblem, rng: np.random.Generator, report: Report
-    ) -> Solution:
-        """The path of a sample of silos, and assignments of all."""
-        found = self.stream(Stock.of(InMemory(problem)), rng, report)
-        moves = problem.n * int(found.labels.max()) * problem.family.size
-        if found.left_out is not None or moves > _MOST_MOVES:
-            return found
-        labels, trace, converged = refine(
-            problem, found.labels, found.penalty,
-            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
-        trace = [*found.trace[:-1], *trace]
-        return certified(problem, labels, trace, converged, found.penalty, found.path)
-
-    def stream(self, stock: Stock, rng: np.random.Generator, report: Report) -> Solution:
-        """The path of a sketch of silos that lie in parts, and assignments of all."""
-        return fuse_many(
-            stock,
-            lambda sketch: self._sketched(sketch, rng, report),
-            self,
-            most=_most_on_path(stock.parts.family),
-            grows=self.n_components is None,
-            second_look=self.penalty == "auto",
-            rng=rng,
-            report=report,
-        )
-
-    def _sketched(
-        self, sketch: FusionProblem, rng: np.random.Generator, report: Report
-    ) -> Solution:
-        """Labels and penalty of a sketch, as the path has them: sweeps over all will refine."""
-        if self.n_components is not None:
-            if self.n_components > sketch.n:
-                raise KLFusionError(
-                    f"expected n_components <= {sketch.n}, what a sketch of so many silos can "
-                    f"tell, got {self.n_components}: fuse them in memory"
-                )
-            return self.on_path(sketch, rng, report)
-        path, distances = penalty_path(sketch, report)
-        choice = self._choice(sketch, path, distances)
-        return replace(cut(sketch, path, choice.steps), penalty=choice.penalty)
-
-    def _choice(self, problem: FusionProblem, path: PenaltyPath, distances: Distances) -> Choice:
-        """Where to cut the path: as the silos tell, or as the penalty given does."""
-        if self.penalty == "auto":
-            return choose(problem, path, distances)
-        penalty = float(self.penalty)
-        steps = path.steps_at(penalty)
-        return Choice(steps, penalty, steps)
-
-    def _gathered(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
-        """With stragglers where they belong."""
+    def _with_outliers(self, problem: FusionProblem, found: Matching, report: Report) -> Matching:
+        """Components that one silo alone has, moved to a cluster that is near enough."""
         gathered = gather_stragglers(problem, found.labels)
         if (gathered == found.labels).all():
             return found
@@ -288,7 +199,7 @@ class Auto(Method):
         size: int,
         rng: np.random.Generator,
         report: Report,
-    ) -> Solution:
+    ) -> Matching:
         steps = problem.n - size
         if steps > len(path.merges):  # the path ended in clusters that exclude each other
             n_init = max(self.n_init, _STARTS)
@@ -299,13 +210,8 @@ class Auto(Method):
         return known_size(self, problem, centres, report, path=path)
 
 
-def _blends(problem: FusionProblem, labels: IntArray) -> BoolArray | None:
-    """Which components are blends of two, if any is."""
-    # Blends that were taken for members of a component are looked for as its double.
-    blends = find_blends(problem, part_doubles(problem, labels))
-    return blends if blends.any() else None
-
-
-def _most_on_path(family: Family) -> int:
-    """Components the path can be walked on in a few seconds."""
-    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / family.size)))
+def _mixed(problem: FusionProblem, labels: IntArray) -> BoolArray | None:
+    """Which components are mixtures of two others, if any is."""
+    # Mixed components that were taken for members of a cluster are looked for as a part of it.
+    mixed = find_blends(problem, part_doubles(problem, labels))
+    return mixed if mixed.any() else None

@@ -1,77 +1,77 @@
-"""From silos to a matching: prepare their components, run the method, put the result in order."""
+"""From silos to a matching: prepare their components, run the method, order the result."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, by_size, numbering
 from klfusion._utils.progress import Report
 from klfusion.errors import IncompatibleSilosError
-from klfusion.methods.auto import Auto
 from klfusion.methods.method import Method
-from klfusion.methods.networks import Units
-from klfusion.methods.search import amid_starts
+from klfusion.methods.search import other_divergence
 from klfusion.model_size.preparation import Prepared, prepare
 from klfusion.objective.divergences import KL, amid_problem
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution, Status
+from klfusion.objective.solution import Matching, Status
 from klfusion.posteriors.posterior import Posterior
-
-_BLEND_ROUNDS = 3  # leaving out blends, and matching anew
 
 
 def match_silos(
     posteriors: Sequence[Posterior],
     weights: FloatArray,
     method: Method,
+    n_components: int | None,
     rng: np.random.Generator,
     report: Report,
-    *,
-    divergence: str = KL.name,
-) -> tuple[Prepared, Solution]:
-    """Prepare the silos' components and match them, without those found to be blends."""
-    clean = isinstance(method, Auto | Units) and len(posteriors) > 1
-    prepared = prepare(posteriors, weights, clean=clean)
-    check_size(method, prepared.problem.largest_silo, prepared.problem.n, posteriors)
-    within = isinstance(method, Auto) and method.within_silo_merging
-    if len(posteriors) == 1 and not within:
-        return prepared, _as_it_is(prepared.problem, method)
-    solution = method.run(method.matching(prepared.problem), rng, report)
-    for _ in range(_BLEND_ROUNDS):
-        if solution.blends is None:
-            break
-        prepared = prepared.without(solution.blends)
-        solution = method.run(method.matching(prepared.problem), rng, report)
-    if solution.left_out is not None:
-        prepared, labels = prepared.without(solution.left_out), solution.labels[~solution.left_out]
-        solution = replace(solution, plan=labels, labels=labels, left_out=None)
-    if divergence != KL.name:
-        problem, variation = method.matching(prepared.problem), solution.variation
-        amid = amid_problem(problem.varied(variation), divergence)
-        solution = amid_starts(method, amid, solution, method.penalty, rng, report)
-        solution = replace(solution, variation=variation)
-    return prepared, solution
+) -> tuple[Prepared, Matching]:
+    """Prepare the silos' components and match them; global components are ordered by size.
 
-
-def ordered(solution: Solution, first_rows: IntArray) -> tuple[Any, IntArray, IntArray]:
-    """Plan and labels, the global components that hold most first, then as they first appear.
-
-    Also which of the solution's clusters each global component is.
+    Labels, plan and path of the matching are those of the prepared problem's components.
     """
-    used, labels = np.unique(solution.labels, return_inverse=True)
-    counts = np.bincount(labels)
-    first = np.full(len(used), first_rows.max() + 1)
-    np.minimum.at(first, labels, first_rows)
-    order = np.lexsort([first, -counts])
-    rank = np.empty(len(order), dtype=np.intp)
-    rank[order] = np.arange(len(order))
-    labels = rank[labels]
-    plan = solution.plan[:, used[order]] if solution.plan.ndim == 2 else labels
-    return plan, labels, used[order]
+    prepared = prepare(posteriors, weights, clean=method.cleans and len(posteriors) > 1)
+    problem = prepared.problem
+    check_size(method, n_components, problem.largest_silo, problem.n, posteriors)
+    if len(posteriors) == 1 and not method.within_silos:
+        found = _single_silo(problem, method.given_penalty or 0.0)
+    else:
+        found = method.match(problem, n_components, rng, report)
+        if method.divergence != KL.name:
+            found = _other_divergence(method, problem, found, rng, report)
+    return prepared, _ordered(found.of_rows(np.arange(problem.n), problem.n), prepared)
+
+
+def _other_divergence(
+    method: Method,
+    problem: FusionProblem,
+    found: Matching,
+    rng: np.random.Generator,
+    report: Report,
+) -> Matching:
+    """Alternate under the method's divergence, from the matching under KL."""
+    kept, variation = np.flatnonzero(found.labels >= 0), found.variation
+    some = method.compared(problem.some(kept)).varied(variation)
+    other = amid_problem(some, method.divergence)
+    start = replace(found, labels=found.labels[kept])
+    new = other_divergence(method, other, start, method.given_penalty, rng, report)
+    return replace(new.of_rows(kept, problem.n), variation=variation)
+
+
+def _ordered(found: Matching, prepared: Prepared) -> Matching:
+    """Global components with the most members first, then as they first appear in the silos."""
+    size = found.plan.shape[1] if found.plan is not None else int(found.labels.max()) + 1
+    counts = np.bincount(found.labels[found.labels >= 0], minlength=size)
+    order = by_size(counts, found.labels, prepared.first)
+    order = order[counts[order] > 0]
+    return replace(
+        found,
+        labels=numbering(order, size)[found.labels],
+        plan=None if found.plan is None else found.plan[:, order],
+        location=None if found.location is None else found.location[order],
+    )
 
 
 class Sized(Protocol):
@@ -86,30 +86,28 @@ class Sized(Protocol):
         """As it was sent."""
 
 
-def check_size(method: Method, largest_silo: int, n: int, silos: Sequence[Sized]) -> None:
+def check_size(
+    method: Method, n_components: int | None, largest_silo: int, n: int, silos: Sequence[Sized]
+) -> None:
     """Refuse a size below that of the largest silo, or above that of all ``n`` components."""
-    size = method.n_components
-    if size is None:
+    if n_components is None:
         return
-    apart = not (isinstance(method, Auto) and method.within_silo_merging)
-    if apart and size < largest_silo:
+    if n_components < largest_silo and not method.within_silos:
         largest = max(silos, key=lambda p: p.n_components)
-        below = "; within_silo_merging=True goes below" if isinstance(method, Auto) else ""
         raise IncompatibleSilosError(
             f"expected n_components >= {largest_silo}, the size of silo {largest.name!r} "
-            f"(its components stay apart{below}), got {size}"
+            "(its components stay apart; method=kf.MaxLoss(within_silos=True) goes below), "
+            f"got {n_components}"
         )
-    if size > n:
+    if n_components > n:
         raise IncompatibleSilosError(
             f"expected n_components <= {n}, the number of local components to match "
-            f"(those without data are left out and splits put together by method 'auto' only), "
-            f"got {size}"
+            "(some methods first leave out those without data and merge splits), "
+            f"got {n_components}"
         )
 
 
-def _as_it_is(problem: FusionProblem, method: Method) -> Solution:
+def _single_silo(problem: FusionProblem, penalty: float) -> Matching:
     """One silo: every component stays itself."""
-    labels = np.arange(problem.n)
-    penalty = 0.0 if method.penalty == "auto" else float(method.penalty)
-    value = penalty * problem.n
-    return Solution(labels, labels, value, value, [value], penalty, Status.SINGLE_SILO)
+    labels, value = np.arange(problem.n), penalty * problem.n
+    return Matching(labels, value, value, [value], penalty, Status.SINGLE_SILO)

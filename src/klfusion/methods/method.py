@@ -1,69 +1,165 @@
-"""What every algorithm is: a frozen configuration that can run itself on a problem."""
+"""What every method is: a frozen configuration that matches the components of a problem."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_integer, is_number
 from klfusion._utils.progress import Report
 from klfusion.errors import KLFusionError
+from klfusion.objective.divergences import KL, chosen_divergence
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution
+from klfusion.objective.solution import Matching
 
 Penalty = float | Literal["auto"]
 
+_REGISTRY: dict[str, type[Method]] = {}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """Settings all methods share.
+    """Settings that all methods share.
 
     Parameters
     ----------
-    n_components : int, optional
-        The size of the global model where it is known; then nothing is penalised.
-    penalty : float or "auto"
-        Weight of ``sum_g sqrt(n_g)``, in nats.
     n_init : int
         Number of starts; the best result is kept.
     max_iter : int
         Most sweeps of one start.
     tol : float
         Stop when a sweep lowers the objective by less than this share of it.
+    divergence : str
+        What is minimised. ``"kl"`` is ``KL(global || local)``, the paper's. The others are
+        ``"kl-reverse"``, ``"jeffreys"``, ``"euclidean-natural"``, ``"euclidean-mean"`` and, for
+        Gaussians, ``"wasserstein"``. They start from the matching of ``"kl"`` and keep its size;
+        with a penalty, which is in the divergence's own units, they start from random seeds.
     """
 
     name: ClassVar[str]
-    n_components: int | None = None
-    penalty: Penalty = "auto"
+    cleans: ClassVar[bool] = False  # whether empty and split components are found first
     n_init: int = 5
     max_iter: int = 100
     tol: float = 1e-9
+    divergence: str = KL.name
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Register the method under its name, so that files can refer to it."""
+        super().__init_subclass__(**kwargs)
+        if isinstance(cls.__dict__.get("name"), str):
+            _REGISTRY[cls.name] = cls
 
     def __post_init__(self) -> None:
-        if self.penalty != "auto" and not (
-            is_number(self.penalty) and np.isfinite(self.penalty) and self.penalty > 0
-        ):
-            raise KLFusionError(
-                f"expected penalty to be a number > 0 or 'auto', got {self.penalty!r}"
-            )
-        if self.n_components is not None and self.penalty != "auto":
-            raise KLFusionError(
-                "expected n_components or penalty, got both: a known size needs no penalty"
-            )
-        for field in ("n_components", "n_init", "max_iter"):
-            value = getattr(self, field)
-            if value is not None:
-                check_integer(field, value)
+        check_integer("n_init", self.n_init)
+        check_integer("max_iter", self.max_iter)
         if not (is_number(self.tol) and self.tol >= 0):
             raise KLFusionError(f"expected tol to be a number >= 0, got {self.tol!r}")
+        chosen_divergence(self.divergence)
+
+    @property
+    def given_penalty(self) -> float | None:
+        """The penalty that was asked for, in nats; None where the method chooses."""
+        return None
+
+    @property
+    def within_silos(self) -> bool:
+        """Whether components of one silo may become one."""
+        return False
+
+    def match(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Match components as they were sent, ``n_components`` in all if that is known."""
+        return self.run(self.compared(problem), n_components, rng, report)
 
     @abstractmethod
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
-        """Solve; every choice at random is drawn from ``rng``."""
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Match components as this method compares them; all random choices come from ``rng``."""
 
-    def matching(self, problem: FusionProblem) -> FusionProblem:
-        """The problem as this method compares components."""
-        return problem.centred()
+    def compared(
+        self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
+    ) -> FusionProblem:
+        """The problem as this method compares components: as ``like`` are, if given."""
+        del variation
+        return problem.centred(*like)
+
+    def to_config(self) -> dict[str, Any]:
+        """JSON-able description, understood by `method_from_config`."""
+        return {"name": self.name, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownMethod(Method):
+    """A method of a file that this process does not know: it can be shown, not run."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Refuse."""
+        raise KLFusionError(
+            f"expected a method of {sorted(_REGISTRY)}, got {self.config.get('name')!r}: "
+            "fuse(fusion.silos, method=...) matches anew with any"
+        )
+
+    def to_config(self) -> dict[str, Any]:
+        """As the file had it."""
+        return dict(self.config)
+
+
+def method_from_config(config: Mapping[str, Any]) -> Method:
+    """The method that `Method.to_config` described; an `UnknownMethod` if that is impossible.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> method_from_config(kf.Penalised(20.0).to_config()) == kf.Penalised(20.0)
+    True
+    """
+    kind = _REGISTRY.get(str(config.get("name")))
+    settings = {key: value for key, value in config.items() if key != "name"}
+    if kind is None or set(settings) != {one.name for one in fields(kind)}:
+        return UnknownMethod(config=config)
+    try:
+        return kind(**settings)
+    except (KLFusionError, TypeError, ValueError):
+        return UnknownMethod(config=config)
+
+
+def check_penalty(penalty: object, *, auto: bool = False) -> None:
+    """Refuse all but positive numbers, and ``"auto"`` where it is allowed."""
+    if auto and penalty == "auto":
+        return
+    if not (is_number(penalty) and np.isfinite(penalty) and penalty > 0):  # type: ignore[operator,call-overload]
+        raise KLFusionError(
+            f"expected penalty to be a number > 0{' or ' + repr('auto') if auto else ''}, "
+            f"got {penalty!r}"
+        )
+
+
+def no_size(method: Method, n_components: int | None, why: str) -> None:
+    """Refuse a size for a method that has its own way to it."""
+    if n_components is not None:
+        raise KLFusionError(
+            f"method {method.name!r}: expected no n_components, {why}, got {n_components}"
+        )

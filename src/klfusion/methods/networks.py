@@ -1,4 +1,4 @@
-"""`Units`: how hidden units of networks are matched, hundreds of components of hundreds of weights.
+"""`Networks`: how hidden units of networks are matched.
 
 Networks trained apart share few units; matching them is compression, and the question is what it
 may cost. Units of one silo are known to differ, so the penalty is at most where one in ten pairs of
@@ -7,7 +7,6 @@ them would be merged if they were allowed to be, and merges may lose 15 % of wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import ClassVar, final
@@ -20,14 +19,12 @@ from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
-from klfusion.methods.method import Method
+from klfusion.methods.method import Method, Penalty, check_penalty
 from klfusion.methods.search import best_of, known_size, known_size_starts
 from klfusion.objective.clusters import Clusters, how_many_shared, merge_saving
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution, Status
-from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
+from klfusion.objective.solution import Matching, Status
 
 _NEIGHBOURS = 20  # of a cluster, with which merging is tried
 _MAX_PAIRS = 4_000  # of one silo's units, looked at to learn how near different ones lie
@@ -35,20 +32,9 @@ _TINY = float(np.finfo(np.float64).tiny)
 _BATCH = 2_000_000  # numbers in one batch of trial merges
 
 
-def preferred(method: str | Method, posteriors: Sequence[Posterior]) -> str | Method:
-    """The method for these silos: for networks ``"auto"`` is `Units`, told what goes out."""
-    structure = posteriors[0].structure
-    if structure is None or structure.kind != KIND:
-        return method
-    chosen = Units() if method == "auto" else method
-    if isinstance(chosen, Units) and n_layers(structure) == 2:
-        return replace(chosen, outgoing=len(layer_arrays(structure, 1)[0]))
-    return chosen
-
-
 @final
-@dataclass(frozen=True)
-class Units(Method):
+@dataclass(frozen=True, kw_only=True)
+class Networks(Method):
     """Hidden units of networks: what ``method="auto"`` stands for there.
 
     Units whose outgoing weights carry no signal are left out, and all weights are brought to one
@@ -64,18 +50,19 @@ class Units(Method):
     Examples
     --------
     >>> import numpy as np, klfusion as kf
-    >>> from klfusion.methods.networks import Units
     >>> rng = np.random.default_rng(0)
     >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
     >>> a, b = (
     ...     {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
     ...     for _ in range(2)
     ... )
-    >>> kf.fuse({"a": a, "b": b}, method=Units(within=0.001)).n_components
+    >>> kf.fuse({"a": a, "b": b}, method=kf.Networks(within=0.001)).n_components
     16
     """
 
-    name: ClassVar[str] = "units"
+    name: ClassVar[str] = "networks"
+    cleans: ClassVar[bool] = True
+    penalty: Penalty = "auto"
     within: float = 0.1
     loss: float = 0.15
     outgoing: int = 0
@@ -83,7 +70,18 @@ class Units(Method):
     max_iter: int = 30
     tol: float = 1e-6
 
-    def matching(self, problem: FusionProblem, *like: FloatArray) -> FusionProblem:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_penalty(self.penalty, auto=True)
+
+    @property
+    def given_penalty(self) -> float | None:
+        """The penalty, unless it is chosen."""
+        return None if self.penalty == "auto" else float(self.penalty)
+
+    def compared(
+        self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
+    ) -> FusionProblem:
         """Every weight brought to one variance, so that units are compared by what they compute.
 
         Deviations of weights differ by orders of magnitude with the silo's size, its prior and its
@@ -91,6 +89,7 @@ class Units(Method):
         incoming, which a horseshoe leaves free to be small: units that see different things would
         be merged for doing the same with them.
         """
+        del variation
         if not isinstance(problem.family, DiagonalNormal):
             return problem.centred(*like)
         mean, variance = problem.family.params(problem.centred(*like).natural).values()
@@ -99,32 +98,30 @@ class Units(Method):
         scale = _scales(others["mean"], self.outgoing)
         return replace(problem, natural=problem.family.natural(scale * mean, common))
 
-    def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
         """Walk the path, cut it, refine."""
         path = neighbour_path(problem, report)
-        size = self.n_components
+        size = n_components
         if size is not None and problem.n - size <= len(path.merges):
             centres = problem.average(path.labels(problem.n - size), size)
             return known_size(self, problem, centres, report, path=path)
         if size is not None:  # the path ended in clusters that exclude each other
             return best_of(known_size_starts(self, problem, size, rng, report, n_init=5, path=path))
-        penalty = self._chosen(problem, path) if self.penalty == "auto" else float(self.penalty)
+        penalty = self.given_penalty or self._chosen(problem, path)
         steps = path.steps_at(penalty)
         labels, trace, converged = refine(
             problem, path.labels(steps), penalty,
             fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
         )  # fmt: skip
         value = trace[-1]
-        return Solution(
-            plan=labels,
-            labels=labels,
-            objective=value,
-            lower_bound=min(_bound(problem, labels, penalty), value),
-            trace=trace,
-            penalty=penalty,
-            status=Status.CONVERGED if converged else Status.MAX_ITER,
-            path=path,
-        )
+        bound = min(_bound(problem, labels, penalty), value)
+        return Matching(labels, value, bound, trace, penalty, Status.of(converged), path)
 
     def _chosen(self, problem: FusionProblem, path: PenaltyPath) -> float:
         if len(path.ratios) == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
@@ -13,7 +13,7 @@ from klfusion.methods.alternation import AssignExact, alternate, assign_hungaria
 from klfusion.methods.seeding import kl_plus_plus
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Limits, Solution, Status, objective
+from klfusion.objective.solution import Limits, Matching, Status, objective
 
 
 def penalised_starts(
@@ -27,7 +27,7 @@ def penalised_starts(
     report: Report,
     *,
     opens: bool = True,
-) -> Solution:
+) -> Matching:
     """Refine every start at a penalty, with seeded ones added, and certify the best.
 
     Unless it ``opens``, no start ends with more clusters than it had.
@@ -61,38 +61,29 @@ def certified(
     converged: bool,
     penalty: float,
     path: PenaltyPath | None,
-) -> Solution:
+) -> Matching:
     """What a search ended with, and the relaxation's bound at its centres."""
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
     bound = certified_bound(costs, problem.silo, penalty, labels)
-    return Solution(
-        plan=labels,
-        labels=labels,
-        objective=trace[-1],
-        lower_bound=min(bound, trace[-1]),
-        trace=trace,
-        penalty=penalty,
-        status=Status.CONVERGED if converged else Status.MAX_ITER,
-        path=path,
+    return Matching(
+        labels, trace[-1], min(bound, trace[-1]), trace, penalty, Status.of(converged), path
     )
 
 
-def cut(problem: FusionProblem, path: PenaltyPath, steps: int) -> Solution:
+def cut(problem: FusionProblem, path: PenaltyPath, steps: int) -> Matching:
     """A path's own solution after so many steps, which is what its losses are told of."""
     return without_penalty(problem, path.labels(steps), path)
 
 
-def without_penalty(problem: FusionProblem, labels: IntArray, path: PenaltyPath) -> Solution:
+def without_penalty(problem: FusionProblem, labels: IntArray, path: PenaltyPath) -> Matching:
     """A plan that may hold components of one silo together: so may those of its bound."""
     size = int(labels.max()) + 1
     value = problem.divergence(labels, size)
     bound = float(problem.costs(problem.average(labels, size)).min(axis=1).sum())
-    return Solution(
-        labels, labels, value, min(bound, value), [value], 0.0, Status.CONVERGED, path=path
-    )
+    return Matching(labels, value, min(bound, value), [value], 0.0, Status.CONVERGED, path)
 
 
-def best_of(runs: list[Solution]) -> Solution:
+def best_of(runs: list[Matching]) -> Matching:
     """The run with the lowest objective."""
     return min(runs, key=lambda run: run.objective)
 
@@ -108,7 +99,7 @@ def known_size_starts(
     n_init: int | None = None,
     from_silos: bool = False,
     path: PenaltyPath | None = None,
-) -> list[Solution]:
+) -> list[Matching]:
     """Known size from KL k-means++ seeds, several times.
 
     With ``from_silos`` the first starts are silos that are of that size.
@@ -131,7 +122,7 @@ def known_size(
     *,
     refined: bool = True,
     path: PenaltyPath | None = None,
-) -> Solution:
+) -> Matching:
     """Hungarian assignments and averages (paper, sections 3 and 4.1), then local search."""
     found = alternate(
         problem, centres, assign_hungarian, 0.0,
@@ -147,33 +138,25 @@ def known_size(
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
     best = solve_hungarian(costs, problem.silos)
     value = objective(problem, labels, int(labels.max()) + 1, 0.0)
-    return Solution(
-        plan=labels,
-        labels=labels,
-        objective=value,
-        lower_bound=min(float(costs[np.arange(problem.n), best].sum()), value),
-        trace=[*trace[:-1], value],
-        penalty=0.0,
-        status=Status.CONVERGED if converged else Status.MAX_ITER,
-        path=path,
-    )
+    bound = min(float(costs[np.arange(problem.n), best].sum()), value)
+    return Matching(labels, value, bound, [*trace[:-1], value], 0.0, Status.of(converged), path)
 
 
-def amid_starts(
+def other_divergence(
     limits: Limits,
     problem: FusionProblem,
-    found: Solution,
-    penalty: float | str,
+    found: Matching,
+    penalty: float | None,
     rng: np.random.Generator,
     report: Report,
-) -> Solution:
+) -> Matching:
     """Alternate under another divergence than the one of ``found``.
 
     Local search and the path rest on Jensen gaps, which belong to KL alone; so the size and the
     start are those of ``found``. A penalty is in the divergence's own units, and starts are seeded.
     """
-    if not isinstance(penalty, float | int):
-        labels = np.unique(found.labels, return_inverse=True)[1].astype(np.intp)
+    if penalty is None:
+        labels = relabel(found.labels)
         centres = problem.average(labels, int(labels.max()) + 1)
         return known_size(limits, problem, centres, report, refined=False, path=found.path)
     least, runs = problem.largest_silo, []
@@ -183,8 +166,8 @@ def amid_starts(
             alternate(
                 problem,
                 centres,
-                AssignExact(float(penalty)),
-                float(penalty),
+                AssignExact(penalty),
+                penalty,
                 max_iter=limits.max_iter,
                 tol=limits.tol,
                 report=report,
@@ -192,7 +175,7 @@ def amid_starts(
         )
     best = min(runs, key=lambda run: run.trace[-1])
     labels = best.plan.astype(np.intp)
-    return certified(problem, labels, best.trace, best.converged, float(penalty), None)
+    return certified(problem, labels, best.trace, best.converged, penalty, None)
 
 
 def seed_centres(

@@ -21,7 +21,7 @@ from klfusion.model_size.cleaning import (
 from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.posterior import Posterior
 
-_Values = TypeVar("_Values", FloatArray, IntArray)
+_Values = TypeVar("_Values", FloatArray, IntArray, BoolArray)
 _Unit = tuple[IntArray, FloatArray]  # rows of local components, and their natural parameters (p,)
 
 
@@ -46,14 +46,20 @@ class Prepared:
     stacked: FusionProblem
     offsets: IntArray
 
-    def matched(self, labels: IntArray, posteriors: Sequence[Posterior]) -> Matched:
-        """The problem with its labels, and the prior of each component's silo."""
-        return Matched(self.problem, labels, priors_of(posteriors, self.stacked.silo[self.first]))
+    @property
+    def silo(self) -> IntArray:
+        """Number of the silo of each component of the problem, in the order given, (n,)."""
+        return self.stacked.silo[self.first]
 
     @property
     def first(self) -> IntArray:
         """The first row behind each component of the problem, (n,)."""
         return np.array([rows.min() for rows in self.members])
+
+    @property
+    def is_member(self) -> BoolArray:
+        """Whether each component as given is part of the problem, (number of components,)."""
+        return self.spread(np.zeros(self.problem.n, dtype=np.intp)) >= 0
 
     def spread(self, labels: IntArray) -> IntArray:
         """Labels of the problem's components as labels of all; -1 for those left out."""
@@ -61,12 +67,6 @@ class Prepared:
         for rows, label in zip(self.members, labels, strict=True):
             out[rows] = label
         return out
-
-    def without(self, some: BoolArray) -> Prepared:
-        """Some of the problem's components left out; each silo must keep one."""
-        kept = np.flatnonzero(~some)
-        members = [self.members[i] for i in kept]
-        return replace(self, problem=self.problem.some(kept), members=members)
 
     def by_silo(self, values: _Values) -> tuple[_Values, ...]:
         """Split an array over all components into one a silo."""
@@ -142,52 +142,3 @@ def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:
         own[:] = [own[i] for i in order]
         keys.append((sorted(digests), float(weight)))
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)
-
-
-@dataclass(frozen=True, eq=False)
-class Matched:
-    """What was matched, as silos and labels tell it.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-        Components of one silo that share a label are one: what the silo had split.
-    labels : int array of shape (n,)
-    priors : array of shape (n, p), optional
-        The prior of each one's silo, where all silos told it.
-    """
-
-    problem: FusionProblem
-    labels: IntArray
-    priors: FloatArray | None
-
-
-def matched(
-    posteriors: Sequence[Posterior], labels: Sequence[IntArray], silo_weights: FloatArray
-) -> Matched:
-    """Put together what each silo's labels put together; leave out what has none."""
-    silo = np.repeat(np.arange(len(labels)), [len(own) for own in labels])
-    found = np.concatenate(labels)
-    rows = np.flatnonzero(found >= 0)
-    key = silo[rows] * (int(found.max()) + 1) + found[rows]
-    _, first, group, times = np.unique(
-        key, return_index=True, return_inverse=True, return_counts=True
-    )
-    stacked = np.concatenate([p.natural for p in posteriors])
-    natural, which = stacked[rows[first]], silo[rows[first]]
-    for unit in np.flatnonzero(times > 1):
-        parts, prior = stacked[rows[group == unit]], posteriors[which[unit]].prior
-        # Without a prior nobody put them together on evidence: they are averaged.
-        natural[unit] = parts.mean(axis=0)
-        if prior is not None:
-            natural[unit] = parts.sum(axis=0) - (len(parts) - 1) * prior
-    order = np.argsort(first)  # as the silos have them
-    natural, which, labels_of_units = natural[order], which[order], found[rows[first[order]]]
-    problem = FusionProblem(posteriors[0].family, natural, which, silo_weights[which])
-    return Matched(problem, labels_of_units, priors_of(posteriors, which))
-
-
-def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
-    """The prior of each component's silo, (n, p); None unless every silo told it."""
-    given = [p.prior for p in posteriors if p.prior is not None]
-    return np.stack(given)[silo] if len(given) == len(posteriors) else None

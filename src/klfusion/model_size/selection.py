@@ -68,7 +68,9 @@ class Choice:
     possible: int
 
 
-def choose(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> Choice:
+def choose(
+    problem: FusionProblem, path: PenaltyPath, distances: Distances, *, topics: bool = False
+) -> Choice:
     """The number of merges to believe, and a penalty that asks for them."""
     if len(path.ratios) == 0:
         return Choice(0, 1.0, 0)
@@ -78,7 +80,7 @@ def choose(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> C
         steps = _last_believed(chance, len(problem.silos))
         chance[_beyond_a_jump(distances, steps)] = 1.0
         possible = int((chance < _POSSIBLE).sum())
-        if steps and not problem.family.merged_by_loss:
+        if steps and not topics:
             steps = max(steps, _believed_of_few(chance, len(problem.silos)))
     else:
         steps = possible = min(_steps_to_jump(path, noise), _steps_to_unlike(problem, path))

@@ -1,8 +1,8 @@
-"""A plan with its objective and certificate: what every method returns."""
+"""`Matching`: which local components are the same, with the certificate of the plan."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
@@ -18,13 +18,71 @@ Plan = FloatArray | IntArray  # weights (n, G), or labels (n,) of a binary plan
 class Status(Enum):
     """How a fusion ended; the value is the message people read."""
 
-    CONVERGED = "converged: no move lowers the objective"
+    CONVERGED = "converged: no reassignment of a single silo lowers the objective at this size"
     MAX_ITER = "stopped at max_iter before converging: raise max_iter or tol"
     SINGLE_SILO = "only one silo: it was returned as it is"
     KEPT = "the matching was kept, not searched anew: silos came or went, or a size was picked"
 
     def __str__(self) -> str:
         return self.value
+
+    @classmethod
+    def of(cls, converged: bool) -> Status:
+        """Converged, or stopped at the limit."""
+        return cls.CONVERGED if converged else cls.MAX_ITER
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """What every method returns, components in the problem's order.
+
+    Parameters
+    ----------
+    labels : int array of shape (n,)
+        Global component of each local one; -1 for one that is matched to none.
+    objective : float
+        Total divergence plus penalty.
+    lower_bound : float
+        No plan has a lower objective at the divergences from the final components.
+    trace : list of float
+        The objective after each sweep; it never rises.
+    penalty : float
+        Weight of ``sum_g sqrt(n_g)``, in nats; 0 where the size was given.
+    status : Status
+    path : PenaltyPath, optional
+        Every size; its ``rows`` are those of the problem, None where it is that of a sample.
+    plan : array of shape (n, G), optional
+        A fractional plan, of which the labels are the rounding.
+    location : array of shape (G, k), optional
+        Point estimates of the global components, where the method has its own.
+    variation : array, optional
+        Variation between silos that was estimated.
+    mixed : bool array of shape (n,), optional
+        Components to leave out before the rest is matched anew; `Method.match` sees to it.
+    """
+
+    labels: IntArray
+    objective: float
+    lower_bound: float
+    trace: list[float]
+    penalty: float
+    status: Status
+    path: PenaltyPath | None = None
+    plan: FloatArray | None = None
+    location: FloatArray | None = None
+    variation: FloatArray | None = None
+    mixed: BoolArray | None = None
+
+    def of_rows(self, rows: IntArray, n: int) -> Matching:
+        """The matching of some rows as that of all ``n``: the others are matched to none."""
+        labels = np.full(n, -1, dtype=np.intp)
+        labels[rows] = self.labels
+        path = self.path
+        if path is not None and path.n_components[0] == len(rows):  # else it is of a sample
+            on_path = np.full(n, -1, dtype=np.intp)
+            on_path[rows] = np.arange(len(rows))
+            path = replace(path, rows=on_path)
+        return replace(self, labels=labels, path=path, mixed=None)
 
 
 class Limits(Protocol):
@@ -41,24 +99,6 @@ class Limits(Protocol):
     @property
     def tol(self) -> float:
         """Relative fall of the objective below which a start has converged."""
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """What a method found: a plan and its certificate, components in the problem's order."""
-
-    plan: Plan
-    labels: IntArray
-    objective: float
-    lower_bound: float
-    trace: list[float]
-    penalty: float
-    status: Status
-    path: PenaltyPath | None = None
-    location: FloatArray | None = None  # of each cluster, where the method has its own
-    blends: BoolArray | None = None  # components that had better be left out, (n,)
-    left_out: BoolArray | None = None  # components that are left out: their labels mean nothing
-    variation: FloatArray | None = None  # between silos, as components were compared
 
 
 def objective(problem: FusionProblem, plan: Plan, n_components: int, penalty: float) -> float:

@@ -15,18 +15,21 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from klfusion._fuse import fuse, global_posterior, match_divergences, supported
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._fuse import fuse
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, by_size, numbering
+from klfusion._utils.checks import check_integer, generator, seed_of
 from klfusion._utils.progress import Report
-from klfusion._utils.provenance import provenance
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
+from klfusion.fusion.assemble import assemble, enough, match_divergences, unmatched_reasons
 from klfusion.fusion.result import Fusion
-from klfusion.methods import Auto, Method
+from klfusion.fusion.settings import FuseSettings
+from klfusion.methods import MaxLoss, Method, PathMethod, method_for
 from klfusion.methods.matching import check_size
 from klfusion.model_size.cleaning import Sample
 from klfusion.model_size.preparation import Prepared, prepare, stack_silos
 from klfusion.model_size.silo_variation import with_variation
+from klfusion.objective.divergences import KL
 from klfusion.objective.parts import Parts, Stock
 from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.compatibility import check_together, silo_weights
@@ -53,8 +56,8 @@ class Batches(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
-    """A silo without its components: what is needed of it where the fusion is put together."""
+class SiloDescription:
+    """A silo without its components: what the assembly of the fusion needs."""
 
     name: str
     family: Family
@@ -67,11 +70,12 @@ class Facts:
 
 def fuse_batches(
     batches: Batches,
-    method: Method,
+    method: str | Method,
     *,
+    n_components: int | None = None,
     weights: Any = None,
     min_support: int = 1,
-    rng: np.random.Generator,
+    random_state: Any = 0,
     report: Report,
 ) -> Fusion:
     """Fuse silos of which only some are in one place at a time, as `klfusion.fuse` does.
@@ -79,11 +83,12 @@ def fuse_batches(
     Parameters
     ----------
     batches : Batches
-    method : Method
-        ``Auto``, whose size is chosen, or given by a penalty or a number.
-    weights, min_support
+    method : str or Method
+        `Auto` or `Penalised`.
+    n_components, weights, random_state
         As for `klfusion.fuse`.
-    rng : numpy.random.Generator
+    min_support : int
+        Leave out global components that fewer silos have.
     report : callable
 
     Returns
@@ -91,21 +96,25 @@ def fuse_batches(
     Fusion
         Without what the silos sent.
     """
-    if not isinstance(method, Auto) or method.within_silo_merging or method.max_loss is not None:
-        raise KLFusionError(
-            "with memory_limit, or on Dask: expected method 'auto' without max_loss and "
-            f"within_silo_merging, got {method}"
-        )
+    check_integer("min_support", min_support)
+    rng = generator(random_state)
     report("reading", 0, None)
-    by_batch = list(batches.map(_facts))
+    by_batch = list(batches.map(_described))
     silos = [silo for own in by_batch for silo in own]
     _check(silos)
+    method = method_for(method, silos)
+    if (
+        not isinstance(method, PathMethod)
+        or isinstance(method, MaxLoss)
+        or method.divergence != KL.name
+    ):
+        raise KLFusionError(
+            "with files, or on Dask: expected method 'auto' or kf.Penalised(...), of divergence "
+            f"'kl', got {method}"
+        )
     if len(silos) == 1:
         only = batches.some(np.zeros(1, dtype=np.intp))
-        return fuse(
-            only, method=method, weights=weights, min_support=min_support, keep_silos=False,
-            progress=False,
-        )  # fmt: skip
+        return fuse(only, method=method, weights=weights, keep_silos=False, progress=False)
     edges = np.cumsum([0, *map(len, by_batch)])
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)
@@ -113,47 +122,32 @@ def fuse_batches(
     some = _some(batches, [silo.n_components for silo in silos], rng)
     sample = Sample.of(some)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
-    variation = with_variation(like_all, rng, report, method.n_components).variation
+    variation = with_variation(like_all, rng, report, n_components).variation
     make = partial(_problem, sample=sample, method=method, variation=variation)
     stock = Stock.of(batches.parts(make, own_weights, numbers))
-    check_size(method, int(np.concatenate(stock.sizes).max()), stock.n, silos)
-    solution = method.stream(stock, rng, report)
-    found = solution.labels.copy()
-    if solution.left_out is not None:
-        found[solution.left_out] = -1
+    check_size(method, n_components, int(np.concatenate(stock.sizes).max()), stock.n, silos)
+    matching = method.stream(stock, n_components, rng, report)
+    found = matching.labels
     own_found = stock.by_part(found)
     report("adding up", 0, None)
     added = partial(_added, sample=sample, size=int(found.max()) + 1)
-    spread, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)
+    spread, members, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)
     labels, order = _ordered(_flat(spread), found, min_support)
     natural = np.sum(sums, axis=0)[order] / np.sum(mass, axis=0)[order, None]
     own_labels = [labels[a:b] for a, b in pairwise(edges)]
     divergences = _flat(batches.map(partial(_divergences, natural=natural), own_labels))
-    posterior = global_posterior(silos, natural, labels, layers.match_anew)
-    return Fusion(
-        posterior=posterior,
-        silo_names=tuple(silo.name for silo in silos),
-        labels=tuple(labels),
-        divergences=tuple(divergences),
-        penalty=solution.penalty,
-        objective=solution.objective,
-        lower_bound=solution.lower_bound,
-        trace=np.array(solution.trace),
-        status=solution.status,
-        method=repr(method),
-        path=solution.path,
-        provenance=provenance(
-            silo_weights=silo_weight,
-            pooling="average",
-            min_support=min_support,
-            divergence="kl",
-            variation=variation,
-        ),
-        silos=None,
-    )
+    settings = FuseSettings(
+        method=method,
+        n_components=(n_components,),
+        random_state=seed_of(random_state),
+        min_support=min_support,
+        variation=None if variation is None else tuple(variation.tolist()),
+    ).with_weights(silo_weight)
+    unmatched = unmatched_reasons(silos, labels, _flat(members))
+    return assemble(silos, labels, natural, divergences, matching, settings, unmatched=unmatched)
 
 
-def _check(silos: Sequence[Facts]) -> None:
+def _check(silos: Sequence[SiloDescription]) -> None:
     """Silos must go together as they are: nothing is aligned on the way."""
     check_together(silos)
     first = silos[0].structure
@@ -185,26 +179,27 @@ def _some(batches: Batches, sizes: Sequence[int], rng: np.random.Generator) -> l
 def _ordered(
     spread: Sequence[IntArray], found: IntArray, min_support: int
 ) -> tuple[list[IntArray], IntArray]:
-    """Labels of each silo, what most have first; and which of the old each new label is."""
+    """Labels of each silo, the largest first; and which of the old each new label is."""
     stacked = np.concatenate(spread)
     silo = np.repeat(np.arange(len(spread)), [len(own) for own in spread])
     rows = np.flatnonzero(stacked >= 0)
-    kept = supported(stacked[rows], silo[rows], min_support)
     counts = np.bincount(found[found >= 0])
-    first = np.full(len(counts), len(stacked))
-    np.minimum.at(first, stacked[rows], rows)
-    order = kept[np.lexsort([first[kept], -counts[kept]])]
-    number = np.full(len(counts) + 1, -1, dtype=np.intp)  # the last: of label -1
-    number[order] = np.arange(len(order))
+    pairs = np.unique(stacked[rows] * len(spread) + silo[rows])
+    kept = enough(np.bincount(pairs // len(spread), minlength=len(counts)), min_support)
+    order = by_size(counts, stacked)
+    order = order[np.isin(order, kept)]
+    number = numbering(order, len(counts))
     return [number[own] for own in spread], order
 
 
 # Tasks: each sees the posteriors of one batch ---------------------------------------------------
 
 
-def _facts(posteriors: Sequence[Posterior]) -> list[Facts]:
+def _described(posteriors: Sequence[Posterior]) -> list[SiloDescription]:
     return [
-        Facts(p.name, p.family, p.n_components, p.prior, p.counts, p.structure, p.provenance)
+        SiloDescription(
+            p.name, p.family, p.n_components, p.prior, p.counts, p.structure, p.provenance
+        )
         for p in posteriors
     ]
 
@@ -218,12 +213,12 @@ def _problem(
     weights: FloatArray,
     numbers: IntArray,
     sample: Sample,
-    method: Auto,
+    method: PathMethod,
     variation: FloatArray | None,
 ) -> FusionProblem:
     """Components in comparable form; each silo has its number among all."""
     problem = _prepared(posteriors, weights, sample).problem
-    problem = method.matching(problem, sample.natural, variation=variation)
+    problem = method.compared(problem, sample.natural, variation=variation)
     return replace(problem, silo=numbers[problem.silo])
 
 
@@ -233,12 +228,13 @@ def _added(
     found: IntArray,
     sample: Sample,
     size: int,
-) -> tuple[list[IntArray], FloatArray, FloatArray]:
-    """Labels of each silo's components; weight and sum of parameters in each global one."""
+) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
+    """By silo, labels and which components took part; by cluster, mass and sums."""
     prepared = _prepared(posteriors, weights, sample)
     kept = np.flatnonzero(found >= 0)
     mass, sums, _ = prepared.problem.some(kept).sums(found[kept], size)
-    return list(prepared.by_silo(prepared.spread(found))), mass, sums
+    labels, members = prepared.spread(found), prepared.is_member
+    return list(prepared.by_silo(labels)), list(prepared.by_silo(members)), mass, sums
 
 
 def _divergences(

@@ -28,14 +28,12 @@ except ImportError as error:
         "pip install 'klfusion[dask]'"
     ) from error
 
-from klfusion._fuse import configured
 from klfusion._utils.arrays import IntArray
-from klfusion._utils.checks import generator
 from klfusion._utils.progress import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
-from klfusion.methods import Penalty
+from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
 from klfusion.out_of_core.batches import fuse_batches
 from klfusion.posteriors.posterior import Posterior
@@ -51,12 +49,10 @@ def fuse(
     models: Sequence[Any] | Mapping[str, Any],
     client: Client,
     *,
+    method: str | Method = "auto",
     n_components: int | None = None,
-    penalty: Penalty | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
     min_support: int = 1,
-    max_iter: int | None = None,
-    tol: float | None = None,
     random_state: int | np.random.Generator | None = 0,
     progress: bool | None = None,
 ) -> Fusion:
@@ -67,13 +63,16 @@ def fuse(
     models : sequence or mapping of name to model
         As for `klfusion.fuse`; also futures of them. Paths must be readable where workers run.
     client : distributed.Client
-    n_components, penalty, weights, min_support, max_iter, tol, random_state, progress
+    method : "auto", `klfusion.Auto` or `klfusion.Penalised`
+    n_components, weights, random_state, progress
         As for `klfusion.fuse`.
+    min_support : int
+        Leave out global components that fewer silos have.
 
     Returns
     -------
     Fusion
-        Method ``"auto"`` and pooling ``"average"``, without what the silos sent.
+        Of pooling ``"average"``, without what the silos sent.
 
     Examples
     --------
@@ -90,9 +89,6 @@ def fuse(
     ...     dask.fuse(silos, client).labels
     (array([0, 1]), array([1, 0]), array([0, 2]))
     """
-    method = configured(
-        "auto", n_components=n_components, penalty=penalty, max_iter=max_iter, tol=tol
-    )
     named = named_silos(models)
     if not isinstance(client, Client) or client.status != "running":
         raise KLFusionError(
@@ -102,9 +98,14 @@ def fuse(
     with one_error(client), progress_bar(progress) as report:
         batches = OnWorkers(client, named)
         return fuse_batches(
-            batches, method,
-            weights=weights, min_support=min_support, rng=generator(random_state), report=report,
-        )  # fmt: skip
+            batches,
+            method,
+            n_components=n_components,
+            weights=weights,
+            min_support=min_support,
+            random_state=random_state,
+            report=report,
+        )
 
 
 def connect(address: str) -> Client:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -14,8 +14,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.progress import progress_bar
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
@@ -55,20 +57,69 @@ def parse_bytes(limit: int | str) -> int:
     return value
 
 
-def fuse_files(models: Any, memory_limit: int | str, method: Method, **settings: Any) -> Fusion:
-    """Fuse silos in files, with at most so many bytes of them in memory."""
-    limit, named = parse_bytes(memory_limit), named_silos(models)
+def fuse_files(
+    paths: Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]],
+    *,
+    memory_limit: int | str,
+    method: str | Method = "auto",
+    n_components: int | None = None,
+    weights: ArrayLike | Mapping[str, float] | None = None,
+    min_support: int = 1,
+    random_state: int | np.random.Generator | None = 0,
+    progress: bool | None = None,
+) -> Fusion:
+    """Fuse silos in files, reading some at a time: for more than fits into memory.
+
+    Components in comparable form are kept in a scratch folder. Pooling is ``"average"``, and what
+    the silos sent is not kept.
+
+    Parameters
+    ----------
+    paths : sequence, or mapping of silo to path
+        Files that `klfusion.save` wrote.
+    memory_limit : int or str
+        Bytes, or text such as ``"2GB"``; at least 64 MB.
+    method : "auto", `klfusion.Auto` or `klfusion.Penalised`
+    n_components, weights, random_state, progress
+        As for `klfusion.fuse`.
+    min_support : int
+        Leave out global components that fewer silos have.
+
+    Returns
+    -------
+    Fusion
+
+    Examples
+    --------
+    >>> import tempfile, klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     paths = {name: f"{folder}/{name}.safetensors" for name in ("a", "b")}
+    ...     for name, shape in {"a": [30, 900], "b": [910, 32]}.items():
+    ...         kf.save(paths[name], kf.Posterior(rates, rates.natural(shape, [10, 10]), name=name))
+    ...     kf.fuse_files(paths, memory_limit="64MB").labels
+    (array([0, 1]), array([1, 0]))
+    """
+    limit, named = parse_bytes(memory_limit), named_silos(paths)
     for number, (name, path) in enumerate(named):
         if not isinstance(path, str | os.PathLike):
             raise KLFusionError(
-                f"silo {name or number}: with memory_limit expected the path of a file, "
+                f"silo {name or number}: fuse_files expected the path of a file, "
                 f"got {type(path).__name__}: save it first, with kf.save"
             )
         if not Path(path).is_file():
             raise FileFormatError(f"{path}: expected a klfusion file, got none")
     try:
-        with Files(named, limit) as batches:
-            return fuse_batches(batches, method, **settings)
+        with Files(named, limit) as batches, progress_bar(progress) as report:
+            return fuse_batches(
+                batches,
+                method,
+                n_components=n_components,
+                weights=weights,
+                min_support=min_support,
+                random_state=random_state,
+                report=report,
+            )
     except OSError as error:
         raise KLFusionError(
             f"memory_limit needs room for the silos' components in {tempfile.gettempdir()} "

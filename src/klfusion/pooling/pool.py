@@ -21,6 +21,7 @@ generalised least squares estimate of ``m`` has the covariance ``inv(sum_j inv(V
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -28,8 +29,9 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import Family
-from klfusion.model_size.preparation import Matched
+from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
+from klfusion.pooling.members import Matched
 from klfusion.pooling.robust import robust_average
 from klfusion.posteriors.posterior import Posterior
 
@@ -40,10 +42,15 @@ _HALVINGS = 20  # of the share of repeated priors that is taken out, before none
 Pooling = Literal["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
 
 
-def check_pooling(pooling: str, posteriors: list[Posterior]) -> None:
+def check_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> None:
     """Refuse a word that is none, and what the silos' family or their lack of priors rule out."""
     if pooling not in get_args(Pooling):
         raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    if divergence != KL.name and pooling != "average":
+        raise KLFusionError(
+            f"divergence {divergence!r}: expected pooling 'average' (its barycenter), "
+            f"got {pooling!r}"
+        )
     family = posteriors[0].family
     if pooling in ("random-effects", "hierarchical") and (
         type(family).location_covariance is Family.location_covariance
@@ -62,7 +69,7 @@ def check_pooling(pooling: str, posteriors: list[Posterior]) -> None:
 
 
 def pool(
-    pooling: Pooling, units: Matched, size: int, plan: FloatArray | IntArray | None = None
+    pooling: str, units: Matched, size: int, plan: FloatArray | IntArray | None = None
 ) -> FloatArray:
     """Natural parameters ``(size, p)`` of the global components.
 

@@ -11,12 +11,12 @@ from klfusion._fuse import fuse
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import check_integer, generator
 from klfusion.errors import KLFusionError
-from klfusion.fusion.record import kept_silos, matching_problem, method_of, pooling_of, weights_of
 from klfusion.fusion.result import Fusion
-from klfusion.model_size.preparation import matched
 from klfusion.objective.clusters import Clusters
-from klfusion.posteriors.compatibility import aligned_silos, silo_weights
+from klfusion.pooling.members import matched
+from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
+from klfusion.updates.table import kept_silos
 
 _DIGITS = 9  # in which copies agree; independent fits do not
 _OVERCLAIM = 3.0  # times the usual certainty is never too much
@@ -152,9 +152,10 @@ def _margins(
     fusion: Fusion, silos: list[Posterior]
 ) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
     """Margin of each match, and what it adds to the divergence, the silo being taken out."""
-    weights = silo_weights(weights_of(fusion), silos)
-    units = matched(silos, fusion.labels, weights)
-    problem = matching_problem(fusion, units.problem)
+    settings = fusion.settings
+    units = matched(silos, fusion.labels, settings.weight_array())
+    variation = settings.variation_array(units.problem.family.variation_size)
+    problem = settings.method.compared(units.problem, variation=variation)
     clusters = Clusters(problem, units.labels)
     present = [j for j, own in enumerate(fusion.labels) if (own >= 0).any()]
     margins, costs = ([np.full(len(own), np.nan) for own in fusion.labels] for _ in range(2))
@@ -194,18 +195,21 @@ def _next_best(added: FloatArray, own: IntArray, counts: IntArray, penalty: floa
 def _stability(
     fusion: Fusion, silos: list[Posterior], resamples: int, rng: np.random.Generator
 ) -> tuple[FloatArray, ...]:
-    method = method_of(fusion)
-    if method is None:
-        raise KLFusionError(f"stability: expected one of our methods, got {fusion.method}")
+    settings = fusion.settings
     total, times = ([np.zeros(len(own)) for own in fusion.labels] for _ in range(2))
     half = max(2, (len(silos) + 1) // 2)
-    weights = np.array(weights_of(fusion))
+    weights = settings.weight_array()
     for _ in range(resamples):
         chosen = np.sort(rng.permutation(len(silos))[:half])
         again = fuse(
-            [silos[j] for j in chosen], method=method, weights=weights[chosen],
-            pooling=pooling_of(fusion), progress=False, keep_silos=False,
-        )  # fmt: skip
+            [silos[j] for j in chosen],
+            method=settings.method,
+            n_components=settings.n_components[0],
+            weights=weights[chosen],
+            pooling=settings.pooling,  # type: ignore[arg-type]
+            progress=False,
+            keep_silos=False,
+        )
         old = np.concatenate([fusion.labels[j] for j in chosen])
         new = np.concatenate(again.labels)
         same_old, same_new = _together(old), _together(new)

@@ -1,0 +1,157 @@
+"""From a matching to a `Fusion`: the one place where a fusion is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.checks import check_integer
+from klfusion._utils.provenance import provenance
+from klfusion.errors import KLFusionError
+from klfusion.fusion.result import BySilo, Fusion
+from klfusion.fusion.settings import FuseSettings
+from klfusion.objective.divergences import AmidProblem
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Matching
+from klfusion.posteriors.compatibility import Silo, counted
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import fuse_structures, network
+from klfusion.posteriors.structure.structure import scatter
+
+_AT_ONCE = 8  # global components whose divergences are computed in one call
+
+# Why a local component is matched to no global one.
+EMPTY = "hardly any observations of its own"
+MIXED = "a mixture of two components that other silos separate"
+UNSUPPORTED = "too few silos have its global component"
+
+Unmatched = Mapping[str, Mapping[int, str]]  # by silo and component
+
+
+def assemble(
+    posteriors: Sequence[Silo],
+    labels: Sequence[IntArray],
+    natural: FloatArray,
+    divergences: Sequence[FloatArray],
+    matching: Matching,
+    settings: FuseSettings,
+    *,
+    match_layer: network.Match = network.match_anew,
+    counts: FloatArray | None = None,
+    silos: Sequence[Posterior] | None = None,
+    unmatched: Unmatched | None = None,
+    history: Sequence[Mapping[str, Any]] = (),
+) -> Fusion:
+    """Put a fusion together.
+
+    Parameters
+    ----------
+    posteriors : sequence of Silo
+        With vocabularies and classes brought to one; without their components where those are not
+        in memory.
+    labels, divergences : sequence of arrays
+        By silo, in the order of the local components.
+    natural : array of shape (G, p)
+        The fused components.
+    matching : Matching
+        Certificate and path; the path's rows are those of all local components.
+    settings : FuseSettings
+    match_layer : callable
+        Matches the units of a network's later layers.
+    counts : array of shape (G,), optional
+        Observations behind each global component, where they are known already.
+    silos : sequence of Posterior, optional
+        What each silo sent, to be kept.
+    unmatched : mapping, optional
+    history : sequence of mappings
+        Silos that were added and removed.
+
+    Returns
+    -------
+    Fusion
+    """
+    names = tuple([p.name for p in posteriors])
+    return Fusion(
+        posterior=_global_posterior(posteriors, natural, labels, match_layer, counts),
+        silo_names=names,
+        labels=BySilo(labels, names),
+        divergences=BySilo(divergences, names),
+        penalty=matching.penalty,
+        objective=matching.objective,
+        lower_bound=matching.lower_bound,
+        trace=np.array(matching.trace),
+        status=matching.status,
+        settings=settings,
+        path=matching.path,
+        provenance=provenance(history=list(history) or None),
+        silos=None if silos is None else tuple(silos),
+        unmatched={} if unmatched is None else unmatched,
+    )
+
+
+def _global_posterior(
+    posteriors: Sequence[Silo],
+    natural: FloatArray,
+    labels: Sequence[IntArray],
+    match_layer: network.Match,
+    counts: FloatArray | None,
+) -> Posterior:
+    """The fused components with the counts, prior and structure the silos agree on."""
+    size = len(natural)
+    if counts is None:
+        known = [p.counts for p in posteriors if p.counts is not None]
+        counts = scatter(known, labels, size) if len(known) == len(labels) else None
+    priors = [p.prior for p in posteriors if p.prior is not None]
+    return Posterior(
+        family=posteriors[0].family,
+        natural=natural,
+        name="global",
+        prior=np.mean(priors, axis=0) if len(priors) == len(labels) else None,
+        counts=counts,
+        structure=fuse_structures([p.structure for p in posteriors], labels, size, match_layer),
+        provenance=provenance(silos=[name for p in posteriors for name in counted(p)]),
+    )
+
+
+def unmatched_reasons(
+    silos: Sequence[Silo], labels: Sequence[IntArray], members: Sequence[BoolArray]
+) -> dict[str, dict[int, str]]:
+    """By silo, why each unmatched component is matched to none; members took part in matching."""
+    return {
+        silo.name: {int(k): MIXED if there[k] else EMPTY for k in np.flatnonzero(own < 0)}
+        for silo, own, there in zip(silos, labels, members, strict=True)
+        if (own < 0).any()
+    }
+
+
+def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
+    """``KL(global || local)``, or the problem's own, of each match, (n,); NaN where none is."""
+    out = np.empty(problem.n)
+    at_once = 1 if isinstance(problem, AmidProblem) else _AT_ONCE
+    for low in range(0, len(centres), at_once):
+        some = centres[low : low + at_once]
+        members: IntArray | slice = slice(None)  # of a single batch all, matched or not
+        if len(some) < len(centres):
+            members = np.flatnonzero((labels >= low) & (labels < low + at_once))
+        natural, column = problem.natural[members], labels[members] - low
+        if isinstance(problem, AmidProblem):
+            found = problem.amid.costs(problem.family, some, natural)
+        else:
+            found = problem.family.kl_from(some, natural, problem.log_partition[members])
+        out[members] = found[np.arange(len(column)), column]
+    out[labels < 0] = np.nan
+    return out
+
+
+def enough(support: IntArray, min_support: int) -> IntArray:
+    """The global components whose number of silos is large enough; an error if none is."""
+    check_integer("min_support", min_support)
+    if support.max() < min_support:
+        raise KLFusionError(
+            f"expected a global component of at least min_support={min_support} silos, "
+            f"got at most {support.max()}"
+        )
+    return np.flatnonzero(support >= min_support)

@@ -1,0 +1,71 @@
+"""`Binary`: local search on the binary objective from random starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from klfusion._utils.progress import Report
+from klfusion.merging.penalty_path import penalty_path
+from klfusion.methods.method import Method, Penalty, check_penalty
+from klfusion.methods.search import best_of, known_size_starts, penalised_starts
+from klfusion.model_size.selection import choose
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Matching
+
+
+@final
+@dataclass(frozen=True)
+class Binary(Method):
+    """The binary objective at a given penalty or size: alternate, then local search.
+
+    Components are compared as they were sent; none is left out.
+
+    Parameters
+    ----------
+    penalty : float or "auto"
+        Weight of ``sum_g sqrt(n_g)``, in nats; ``"auto"`` chooses it as `Auto` does.
+    n_init, max_iter, tol, divergence
+        As for `Method`.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
+    ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
+    >>> kf.fuse(silos, method=kf.Binary(penalty=5.0)).n_components
+    2
+    """
+
+    name: ClassVar[str] = "binary"
+    penalty: Penalty = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_penalty(self.penalty, auto=True)
+
+    @property
+    def given_penalty(self) -> float | None:
+        """The penalty, unless it is chosen."""
+        return None if self.penalty == "auto" else float(self.penalty)
+
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Start from KL k-means++ seeds, several times."""
+        if n_components is not None:
+            return best_of(
+                known_size_starts(self, problem, n_components, rng, report, refined=True)
+            )
+        path, penalty = None, self.given_penalty
+        if penalty is None:
+            path, distances = penalty_path(problem, report)
+            penalty = choose(problem, path, distances).penalty
+        return penalised_starts(self, problem, penalty, path, [], self.n_init, rng, report)

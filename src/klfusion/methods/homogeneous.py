@@ -1,0 +1,67 @@
+"""`Homogeneous`: every silo has the same components (paper, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from klfusion._utils.progress import Report
+from klfusion.errors import IncompatibleSilosError
+from klfusion.methods.method import Method
+from klfusion.methods.search import best_of, known_size
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Matching
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Homogeneous(Method):
+    """All silos have the same components (paper, section 3): permutations and averages.
+
+    Parameters
+    ----------
+    leave_one_out : bool
+        Whether local search follows the paper's alternation. It takes a silo out of the averages
+        before it assigns the silo anew, which reaches lower objectives.
+    n_init, max_iter, tol, divergence
+        As for `Method`.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
+    ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
+    >>> kf.fuse(silos, method=kf.Homogeneous()).labels["b"]
+    array([1, 0])
+    """
+
+    name: ClassVar[str] = "homogeneous"
+    leave_one_out: bool = True
+
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Alternate from the components of several silos, one start each; keep the best."""
+        sizes = {rows.stop - rows.start for rows in problem.silos}
+        if len(sizes) > 1:
+            raise IncompatibleSilosError(
+                f"method 'homogeneous': expected silos of one size, got sizes {sorted(sizes)}; "
+                "method 'auto' allows them to differ"
+            )
+        if n_components not in (None, problem.largest_silo):
+            raise IncompatibleSilosError(
+                f"method 'homogeneous': expected n_components to be the silos' size "
+                f"{problem.largest_silo}, got {n_components}"
+            )
+        order = rng.permutation(len(problem.silos))[: self.n_init]
+        starts = [problem.natural[problem.silos[j]] for j in order]
+        return best_of(
+            [known_size(self, problem, s, report, refined=self.leave_one_out) for s in starts]
+        )

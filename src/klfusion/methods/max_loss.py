@@ -1,0 +1,127 @@
+"""`MaxLoss`: the smallest model that, by an estimate, predicts nearly as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+import numpy as np
+
+from klfusion._utils.checks import is_number
+from klfusion._utils.progress import Report
+from klfusion.errors import KLFusionError
+from klfusion.merging.local_search import refine
+from klfusion.merging.loss_path import least_loss_path, path_losses
+from klfusion.merging.penalty_path import penalty_path
+from klfusion.methods.method import no_size
+from klfusion.methods.path_method import PathMethod
+from klfusion.methods.search import cut, without_penalty
+from klfusion.model_size.silo_variation import Walk
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Matching
+
+
+@final
+@dataclass(frozen=True)
+class MaxLoss(PathMethod):
+    """Smallest model whose estimated predictive loss is at most this many nats per observation.
+
+    ``fusion.path.losses`` has the estimate for every size.
+
+    Parameters
+    ----------
+    max_loss : float
+        Nats per observation.
+    within_silos : bool
+        Whether components of one silo may become one, which a small model needs where silos hardly
+        overlap. With ``n_components`` given to `klfusion.fuse`, that is the size.
+    max_iter, tol, divergence
+        As for `Method`.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
+    ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
+    >>> kf.fuse(silos, method=kf.MaxLoss(0.02)).n_components
+    2
+    """
+
+    name: ClassVar[str] = "max-loss"
+    max_loss: float = 0.02
+    within_silos: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (is_number(self.max_loss) and self.max_loss >= 0):
+            raise KLFusionError(
+                f"expected max_loss to be a number >= 0, nats per observation, "
+                f"got {self.max_loss!r}"
+            )
+
+    @property
+    def samples(self) -> bool:
+        """No: losses are those of the path of all components."""
+        return False
+
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Merge what loses least, within silos or between them only."""
+        if self.within_silos:
+            return self._within_silos(problem, n_components, report)
+        no_size(self, n_components, "for the loss sets the size")
+        return super().run(problem, n_components, rng, report)
+
+    def _within_silos(
+        self, problem: FusionProblem, n_components: int | None, report: Report
+    ) -> Matching:
+        """Merge the clusters that lose least, of any silo; then move single components."""
+        observed = problem.per_observation()
+        if observed is None:
+            raise KLFusionError(
+                "within_silos: expected posteriors that say how many observations they are "
+                f"worth, got {problem.family}, which does not"
+            )
+        path = least_loss_path(problem, observed, report, within_silos=True)
+        if n_components is not None:
+            steps = problem.n - n_components
+        else:
+            steps = path.steps_within(self.max_loss)
+        labels, _, _ = refine(
+            replace(observed, silo=np.arange(problem.n)), path.labels(steps), 0.0,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        return without_penalty(problem, labels, path)
+
+    def on_path(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+        walk: Walk | None = None,
+    ) -> Matching:
+        """Cut the path where the loss is reached."""
+        observed = problem.per_observation() if self.topics else None
+        if observed is not None:
+            path = least_loss_path(problem, observed, report, within_silos=False)
+        else:
+            path = (walk or penalty_path(problem, report))[0]
+            path = replace(path, losses=path_losses(problem, path))
+        return cut(problem, path, path.steps_within(self.max_loss))
+
+    def on_sample(
+        self,
+        sample: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Refuse: see `samples`."""
+        raise KLFusionError("method 'max-loss': expected silos in memory, got files or a cluster")

@@ -1,0 +1,127 @@
+"""What the methods share that walk the merge path: how they compare, and very many silos."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.progress import Report
+from klfusion.families import Family
+from klfusion.many_silos.sample import fuse_many
+from klfusion.merging.local_search import refine
+from klfusion.methods.method import Method
+from klfusion.methods.search import certified
+from klfusion.model_size.silo_variation import Walk, with_variation
+from klfusion.objective.parts import InMemory, Stock
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Matching
+
+_MOST_ON_PATH = 1_200  # components whose path takes a few seconds; more are sampled first
+_MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
+_MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of local search tries
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathMethod(Method):
+    """A method that walks the merge path of all components, or of a sample of the silos.
+
+    Posteriors of silos of different size are brought to comparable certainty, and the variation
+    between silos is estimated. ``topics`` is set by `klfusion.methods.method_for`.
+    """
+
+    cleans: ClassVar[bool] = True
+    n_init: int = 1
+    topics: bool = field(default=False, repr=False)
+
+    def compared(
+        self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
+    ) -> FusionProblem:
+        """Posteriors of comparable certainty, less certain by a ``variation`` between silos."""
+        return problem.centred(*like).comparable(*like).varied(variation)
+
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Estimate the variation between silos; walk the path of all components or a sample."""
+        varying = with_variation(problem, rng, report, n_components)
+        most = most_on_path(problem.family)
+        # A sample must have more components than it is to find.
+        if self.samples and problem.n > most >= 2 * (n_components or 0):
+            found = self._sampled(varying.problem, n_components, rng, report)
+        else:
+            found = self.on_path(varying.problem, n_components, rng, report, varying.walk)
+        return replace(found, variation=varying.variation)
+
+    @property
+    def samples(self) -> bool:
+        """Whether very many silos are sampled."""
+        return True
+
+    @abstractmethod
+    def on_path(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+        walk: Walk | None = None,
+    ) -> Matching:
+        """Walk the path of all components, unless it is given, and choose from it."""
+
+    @abstractmethod
+    def on_sample(
+        self,
+        sample: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Labels and penalty of a sample of the silos; sweeps over all silos refine them."""
+
+    def _sampled(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """The path of a sample of silos, then assignments of all."""
+        found = self.stream(Stock.of(InMemory(problem)), n_components, rng, report)
+        moves = problem.n * int(found.labels.max()) * problem.family.size
+        if (found.labels < 0).any() or moves > _MOST_MOVES:
+            return found
+        labels, trace, converged = refine(
+            problem, found.labels, found.penalty,
+            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        trace = [*found.trace[:-1], *trace]
+        return certified(problem, labels, trace, converged, found.penalty, found.path)
+
+    def stream(
+        self, stock: Stock, n_components: int | None, rng: np.random.Generator, report: Report
+    ) -> Matching:
+        """The path of a sample of silos that lie in parts, then assignments of all."""
+        return fuse_many(
+            stock,
+            lambda sample: self.on_sample(sample, n_components, rng, report),
+            self,
+            most=most_on_path(stock.parts.family),
+            grows=n_components is None,
+            second_look=self.given_penalty is None,
+            rng=rng,
+            report=report,
+        )
+
+
+def most_on_path(family: Family) -> int:
+    """Components whose path can be walked in a few seconds."""
+    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / family.size)))

@@ -1,0 +1,104 @@
+"""`Relaxed`: the paper to the letter, by the convex relaxation of the assignment problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from klfusion._utils.progress import Report
+from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.assignment.relaxed import solve_relaxed
+from klfusion.methods.alternation import AssignRelaxed, alternate
+from klfusion.methods.method import Method, Penalty, check_penalty
+from klfusion.methods.search import best_of, known_size_starts, seed_centres
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Matching, Status
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Relaxed(Method):
+    """The paper to the letter (sections 4.2 and 4.3).
+
+    The start is KL k-means++. Plans are those of the convex relaxation with the L2,2,1 norm, and
+    global components are weighted averages. With a known size it is the problem of section 4.1.
+
+    Parameters
+    ----------
+    scale : float
+        Penalty in standard deviations of the divergences.
+    penalty : float or "auto"
+        Penalty in nats; ``"auto"`` uses the ``scale``.
+    n_candidates : int, optional
+        Global components that are offered; default: twice the largest silo.
+    n_init, max_iter, tol, divergence
+        As for `Method`.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
+    ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
+    >>> kf.fuse(silos, method=kf.Relaxed(scale=0.2)).n_silos
+    2
+    """
+
+    name: ClassVar[str] = "relaxed"
+    scale: float = 0.1
+    penalty: Penalty = "auto"
+    n_candidates: int | None = None
+    n_init: int = 1
+    tol: float = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_penalty(self.penalty, auto=True)
+
+    @property
+    def given_penalty(self) -> float | None:
+        """The penalty, unless it is chosen."""
+        return None if self.penalty == "auto" else float(self.penalty)
+
+    def run(
+        self,
+        problem: FusionProblem,
+        n_components: int | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> Matching:
+        """Alternate the relaxation and weighted averages; keep the best of ``n_init`` starts."""
+        if n_components is not None:
+            return best_of(
+                known_size_starts(self, problem, n_components, rng, report, refined=False)
+            )
+        return best_of([self._one(problem, rng, report) for _ in range(self.n_init)])
+
+    def _one(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Matching:
+        least = problem.largest_silo
+        n_candidates = self.n_candidates or 2 * least
+        centres = seed_centres(problem, max(n_candidates, least), rng, least)
+        penalty = self.given_penalty
+        if penalty is None:
+            penalty = self.scale * float(problem.costs(centres).std()) or 1.0
+        found = alternate(
+            problem, centres, AssignRelaxed(penalty), penalty,
+            max_iter=self.max_iter, tol=self.tol, report=report,
+        )  # fmt: skip
+        plan = np.asarray(found.plan, dtype=np.float64)
+        certificate = solve_relaxed(
+            problem.costs(found.centres), problem.silo, penalty, start=found.plan
+        )
+        value = found.trace[-1]
+        return Matching(
+            # The components of a silo stay apart when fractions are rounded, too.
+            labels=solve_hungarian(-plan, problem.silos),
+            objective=value,
+            lower_bound=min(certificate.lower_bound, value),
+            trace=found.trace,
+            penalty=penalty,
+            status=Status.of(found.converged),
+            plan=plan,
+        )

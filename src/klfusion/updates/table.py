@@ -1,0 +1,281 @@
+"""The components of a fusion's silos side by side, so that a silo more or less costs little.
+
+A table follows from the one before it by appending or deleting rows. Sums are always taken anew
+over the rows that are there: nothing of a silo that left stays in the rounding of a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, numbering
+from klfusion.errors import KLFusionError
+from klfusion.families import Family
+from klfusion.fusion.assemble import enough
+from klfusion.fusion.result import Fusion
+from klfusion.fusion.settings import FuseSettings
+from klfusion.methods import Method
+from klfusion.model_size.preparation import stack_silos
+from klfusion.objective.clusters import Clusters
+from klfusion.objective.problem import FusionProblem
+from klfusion.pooling.members import Matched, matched, priors_of
+from klfusion.posteriors.compatibility import aligned_silos
+from klfusion.posteriors.posterior import Posterior
+
+_T = TypeVar("_T")
+_Values = TypeVar("_Values", FloatArray, IntArray)
+_SOME = 8  # components, enough to check whether one can stand for all
+_SAME = 1e-6  # relative difference of divergences that counts as rounding
+_MOST_KEPT = 50_000_000  # natural parameters; larger tables are read anew each time
+
+_TABLES: WeakKeyDictionary[Fusion, Table] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Silos, their matching, and the components behind it as arrays.
+
+    Parameters
+    ----------
+    silos, posteriors : tuple of Posterior
+        As they were sent; and with vocabularies and classes brought to one.
+    labels : tuple of int arrays
+        By silo.
+    stacked : FusionProblem
+        All local components.
+    units : Matched
+        Matched components: splits of a silo are one, unmatched components are left out.
+    compared : FusionProblem
+        The units as they are compared.
+    comparison : Comparison
+    """
+
+    silos: tuple[Posterior, ...]
+    posteriors: tuple[Posterior, ...]
+    labels: tuple[IntArray, ...]
+    stacked: FusionProblem
+    units: Matched
+    compared: FusionProblem
+    comparison: Comparison
+
+    @classmethod
+    def of(
+        cls,
+        silos: Sequence[Posterior],
+        labels: Sequence[IntArray],
+        settings: FuseSettings,
+        posteriors: Sequence[Posterior] | None = None,
+    ) -> Table:
+        """Read all silos; components are compared at the settings' certainty, or at their own."""
+        posteriors = aligned_silos(silos) if posteriors is None else posteriors
+        _check_any(np.concatenate(labels) >= 0)
+        weights = settings.weight_array()
+        stacked, units = stack_silos(posteriors, weights), matched(posteriors, labels, weights)
+        if units.problem.n == stacked.n:  # one array for both
+            units = replace(units, problem=stacked)
+        comparison = Comparison.of(units.problem, settings)
+        compared = comparison.apply(units.problem)
+        for known in (stacked, compared):
+            _ = known.log_partition  # computed here, it is handed on
+        return cls(
+            tuple(silos), tuple(posteriors), tuple(labels), stacked, units, compared, comparison
+        )
+
+    @staticmethod
+    def remembered(fusion: Fusion) -> Table | None:
+        """That of a fusion, where it is known."""
+        return _TABLES.get(fusion)
+
+    def remember(self, fusion: Fusion) -> None:
+        """Keep the table as long as the fusion lives."""
+        if self.stacked.natural.size <= _MOST_KEPT:
+            _TABLES[fusion] = self
+
+    @cached_property
+    def clusters(self) -> Clusters:
+        """Sums of the units over each global component, as they are compared."""
+        return Clusters(self.compared, self.units.labels)
+
+    @property
+    def all_labels(self) -> IntArray:
+        """Labels of all silos, one after the other, (n,)."""
+        return np.concatenate(self.labels)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """How much each silo counts, (J,)."""
+        starts = np.cumsum([0, *map(len, self.labels[:-1])])
+        return np.asarray(self.stacked.weights[starts])
+
+    def by_silo(self, values: _Values) -> tuple[_Values, ...]:
+        """Split an array over all local components into one per silo."""
+        edges = accumulate(map(len, self.labels), initial=0)
+        return tuple([values[a:b] for a, b in pairwise(edges)])
+
+    def joined(
+        self, silo: Posterior, posterior: Posterior, labels: IntArray, own: Matched
+    ) -> Table:
+        """With one more silo: as it was sent, as it is aligned, and its units."""
+        number, weight = len(self.silos), float(own.problem.weights[0])
+        new = replace(own.problem, silo=np.full(own.problem.n, number))
+        units = Matched(
+            self.units.problem.joined(new),
+            np.append(self.units.labels, own.labels),
+            _appended(self.units.priors, own.priors),
+        )
+        stacked = units.problem
+        if self.stacked is not self.units.problem or new.n < len(labels):
+            rows = np.full(len(labels), number), np.full(len(labels), weight)
+            all_new = FusionProblem(new.family, posterior.natural, *rows)
+            stacked = self.stacked.joined(all_new)
+        if self.comparison.like is None:
+            compared = self.comparison.apply(units.problem)
+        else:
+            compared = self.compared.joined(self.comparison.apply(new))
+        return replace(
+            self,
+            silos=(*self.silos, silo),
+            posteriors=(*self.posteriors, posterior),
+            labels=(*self.labels, labels),
+            stacked=stacked,
+            units=units,
+            compared=compared,
+        )
+
+    def without(self, j: int) -> Table:
+        """Without one silo; the others must be aligned as they were sent."""
+        less = self._where(self.units.problem.silo != j)
+        problem = _renumbered(less.units.problem, j)
+        stacked, posteriors = problem, _but(self.posteriors, j)
+        if self.stacked is not self.units.problem:
+            stacked = _renumbered(self.stacked.some(np.flatnonzero(self.stacked.silo != j)), j)
+        priors = less.units.priors
+        if priors is None:  # the silo without a prior may be the one that left
+            priors = priors_of(posteriors, problem.silo)
+        return replace(
+            less,
+            silos=_but(self.silos, j),
+            posteriors=posteriors,
+            labels=_but(self.labels, j),
+            stacked=stacked,
+            units=Matched(problem, less.units.labels, priors),
+            compared=_renumbered(less.compared, j),
+        )
+
+    def with_support(self, least: int) -> Table:
+        """With the global components of at least so many silos, in the order they had."""
+        support = np.bincount(self.units.labels)  # a silo has at most one unit of each
+        kept = enough(support, least)
+        if len(kept) == len(support):
+            return self
+        number = numbering(kept, len(support))
+        less = self._where(number[self.units.labels] >= 0)
+        units = replace(less.units, labels=number[less.units.labels])
+        return replace(less, labels=self.by_silo(number[self.all_labels]), units=units)
+
+    def _where(self, kept: BoolArray) -> Table:
+        """With some of the units only."""
+        if kept.all():
+            return self
+        _check_any(kept)
+        rows, units = np.flatnonzero(kept), self.units
+        problem, priors = units.problem.some(rows), units.priors
+        some = Matched(problem, units.labels[rows], None if priors is None else priors[rows])
+        if self.comparison.like is None:
+            compared = self.comparison.apply(problem)
+        else:
+            compared = self.compared.some(rows)
+        return replace(self, units=some, compared=compared)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """How components are made comparable, the same for silos that come later.
+
+    Parameters
+    ----------
+    method : Method
+    like : array of shape (1, p), optional
+        One component that stands for all; None where none can, and all are compared anew.
+    variation : array, optional
+        Variation between silos.
+    """
+
+    method: Method
+    like: FloatArray | None
+    variation: FloatArray | None
+
+    @classmethod
+    def of(cls, problem: FusionProblem, settings: FuseSettings) -> Comparison:
+        """That of a fusion, at its certainty if it has one."""
+        family, method = problem.family, settings.method
+        variation = settings.variation_array(family.variation_size)
+        some = problem.some(np.arange(min(_SOME, problem.n)))
+        by_all, by_one = (
+            method.compared(some, like).natural for like in (some.natural, _typical(some))
+        )
+        # One number does not describe the certainty of a product of families.
+        alike = np.allclose(
+            family.kl(by_all, by_all), family.kl(by_one, by_one), rtol=_SAME, atol=_SAME
+        )
+        return cls(method, _typical(problem, settings.certainty) if alike else None, variation)
+
+    def apply(self, problem: FusionProblem, like: FloatArray | None = None) -> FusionProblem:
+        """A problem as the method compares it; as ``like`` is where nothing stands for all."""
+        standing = self.like if self.like is not None else like
+        given = [] if standing is None else [standing]
+        return replace(self.method.compared(problem, *given, variation=self.variation), given=None)
+
+    def certainty(self, family: Family) -> float | None:
+        """Effective sample size at which components are compared, where one number says it."""
+        size = None if self.like is None else family.effective_size(self.like)
+        return None if size is None else float(size[0])
+
+
+def kept_silos(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
+    """What the silos sent; ``what`` cannot be done without."""
+    if fusion.silos is None:
+        raise KLFusionError(
+            f"cannot {what}: this fusion does not hold what its silos sent; "
+            "expected one made with keep_silos=True, which fuse_files and Dask do without: "
+            "fuse its silos again"
+        )
+    return fusion.silos
+
+
+def _typical(problem: FusionProblem, certainty: float | None = None) -> FloatArray:
+    """The average component ``(1, p)``, as certain as all are in the geometric mean."""
+    family, one = problem.family, np.mean(problem.natural, axis=0, keepdims=True)
+    size, own = family.effective_size(problem.natural), family.effective_size(one)
+    if size is None or own is None:
+        return np.asarray(one)
+    wanted = np.exp(np.log(size).mean()) if certainty is None else certainty
+    return family.tempered(one, wanted / own)
+
+
+def _check_any(kept: BoolArray) -> None:
+    if not kept.any():
+        raise KLFusionError("expected components to be left, got none")
+
+
+def _renumbered(problem: FusionProblem, j: int) -> FusionProblem:
+    """Silos numbered without the one that left."""
+    made = replace(problem, silo=problem.silo - (problem.silo > j))
+    if "log_partition" in vars(problem):
+        vars(made)["log_partition"] = problem.log_partition
+    return made
+
+
+def _but(values: tuple[_T, ...], j: int) -> tuple[_T, ...]:
+    return values[:j] + values[j + 1 :]
+
+
+def _appended(values: FloatArray | None, more: FloatArray | None) -> FloatArray | None:
+    return None if values is None or more is None else np.concatenate([values, more])
