@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -211,17 +210,6 @@ def test_what_cannot_be_changed_says_why():
         spahm.remove("silo-0", rematch=True)
 
 
-@pytest.mark.slow
-def test_adding_is_far_cheaper_than_fusing_anew():
-    silos, _ = normal_wishart_silos(n_silos=301, dim=8)
-    start = time.process_time()
-    fusion = kf.fuse(silos[:-1])
-    anew = time.process_time() - start
-    start = time.process_time()
-    fusion.add(silos[-1])
-    assert time.process_time() - start < anew / 30
-
-
 # What a fusion remembers between changes ----------------------------------------------------------
 
 
@@ -305,16 +293,6 @@ def test_what_is_remembered_is_of_that_fusion_only():
         replace(fusion, posterior=moved).remove("silo-0")
     with pytest.raises(kf.KLFusionError, match="keep_silos=True"):
         replace(fusion, silos=None).remove("silo-0")
-
-
-def test_large_fusions_are_read_anew(monkeypatch):
-    from klfusion.updates import membership
-
-    silos, _ = normal_wishart_silos()
-    fusion = kf.fuse(silos[:-1])
-    expected = fusion.add(silos[-1]).remove("silo-2")
-    monkeypatch.setattr(membership, "_MOST_KEPT", 0)
-    equal(replace(fusion).add(silos[-1]).remove("silo-2"), expected)
 
 
 def test_products_of_families_and_networks_are_compared_with_who_is_there():
