@@ -78,7 +78,7 @@ def run(quick: bool = False) -> list[Row]:
     rows.append(_growth(shape, runs, passes))
     with tempfile.TemporaryDirectory(prefix="klfusion-silos-") as folder:
         paths, truth = _written(shape, Path(folder))
-        out_of_core = _fused(partial(kf.fuse, paths, memory_limit=MEMORY_LIMIT), truth)
+        out_of_core = _fused(partial(kf.fuse_files, paths, memory_limit=MEMORY_LIMIT), truth)
         rows.append(
             compare(
                 f"{len(paths):,} silos in files, memory_limit {MEMORY_LIMIT} ({shape})",

@@ -70,7 +70,7 @@ def run_one(settings: Simulation, seed: int) -> list[Run]:
             start = time.perf_counter()
             with threadpool_limits(1):
                 fusion = kf.fuse(
-                    given, method="exact", n_components=len(silos.means), divergence=name
+                    given, method=kf.Binary(divergence=name), n_components=len(silos.means)
                 )
             seconds = time.perf_counter() - start
             labels, known = np.concatenate(fusion.labels), truth >= 0

@@ -35,15 +35,17 @@ WITHIN, POOLED = "KL-fusion, ten topics, within silos", "pooled LDA"
 METHODS: dict[str, Callable[[Silos], kf.Fusion]] = {
     OURS: kf.fuse,
     "KL-fusion, paper's letter": lambda silos: kf.fuse(silos, method="relaxed"),
-    "KL-fusion, loss at most 0.02": lambda silos: kf.fuse(silos, max_loss=MAX_LOSS),
+    "KL-fusion, loss at most 0.02": lambda silos: kf.fuse(silos, method=kf.MaxLoss(MAX_LOSS)),
     "KL-fusion, within silos, loss at most 0.02": lambda silos: kf.fuse(
-        silos, within_silo_merging=True, max_loss=MAX_LOSS
+        silos, method=kf.MaxLoss(MAX_LOSS, within_silos=True)
     ),
     "KL-fusion, homogeneous": lambda silos: kf.fuse(silos, method="homogeneous"),
     "KL-fusion, ten topics": lambda silos: kf.fuse(silos, n_components=_largest(silos)),
-    WITHIN: lambda silos: kf.fuse(silos, within_silo_merging=True, n_components=_largest(silos)),
+    WITHIN: lambda silos: kf.fuse(
+        silos, method=kf.MaxLoss(within_silos=True), n_components=_largest(silos)
+    ),
     AMPS: kf.baselines.amps,
-    APART: lambda silos: kf.fuse(silos, max_loss=0.0),
+    APART: lambda silos: kf.fuse(silos, method=kf.MaxLoss(0.0)),
 }
 
 
@@ -242,11 +244,15 @@ def scored(
 def curve(silos: Silos, test: Test, corpus: Corpus) -> list[dict[str, Any]]:
     """Log-likelihood and estimated loss at sizes along the two paths."""
     rows = []
-    whole = kf.fuse(silos, max_loss=0.0)  # without topics of no words
+    whole = kf.fuse(silos, method=kf.MaxLoss(0.0))  # without topics of no words
     for within in (False, True):
         for size in CURVE:
             if _largest(silos) <= size <= whole.n_components:
-                fusion = kf.fuse(silos, n_components=size, within_silo_merging=within)
+                fusion = kf.fuse(
+                    silos,
+                    method=kf.MaxLoss(within_silos=True) if within else "auto",
+                    n_components=size,
+                )
                 found = test.log_likelihood(Topics.of(fusion.posterior, corpus))
                 path = fusion.path
                 assert path is not None  # method "auto" has one

@@ -11,7 +11,7 @@ import pytest
 import klfusion as kf
 from klfusion._utils import memory
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
-from klfusion.methods import Exact, Relaxed
+from klfusion.methods import Binary, Relaxed
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 GAMMA = kf.families.Gamma()
@@ -156,8 +156,10 @@ class TestFuse:
 
     @pytest.mark.parametrize("penalty", [0, 0.0, -1.0, np.nan, np.inf, "large", True])
     def test_penalty(self, penalty):
+        with pytest.raises(KLFusionError, match="expected penalty to be a number > 0"):
+            kf.Penalised(penalty)
         with pytest.raises(KLFusionError, match="expected penalty to be a number > 0 or 'auto'"):
-            kf.fuse([gamma(), gamma("b")], penalty=penalty)
+            kf.Binary(penalty)
 
     def test_n_components_below_the_largest_silo(self):
         with pytest.raises(
@@ -175,13 +177,13 @@ class TestFuse:
             kf.fuse([gamma(), gamma("b")], n_components=value)
 
     def test_both_size_and_penalty(self):
-        with pytest.raises(KLFusionError, match="expected n_components or penalty, got both"):
-            kf.fuse([gamma(), gamma("b")], n_components=3, penalty=1.0)
+        with pytest.raises(KLFusionError, match="expected no n_components, for the penalty sets"):
+            kf.fuse([gamma(), gamma("b")], n_components=3, method=kf.Penalised(1.0))
 
     @pytest.mark.parametrize("setting", [{"n_init": 0}, {"max_iter": -1}, {"tol": -1.0}])
     def test_settings(self, setting):
         with pytest.raises(KLFusionError, match=f"expected {next(iter(setting))} to be"):
-            kf.fuse([gamma(), gamma("b")], **setting)
+            kf.Auto(**setting)
 
     def test_unknown_method(self):
         with pytest.raises(KLFusionError, match=r"expected method to be one of .*'auto'.* 'magic'"):
@@ -202,12 +204,12 @@ class TestFuse:
             kf.fuse(three).add(gamma("d"), weight=1e-15)
         assert kf.fuse(three, weights=[1e9, 1, 1]).n_silos == 3
 
-    @pytest.mark.parametrize("method", [None, 3, Exact])
+    @pytest.mark.parametrize("method", [None, 3, Binary])
     def test_method_of_another_type(self, method):
         with pytest.raises(KLFusionError, match="expected method to be one of"):
             kf.fuse([gamma(), gamma("b")], method=method)
 
-    @pytest.mark.parametrize("setting", ["keep_silos", "within_silo_merging", "progress"])
+    @pytest.mark.parametrize("setting", ["keep_silos", "progress"])
     @pytest.mark.parametrize("value", ["no", "", 0])
     def test_a_word_is_neither_true_nor_false(self, setting, value):
         with pytest.raises(KLFusionError, match=f"expected {setting} to be True or False, got"):
@@ -220,7 +222,7 @@ class TestFuse:
     @pytest.mark.parametrize("value", [True, 0, 1.5, "two"])
     def test_min_support(self, value):
         with pytest.raises(KLFusionError, match="expected min_support to be an integer >= 1"):
-            kf.fuse([gamma(), gamma("b")], min_support=value)
+            kf.fuse([gamma(), gamma("b")]).with_min_support(value)
 
     def test_no_size_in_a_list_of_sizes(self):
         with pytest.raises(KLFusionError, match=r"expected n_components to be a number, got \[\]"):
@@ -229,8 +231,6 @@ class TestFuse:
     def test_homogeneous_needs_equal_sizes(self):
         with pytest.raises(IncompatibleSilosError, match=r"silos of one size, got sizes \[2, 3\]"):
             kf.fuse([gamma(), gamma("b", (1, 5, 9), (1, 1, 1))], method="homogeneous")
-        with pytest.raises(KLFusionError, match="has no penalty"):
-            kf.fuse([gamma(), gamma("b")], method="homogeneous", penalty=1.0)
 
     def test_an_unknown_model(self):
         with pytest.raises(KLFusionError, match=r"silo 'silo-1': cannot read .* from set; supp"):
@@ -257,7 +257,7 @@ class TestFuse:
         with pytest.raises(KLFusionError, match="silo 'ward': expected a fitted"):
             kf.fuse({"ward": BayesianGaussianMixture()})
 
-    @pytest.mark.parametrize("method", ["auto", "exact"])
+    @pytest.mark.parametrize("method", ["auto", "binary"])
     def test_more_components_than_memory_allows(self, method, monkeypatch):
         monkeypatch.setattr(memory, "available_bytes", lambda: 100)
         with pytest.raises(KLFusionError, match=r"needs .* GB of memory, .* GB are free: use"):
@@ -266,19 +266,19 @@ class TestFuse:
     def test_a_cost_matrix_larger_than_memory(self, monkeypatch):
         monkeypatch.setattr(memory, "available_bytes", lambda: 100)
         with pytest.raises(KLFusionError, match=r"matrix of divergences needs"):
-            kf.fuse(rate_silos()[0], method="exact", penalty=1.0)
+            kf.fuse(rate_silos()[0], method=Binary(penalty=1.0))
 
     def test_stopping_early_is_told(self):
         silos, _ = normal_wishart_silos(noise=2.0, n_silos=12)
-        status = kf.fuse(silos, method=Relaxed(), max_iter=1).status
+        status = kf.fuse(silos, method=Relaxed(max_iter=1)).status
         assert status is kf.Status.MAX_ITER
         assert "raise max_iter" in str(status)
 
     def test_configurations_are_frozen_and_checked(self):
         with pytest.raises(AttributeError):
-            Exact().n_init = 3
+            Binary().n_init = 3
         with pytest.raises(KLFusionError):
-            replace(Exact(), n_init=0)
+            replace(Binary(), n_init=0)
 
 
 class TestFusion:
@@ -338,9 +338,8 @@ class TestNetworks:
         two = {name: self.network(2, 8, 3, seed=k) for k, name in enumerate("ab")}
         with pytest.raises(IncompatibleSilosError, match=r">= 8, .* \(its components stay apart\)"):
             kf.fuse(two, n_components=5)
-        for name, value in {"within_silo_merging": True, "max_loss": 0.1}.items():
-            with pytest.raises(KLFusionError, match=f"networks are fused without {name}"):
-                kf.fuse(two, **{name: value})
+        with pytest.raises(KLFusionError, match="networks are fused without max_loss"):
+            kf.fuse(two, method=kf.MaxLoss(0.1))
 
     @pytest.mark.parametrize(
         ("sizes", "message"),

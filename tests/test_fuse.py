@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
-from klfusion.methods import Auto, Exact, Homogeneous, Relaxed
+from klfusion.methods import Auto, Binary, Homogeneous, Relaxed
 from tests.helpers.loops import for_each
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 MAKERS = [rate_silos, normal_wishart_silos]
-METHODS = ["auto", "exact", "relaxed"]
+METHODS = ["auto", "binary", "relaxed"]
+
+
+def configured(name, penalty=None, n_init=2):
+    if penalty is None:
+        return {"auto": Auto, "binary": Binary, "relaxed": Relaxed}[name](n_init=n_init)
+    if name == "auto":
+        return kf.Penalised(penalty, n_init=n_init)
+    return {"binary": Binary, "relaxed": Relaxed}[name](penalty=penalty, n_init=n_init)
 
 
 def same_fusion(first: kf.Fusion, second: kf.Fusion, silo_order: list[int]) -> None:
@@ -86,7 +94,7 @@ class TestInvariance:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("method", ["auto", "exact", "homogeneous"])
+@pytest.mark.parametrize("method", ["auto", "binary", "homogeneous"])
 @for_each("copies", [2, 5])
 def test_copies_of_a_silo_return_it_once(make, method, copies):
     silo = make()[0][0]
@@ -112,7 +120,9 @@ def test_copies_of_a_silo_return_it_once(make, method, copies):
 @pytest.mark.parametrize("method", METHODS)
 def test_certificates_and_structure(make, seed, size, method):
     silos, _ = make(seed=seed)
-    fusion = kf.fuse(silos, method=method, n_init=2, **size)
+    fusion = kf.fuse(
+        silos, method=configured(method, size.get("penalty")), n_components=size.get("n_components")
+    )
     assert fusion.lower_bound <= fusion.objective
     assert 0.0 <= fusion.gap <= 1.0
     assert (np.diff(fusion.trace) <= 1e-9 * abs(fusion.trace[0])).all()
@@ -138,7 +148,7 @@ def test_separated_components_are_found(make, seed):
 
 def test_objective_is_the_papers_at_a_given_penalty():
     silos, _ = normal_wishart_silos()
-    fusion = kf.fuse(silos, method="exact", penalty=30.0)
+    fusion = kf.fuse(silos, method=Binary(penalty=30.0))
     family = fusion.posterior.family
     total = sum(
         family.kl(fusion.posterior.natural[g : g + 1], silo.natural[i : i + 1]).item()
@@ -184,7 +194,7 @@ def test_weights_weigh():
 def test_larger_penalties_give_smaller_models():
     silos, _ = normal_wishart_silos(n_silos=12, n_true=6, noise=0.5)
     sizes = [
-        kf.fuse(silos, method="auto", penalty=p).n_components for p in (1e-3, 1.0, 30.0, 1e3, 1e6)
+        kf.fuse(silos, method=kf.Penalised(p)).n_components for p in (1e-3, 1.0, 30.0, 1e3, 1e6)
     ]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]
@@ -192,13 +202,11 @@ def test_larger_penalties_give_smaller_models():
 
 def test_a_configuration_object_is_the_same_as_its_name():
     silos, _ = rate_silos()
-    for config in (Auto(), Exact(n_init=2), Relaxed(scale=0.2)):
+    for config in (Auto(), Binary(n_init=2), Relaxed(scale=0.2)):
         by_object = kf.fuse(silos, method=config)
         assert repr(config) == by_object.method
-    assert (
-        kf.fuse(silos, method=Exact(), n_init=2).objective
-        == kf.fuse(silos, method="exact", n_init=2).objective
-    )
+    by_name = kf.fuse(silos, method="binary")
+    assert kf.fuse(silos, method=Binary()).objective == by_name.objective
     first = silos[0]
     copies = {"a": first, "b": replace(first, natural=first.natural * 1.01)}
     plain = kf.fuse(copies, method=Homogeneous(leave_one_out=False))
@@ -208,7 +216,7 @@ def test_a_configuration_object_is_the_same_as_its_name():
 def test_exact_is_never_worse_than_auto_by_much_and_never_below_the_bound():
     for seed in range(3):
         silos, _ = normal_wishart_silos(seed=seed, noise=1.0)
-        exact = kf.fuse(silos, method="exact", penalty=20.0, n_init=10)
+        exact = kf.fuse(silos, method=Binary(penalty=20.0, n_init=10))
         assert exact.objective >= exact.lower_bound
         assert exact.gap < 0.2
 
@@ -241,7 +249,7 @@ def test_small_components_that_matter_to_their_silo_are_kept():
         )
         silos.append(kf.Posterior(family, natural, name=str(j), counts=counts))
     fusion = kf.fuse(silos)
-    assert fusion.n_left_out == 0
+    assert fusion.n_unmatched == 0
     assert fusion.n_components == 2
 
 
@@ -262,7 +270,7 @@ def test_a_pandas_series_is_a_mapping():
     silos, _ = rate_silos(n_silos=2)
     fusion = kf.fuse(Series({"b": silos[0], "a": silos[1]}), weights=Series({"a": 1.0, "b": 3.0}))
     assert fusion.silo_names == ("b", "a")
-    assert fusion.provenance["silo_weights"] == [3.0, 1.0]
+    assert fusion.settings.weights == (3.0, 1.0)
 
 
 def test_a_fusion_can_be_fused_again():
@@ -291,7 +299,7 @@ def test_any_silos_give_a_valid_fusion(sizes, seed, method, penalty):
         kf.Posterior(family, rng.gamma(1.0, 20.0, size=(n, 4)) + 0.1, name=str(j))
         for j, n in enumerate(sizes)
     ]
-    fusion = kf.fuse(silos, method=method, penalty=penalty, n_init=1)
+    fusion = kf.fuse(silos, method=configured(method, penalty, n_init=1))
     assert max(sizes) <= fusion.n_components <= sum(sizes)
     assert fusion.lower_bound <= fusion.objective
     assert (np.diff(fusion.trace) <= 1e-9 * abs(fusion.trace[0])).all()
@@ -304,7 +312,7 @@ def test_copies_have_no_gap_and_tell_what_was_put_together():
     silos = [kf.Posterior(rates, natural, name=name, counts=[10.0] * 3) for name in "ab"]
     apart = kf.fuse(silos)
     assert apart.gap == 0.0
-    assert apart.n_put_together == 0
-    fusion = kf.fuse(silos, within_silo_merging=True, n_components=2)
-    assert fusion.n_put_together == 2  # one of each silo
-    assert "2 put together" in repr(fusion)
+    assert apart.n_merged_within_silos == 0
+    fusion = kf.fuse(silos, method=kf.MaxLoss(within_silos=True), n_components=2)
+    assert fusion.n_merged_within_silos == 2  # one of each silo
+    assert "2 merged within silos" in repr(fusion)

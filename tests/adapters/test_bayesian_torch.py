@@ -89,7 +89,7 @@ def test_a_permuted_network_fuses_back_to_itself():
     net, _ = fitted(range(10), seed=0)
     order = np.random.default_rng(0).permutation(N_HIDDEN)
     fusion = kf.fuse({"a": net, "b": permuted(net, order)})
-    assert fusion.n_components + fusion.n_left_out // 2 == N_HIDDEN  # without dead units
+    assert fusion.n_components + fusion.n_unmatched // 2 == N_HIDDEN  # without dead units
     x = digits(test=True)[0]
     alone = network(kf.extract(net, name="a"))
     np.testing.assert_allclose(

@@ -70,7 +70,7 @@ def test_fuse_writes_and_tells(files: list[str], tmp_path: Path) -> None:
 
 def test_fuse_passes_every_option_on(files: list[str], tmp_path: Path) -> None:
     output = tmp_path / "global.safetensors"
-    options = {"method": "exact", "n-init": 2, "max-iter": 7, "penalty": 1.5, "random-state": 3}
+    options = {"method": "binary", "n-init": 2, "max-iter": 7, "penalty": 1.5, "random-state": 3}
     given = [part for key, value in options.items() for part in (f"--{key}", value)]
     assert run("fuse", *files, "-o", output, *given).exit_code == 0
     fusion = kf.load(output)
@@ -84,8 +84,8 @@ def test_fuse_goes_below_the_largest_silo_where_asked(files: list[str], tmp_path
     output = tmp_path / "global.safetensors"
     refused = run("fuse", *files, "-o", output, "--n-components", 2)
     assert refused.exit_code == 1
-    assert "--within-silo-merging goes below), got 2" in refused.output
-    result = run("fuse", *files, "-o", output, "--n-components", 2, "--within-silo-merging")
+    assert "--within-silos of kf.MaxLoss goes below), got 2" in refused.output
+    result = run("fuse", *files, "-o", output, "--n-components", 2, "--within-silos")
     assert result.exit_code == 0, result.output
     assert "(1 put together with another of the same silo)" in result.output
     assert run("fuse", *files, "-o", output, "--max-loss", 1e9).exit_code == 0
@@ -105,7 +105,7 @@ def test_fuse_takes_every_divergence(files: list[str], tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         fusion = kf.load(output)
         assert isinstance(fusion, kf.Fusion)
-        assert fusion.provenance["divergence"] == name
+        assert fusion.settings.method.divergence == name
 
 
 def test_a_missing_directory_is_named(files: list[str], tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_errors_speak_the_command_line(files: list[str], tmp_path: Path) -> None
     assert result.stderr == "error: expected --penalty to be a number > 0, got -1.0\n"
     for given, shown in {
         "rematch=True or n_components= or n_init=3": "--rematch or --n-components or --n-init 3",
-        "keep_silos=False, within_silo_merging=False": "--forget-silos, no --within-silo-merging",
+        "keep_silos=False, within_silos=False": "--forget-silos, no --within-silos",
         "silos' own tol, n_init of 'n_init=3'": "silos' own tol, --n-init of 'n_init=3'",
         "x/n_init.safetensors: got Auto(n_init=1)": "x/n_init.safetensors: got Auto(n_init=1)",
         "expected a method, got a penalty": "expected a method, got a penalty",
@@ -343,7 +343,7 @@ INTERRUPTIBLE = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_
 def test_interrupt_is_code_130(tmp_path: Path) -> None:
     # A demo whose first step waits: what an impatient user interrupts.
     script = (
-        f"{INTERRUPTIBLE}import time\nfrom klfusion import demo\n"
+        f"{INTERRUPTIBLE}import time\nfrom klfusion.cli import demo\n"
         "def wait(*args, **kwargs):\n    print('waiting', flush=True)\n    time.sleep(30)\n"
         "demo.run = wait\nfrom klfusion.cli.commands import main\nmain(['demo', '--quick'])\n"
     )

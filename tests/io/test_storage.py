@@ -26,6 +26,7 @@ import klfusion as kf
 from klfusion import families
 from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionError
 from klfusion.fusion.result import Fusion
+from klfusion.fusion.settings import FuseSettings
 from klfusion.io import container, storage
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.solution import Status
@@ -117,10 +118,14 @@ def handmade(**changes: Any) -> Fusion:
         lower_bound=-np.inf,
         trace=np.array([]),
         status=Status.MAX_ITER,
-        method="Auto(tol=1e-9)",
+        settings=FuseSettings(method=kf.Penalised(0.1), weights=(1.0, 0.1, 2.0)),
         path=PenaltyPath(np.array([[0, 3]]), np.array([0.3]), np.array([0, 0.1]), np.array([5, 4])),
-        provenance={"silo_weights": [1.0, 0.1, 2.0]},
+        provenance={"history": [1.0, 0.1, 2.0]},
+        unmatched={"b": {0: "no data"}},
     )
+    if "silo_names" in changes:
+        weights = (1.0,) * len(changes["silo_names"])
+        changes = {"settings": replace(fusion.settings, weights=weights), **changes}
     return replace(fusion, **changes)
 
 
@@ -164,7 +169,7 @@ def same(a: Any, b: Any) -> None:
         same_posterior(a, b)
         return
     same_posterior(a.posterior, b.posterior)
-    for key in ("silo_names", "status", "method", "provenance"):
+    for key in ("silo_names", "status", "settings", "unmatched", "provenance"):
         assert getattr(a, key) == getattr(b, key)
     for key in ("penalty", "objective", "lower_bound"):
         assert type(getattr(b, key)) is float
@@ -198,6 +203,20 @@ def test_posterior_round_trip(name: str, tmp_path: Path):
     same(posterior, loaded)
     same(posterior, storage.loads(storage.dumps(posterior)))
     assert (tmp_path / "p").read_bytes() == storage.dumps(loaded)
+
+
+@pytest.mark.parametrize("name", ["auto", "penalised", "exact"])
+def test_files_of_version_1_are_read(name: str):
+    fusion = kf.load(Path(__file__).parent / "version_1" / f"{name}.safetensors")
+    assert isinstance(fusion, Fusion)
+    method = {"auto": kf.Auto(), "penalised": kf.Penalised(5.0), "exact": kf.Binary(n_init=2)}[name]
+    assert fusion.settings.method == method
+    assert fusion.settings.weights == (1.0, 2.0)
+    assert fusion.settings.min_support == (2 if name == "auto" else 1)
+    again = fusion.remove("b").add(fusion.silos[1], weight=2.0)
+    np.testing.assert_allclose(again.posterior.natural, fusion.posterior.natural, rtol=1e-9)
+    assert fusion.remove("b", rematch=True).n_silos == 1
+    same(fusion, storage.loads(storage.dumps(fusion)))  # as version 2
 
 
 def test_a_bare_posterior():
@@ -292,7 +311,7 @@ def test_read_header(tmp_path: Path):
     kf.save(tmp_path / "f", handmade())
     header = storage.read_header(tmp_path / "f")
     assert header["format"] == "klfusion"
-    assert header["version"] == 1
+    assert header["version"] == 2
     assert header["kind"] == "fusion"
     assert header["posterior"]["family"] == {"name": "gamma", "dim": 1}
     assert header["fusion"]["lower_bound"] == "-inf"
@@ -373,7 +392,7 @@ def test_only_plain_facts(number: int, tmp_path: Path):
     ({"silo_names": ("a", "b", 3)}, "strings"),
     ({"trace": np.zeros((2, 2))}, "'trace': expected shape"),
     ({"penalty": None}, "cannot be saved"),
-    ({"method": 3}, "unexpected method"),
+    ({"settings": FuseSettings()}, "settings: unexpected weights"),
 ])  # fmt: skip
 def test_nothing_is_written_that_could_not_be_read(change: dict[str, Any], message: str):
     with pytest.raises(KLFusionError, match=message):
@@ -681,7 +700,7 @@ for _ in range(40):
 
 @for_each("path, value, message", [
     ("format", "other", "expected a 'klfusion' document"),
-    ("version", 2, "made by a newer klfusion, upgrade"),
+    ("version", 3, "made by a newer klfusion, upgrade"),
     ("version", 0, "version >= 1, got 0"),
     ("version", True, "version >= 1, got True"),
     ("version", "1", "version >= 1, got '1'"),
@@ -716,7 +735,7 @@ for _ in range(40):
     ("fusion/penalty", True, "unexpected penalty"),
     ("fusion/silo_names", ["a", 1, "b"], "strings"),
     ("fusion/silo_names", ["a"], r"'offsets': expected shape \(2,\)"),
-    ("fusion/method", KeyError, "fusion: expected the fields"),
+    ("fusion/settings", KeyError, "fusion: expected the fields"),
 ])  # fmt: skip
 def test_forged_documents(path: str, value: Any, message: str):
     document, arrays = parts(handmade())

@@ -59,7 +59,7 @@ def test_the_horseshoe_switches_units_off():
     norms = np.linalg.norm(net.network_.layers[0].weight_mean, axis=1)
     assert norms[~live].max() < norms[live].max()
     fusion = kf.fuse({"a": net, "b": HorseshoeBNN(**SMALL, random_state=1).fit(x, y)})
-    assert fusion.n_left_out >= 15
+    assert fusion.n_unmatched >= 15
 
 
 def test_weights_are_those_of_appendix_d():

@@ -166,7 +166,7 @@ def test_a_known_size_and_a_known_penalty(many):
     silos, truth, free = many
     size = len(np.unique(truth))
     assert kf.fuse(silos, n_components=size).n_components == size
-    given = kf.fuse(silos, penalty=free.penalty)
+    given = kf.fuse(silos, method=kf.Penalised(free.penalty))
     assert given.penalty == free.penalty
     assert adjusted_rand_score(np.concatenate(given.labels), truth) == 1.0
 
@@ -174,7 +174,7 @@ def test_a_known_size_and_a_known_penalty(many):
 def test_the_path_of_a_sketch_says_so(many, tmp_path):
     silos, truth, fusion = many
     assert fusion.path.n_components[0] < len(truth)
-    with pytest.raises(kf.KLFusionError, match="sketch"):
+    with pytest.raises(kf.KLFusionError, match="sample"):
         fusion.at(n_components=3)
     kf.save(tmp_path / "f.safetensors", fusion)
     assert kf.load(tmp_path / "f.safetensors").path.rows is None

@@ -67,7 +67,7 @@ def test_what_is_the_same_loses_nothing_in_many_dimensions():
         parts = [rng.normal(size=(n, dim)) + 15.0 * k for k in range(2)]
         natural = [_posterior(family, prior, x) for x in parts]
         silos.append(kf.Posterior(family, np.stack(natural), f"s{j}", prior, np.full(2, float(n))))
-    fusion = kf.fuse(silos, max_loss=0.02)
+    fusion = kf.fuse(silos, method=kf.MaxLoss(0.02))
     assert fusion.n_components == 2
     assert fusion.path.losses[-1] < 0.02
 
@@ -86,7 +86,7 @@ def _posterior(family, prior, x):
 
 def test_max_loss_gives_the_smallest_size_within_it():
     silos = topic_silos()
-    sizes = [kf.fuse(silos, max_loss=x).n_components for x in (0.0, 0.01, 0.5, 10.0)]
+    sizes = [kf.fuse(silos, method=kf.MaxLoss(x)).n_components for x in (0.0, 0.01, 0.5, 10.0)]
     assert sizes[0] >= 4  # a merge that loses less than chance explains loses nothing
     assert sizes[1] == 4
     assert sizes == sorted(sizes, reverse=True)
@@ -95,16 +95,18 @@ def test_max_loss_gives_the_smallest_size_within_it():
 
 def test_within_a_silo():
     silos = topic_silos()
-    one = kf.fuse(silos, within_silo_merging=True, max_loss=10.0)
+    one = kf.fuse(silos, method=kf.MaxLoss(10.0, within_silos=True))
     assert one.n_components == 1
     assert one.lower_bound <= one.objective
     assert one.contributions.tolist() == [[2], [2], [2]]
     assert one.posterior.natural[0] == pytest.approx(
         np.concatenate([s.natural for s in silos]).mean(axis=0)
     )
-    assert kf.fuse(silos, within_silo_merging=True).n_components == 4  # loses at most 0.02
-    assert kf.fuse(silos, within_silo_merging=True, n_components=1).n_components == 1
-    by_loss = kf.fuse(silos, within_silo_merging=True, n_components=3).path
+    assert (
+        kf.fuse(silos, method=kf.MaxLoss(within_silos=True)).n_components == 4
+    )  # loses at most 0.02
+    assert kf.fuse(silos, method=kf.MaxLoss(within_silos=True), n_components=1).n_components == 1
+    by_loss = kf.fuse(silos, method=kf.MaxLoss(within_silos=True), n_components=3).path
     assert (by_loss.losses <= by_loss.divergences).all()  # these count chance
 
 
@@ -115,14 +117,17 @@ def test_mixtures_too():
     natural = family.natural(means, [1e4, 1e4], np.full((2, 1, 1), 1e4), [1e4, 1e4])
     silo = kf.Posterior(family, natural, "a", counts=[1e4, 1e4])
     other = kf.Posterior(family, natural, "b", counts=[1e4, 1e4])
-    fusion = kf.fuse([silo, other], within_silo_merging=True, n_components=1)
+    fusion = kf.fuse([silo, other], method=kf.MaxLoss(within_silos=True), n_components=1)
     variance = 1.0 + shift**2 / 4
     assert fusion.path.losses[-1] == pytest.approx(0.5 * np.log(variance), rel=1e-3)
 
 
 def test_the_order_of_silos_changes_nothing():
     silos = topic_silos()
-    for options in ({"max_loss": 0.01}, {"within_silo_merging": True, "n_components": 3}):
+    for options in (
+        {"method": kf.MaxLoss(0.01)},
+        {"method": kf.MaxLoss(within_silos=True), "n_components": 3},
+    ):
         forth, back = kf.fuse(silos, **options), kf.fuse(silos[::-1], **options)
         assert sorted(map(tuple, forth.posterior.natural)) == sorted(
             map(tuple, back.posterior.natural)
@@ -146,25 +151,19 @@ def test_without_observations_there_is_nothing_to_count():
     ]
     assert kf.fuse(silos).path.losses is None
     with pytest.raises(KLFusionError, match="how many observations"):
-        kf.fuse(silos, max_loss=0.1)
-    with pytest.raises(KLFusionError, match="within_silo_merging: expected posteriors that tell"):
-        kf.fuse(silos, within_silo_merging=True)
+        kf.fuse(silos, method=kf.MaxLoss(0.1))
+    with pytest.raises(KLFusionError, match="within_silos: expected posteriors that say"):
+        kf.fuse(silos, method=kf.MaxLoss(within_silos=True))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_loss": -1.0}, "number >= 0"),
-        ({"max_loss": "much"}, "number >= 0"),
-        ({"max_loss": 0.1, "n_components": 4}, "got two"),
-        ({"max_loss": 0.1, "penalty": 4.0}, "got two"),
-        ({"within_silo_merging": True, "penalty": 4.0}, "got a penalty"),
-        ({"max_loss": 0.1, "method": "relaxed"}, "method 'relaxed' has no max_loss"),
-    ],
-)
-def test_errors(options, message):
-    with pytest.raises(KLFusionError, match=message):
-        kf.fuse(topic_silos(), **options)
+def test_errors():
+    for loss in (-1.0, "much"):
+        with pytest.raises(KLFusionError, match="number >= 0"):
+            kf.MaxLoss(loss)
+    with pytest.raises(KLFusionError, match="expected no n_components, for the loss sets the size"):
+        kf.fuse(topic_silos(), method=kf.MaxLoss(0.1), n_components=4)
+    with pytest.raises(KLFusionError, match="expected no n_components, for the penalty sets"):
+        kf.fuse(topic_silos(), method=kf.Penalised(4.0), n_components=4)
 
 
 def test_topics_of_a_size_are_those_that_lose_least():
@@ -192,9 +191,9 @@ def test_topics_of_a_size_are_those_that_lose_least():
 
 def test_one_silo_may_merge_its_own():
     silo = topic_silos()[0]
-    assert kf.fuse([silo], n_components=1, within_silo_merging=True).n_components == 1
-    assert kf.fuse([silo], max_loss=10.0, within_silo_merging=True).n_components == 1
-    assert kf.fuse([silo], within_silo_merging=True).n_components == 2
+    assert kf.fuse([silo], method=kf.MaxLoss(within_silos=True), n_components=1).n_components == 1
+    assert kf.fuse([silo], method=kf.MaxLoss(10.0, within_silos=True)).n_components == 1
+    assert kf.fuse([silo], method=kf.MaxLoss(within_silos=True)).n_components == 2
 
 
 def test_topics_of_next_to_no_words_are_left_out():

@@ -8,7 +8,8 @@ import pytest
 import klfusion as kf
 from klfusion._utils.progress import silent
 from klfusion.merging.penalty_path import penalty_path
-from klfusion.methods.networks import Units, neighbour_path
+from klfusion.methods import Networks
+from klfusion.methods.networks import neighbour_path
 from klfusion.model_size.preparation import prepare
 
 
@@ -42,8 +43,8 @@ def test_the_path_is_that_of_all_pairs():
 def test_the_same_units_are_found():
     posteriors, chosen = silos()
     size = len(np.unique(np.concatenate(chosen)))
-    assert abs(kf.fuse(posteriors, method=Units()).n_components - size) <= 2
-    fusion = kf.fuse(posteriors, method=Units(), n_components=size)
+    assert abs(kf.fuse(posteriors, method=Networks()).n_components - size) <= 2
+    fusion = kf.fuse(posteriors, method=Networks(), n_components=size)
     for labels, true in zip(fusion.labels, chosen, strict=True):
         for other, others in zip(fusion.labels, chosen, strict=True):
             same = true[:, None] == others[None]
@@ -53,7 +54,10 @@ def test_the_same_units_are_found():
 @pytest.mark.parametrize("setting", [{"penalty": 1e-3}, {"penalty": 1e9}, {"n_components": 60}])
 def test_settings_are_followed(setting):
     posteriors, _ = silos(n_silos=3)
-    fusion = kf.fuse(posteriors, method=Units(), **setting)
+    penalty = setting.get("penalty", "auto")
+    fusion = kf.fuse(
+        posteriors, method=Networks(penalty=penalty), n_components=setting.get("n_components")
+    )
     size = {1e-3: 75, 1e9: 25}.get(setting.get("penalty"), 60)
     assert abs(fusion.n_components - size) <= (3 if size == 25 else 0)
     assert fusion.lower_bound <= fusion.objective
@@ -61,7 +65,7 @@ def test_settings_are_followed(setting):
 
 def test_one_unit_a_silo():
     posteriors, _ = silos(n_silos=3, own=1)
-    assert kf.fuse(posteriors, method=Units()).n_components >= 1
+    assert kf.fuse(posteriors, method=Networks()).n_components >= 1
 
 
 def networks(n_silos=3, n_units=12, seed=0):
@@ -81,7 +85,7 @@ def networks(n_silos=3, n_units=12, seed=0):
     return out, orders
 
 
-@pytest.mark.parametrize("method", ["auto", Units(within=0.2)])
+@pytest.mark.parametrize("method", ["auto", Networks(within=0.2)])
 def test_large_outgoing_weights_do_not_decide(method):
     models, orders = networks()
     fusion = kf.fuse(models, method=method, n_components=12)
@@ -98,7 +102,7 @@ def test_outgoing_weights_count_as_much_as_incoming_at_most():
         natural = normal.natural(mean * [1, 1, 1, 1, scale, scale], np.full((40, 6), 0.1))
         posterior = kf.Posterior(normal, natural, name="a")
         problem = prepare([posterior], np.ones(1), clean=False).problem
-        found = Units(outgoing=2).matching(problem, *like).natural
+        found = Networks(outgoing=2).compared(problem, *like).natural
         return natural, normal.params(found)["mean"].var(axis=0)
 
     small, (*coming, a, b) = compared(0.1)

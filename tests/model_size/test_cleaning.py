@@ -188,7 +188,7 @@ def test_a_wide_prior_does_not_put_distant_clusters_together(dim, covariance):
         for _ in range(3)
     ]
     fusion = kf.fuse(models)
-    assert fusion.n_put_together == 0
+    assert fusion.n_merged_within_silos == 0
     means = fusion.posterior.params()["mean"][:, 0]
     np.testing.assert_allclose(np.sort(means), [0.0, 10.0, 60.0], atol=0.5)
 
@@ -204,7 +204,7 @@ def test_chips_of_clusters_in_many_dimensions_are_put_back():
     ]
     fusion = kf.fuse(models)
     assert fusion.n_components == 3
-    assert fusion.n_put_together > 0
+    assert fusion.n_merged_within_silos > 0
 
 
 @pytest.mark.parametrize("dim", [1, 3])

@@ -100,7 +100,7 @@ def test_blends_are_left_out_of_the_fused_model():
         silos.append(kf.Posterior(NORMAL, natural, name=f"silo-{j}"))
     fusion = kf.fuse(silos)
     assert fusion.n_components == 3
-    assert fusion.n_left_out == 4
+    assert fusion.n_unmatched == 4
     assert [labels.tolist().count(-1) for labels in fusion.labels] == [1] * 4 + [0] * 8
 
 

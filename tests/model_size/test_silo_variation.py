@@ -54,7 +54,7 @@ def test_a_change_of_silos_compares_as_the_fusion_did(tmp_path):
         whole = known.add(last)
         assert whole.n_components == len(np.unique(truth))
         assert adjusted_rand_score(truth, np.concatenate(whole.labels)) == 1.0
-        assert whole.provenance["variation"] == fusion.provenance["variation"]
+        assert whole.settings.variation == fusion.settings.variation
 
 
 def test_files_are_compared_as_in_memory(tmp_path):
@@ -63,7 +63,7 @@ def test_files_are_compared_as_in_memory(tmp_path):
     paths = [tmp_path / f"{silo.name}.safetensors" for silo in silos]
     for silo, path in zip(silos, paths, strict=True):
         kf.save(path, silo)
-    fusion = kf.fuse(paths, memory_limit="100MB")
+    fusion = kf.fuse_files(paths, memory_limit="100MB")
     assert fusion.n_components == len(np.unique(truth))
     assert adjusted_rand_score(truth, np.concatenate(fusion.labels)) == 1.0
 

@@ -99,17 +99,17 @@ def test_wasserstein_of_commuting_gaussians_is_known():
 @pytest.mark.parametrize("make", [rate_silos, normal_wishart_silos])
 def test_fusing_by_every_divergence(make, name):
     silos, truth = make()
-    fusion = kf.fuse(silos, divergence=name)
+    fusion = kf.fuse(silos, method=kf.Auto(divergence=name))
     assert fusion.n_components == len(np.unique(np.concatenate(truth)))
     assert (np.diff(fusion.trace) <= 1e-9 * np.abs(fusion.trace[:-1])).all()
     assert fusion.lower_bound <= fusion.objective
-    assert fusion.provenance["divergence"] == name
+    assert fusion.settings.method.divergence == name
     rows = [s.natural[fusion.labels[j] == 0] for j, s in enumerate(silos)]
     members = np.concatenate(rows)
     centre = DIVERGENCES[name].barycenter(silos[0].family, members, np.ones(len(members)))
     np.testing.assert_allclose(fusion.posterior.natural[0], centre, rtol=1e-5, atol=1e-7)
     others = [s for s in silos if s.name != "silo-1"]
-    left, never = fusion.remove("silo-1"), kf.fuse(others, divergence=name)
+    left, never = fusion.remove("silo-1"), kf.fuse(others, method=kf.Auto(divergence=name))
     one, two = (np.sort(f.posterior.natural, axis=0) for f in (left, never))
     np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
     if name != "kl":
@@ -131,8 +131,8 @@ def test_gaussians_with_a_penalty(name):
         )
         for j in range(8)
     ]
-    assert kf.fuse(silos, divergence=name, penalty=4.0).n_components == 3
-    assert kf.fuse(silos, divergence=name, n_components=4).n_components == 4
+    assert kf.fuse(silos, method=kf.Penalised(4.0, divergence=name)).n_components == 3
+    assert kf.fuse(silos, method=kf.Auto(divergence=name), n_components=4).n_components == 4
 
 
 def test_kl_is_untouched_and_wrong_words_are_told():
@@ -140,13 +140,13 @@ def test_kl_is_untouched_and_wrong_words_are_told():
     problem = object()
     assert amid_problem(problem, "kl") is problem
     with pytest.raises(kf.KLFusionError, match="expected divergence to be one of"):
-        kf.fuse(silos, divergence="euclid")
+        kf.fuse(silos, method=kf.Auto(divergence="euclid"))
     with pytest.raises(kf.KLFusionError, match="expected Normal or DiagonalNormal"):
-        kf.fuse(silos, divergence="wasserstein")
+        kf.fuse(silos, method=kf.Auto(divergence="wasserstein"))
     priors = [replace(s, prior=0.01 * s.natural[0]) for s in silos]
     with pytest.raises(kf.KLFusionError, match="expected pooling 'average'"):
-        kf.fuse(priors, divergence="jeffreys", pooling="product")
+        kf.fuse(priors, method=kf.Auto(divergence="jeffreys"), pooling="product")
     large = kf.families.Dirichlet(2000)
     topics = [kf.Posterior(large, large.natural(np.full((1, 2000), 2.0)), name=n) for n in "ab"]
     with pytest.raises(kf.KLFusionError, match="expected at most 1500 parameters"):
-        kf.fuse(topics, divergence="kl-reverse")
+        kf.fuse(topics, method=kf.Auto(divergence="kl-reverse"))

@@ -79,7 +79,7 @@ def fuse_and_disturb(client, silos, disturb):
     with dask.one_error(client):
         batches = dask.OnWorkers(client, named_silos(silos))
         rng = np.random.default_rng(0)
-        found = fuse_batches(batches, kf.methods.Auto(), rng=rng, report=report)
+        found = fuse_batches(batches, "auto", random_state=rng, report=report)
     assert "sweeping" in stages
     return found
 
@@ -150,9 +150,9 @@ def test_weights_support_size_and_penalty(client):
     here = kf.fuse(silos, weights=weights)
     np.testing.assert_allclose(there.posterior.natural, here.posterior.natural, rtol=1e-9)
     assert dask.fuse(silos, client, n_components=5).n_components == 5
-    assert dask.fuse(silos, client, penalty=here.penalty).penalty == here.penalty
+    assert dask.fuse(silos, client, method=kf.Penalised(here.penalty)).penalty == here.penalty
     rare = dask.fuse(silos, client, min_support=3)
-    assert rare.n_components == kf.fuse(silos, min_support=3).n_components
+    assert rare.n_components == kf.fuse(silos).with_min_support(3).n_components
 
 
 def test_what_is_wrong_with_a_silo_is_told(client, tmp_path):

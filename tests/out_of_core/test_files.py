@@ -59,9 +59,7 @@ def needed(paths):
 def fuse_within(limit, paths):
     """As with ``memory_limit``, which may not be so small."""
     with Files(named_silos(paths), limit) as batches:
-        return fuse_batches(
-            batches, kf.methods.Auto(), rng=np.random.default_rng(0), report=lambda *_: None
-        )
+        return fuse_batches(batches, "auto", report=lambda *_: None)
 
 
 @pytest.mark.parametrize("per_batch", [1, 7, 1000])
@@ -106,32 +104,32 @@ def test_names_weights_support_and_size(scratch, tmp_path):
     paths = saved(silos, tmp_path)
     given = {f"site {k}": path for k, path in enumerate(paths)}
     weights = dict(zip(given, range(1, 9), strict=True))
-    there = kf.fuse(given, memory_limit="64MB", weights=weights, min_support=2)
+    there = kf.fuse_files(given, memory_limit="64MB", weights=weights, min_support=2)
     here = kf.fuse(given, weights=weights, min_support=2)
     assert_same(there, here)
-    assert kf.fuse(paths, memory_limit="64MB", n_components=5).n_components == 5
+    assert kf.fuse_files(paths, memory_limit="64MB", n_components=5).n_components == 5
 
 
 @pytest.mark.parametrize("limit", ["", "much", "-1GB", 0, True, "1MB"])
 def test_limits_that_are_none(limit, tmp_path):
     paths = saved(rate_silos(3)[0], tmp_path)
     with pytest.raises(kf.KLFusionError, match="memory_limit"):
-        kf.fuse(paths, memory_limit=limit)
+        kf.fuse_files(paths, memory_limit=limit)
 
 
 def test_what_cannot_be_done_file_by_file(scratch, tmp_path):
     silos, _ = rate_silos(3)
     paths = saved(silos, tmp_path)
     with pytest.raises(kf.KLFusionError, match="expected the path of a file, got Posterior"):
-        kf.fuse(silos, memory_limit="1GB")
+        kf.fuse_files(silos, memory_limit="1GB")
     with pytest.raises(kf.KLFusionError, match="expected a klfusion file, got none"):
-        kf.fuse([*paths, tmp_path / "gone"], memory_limit="1GB")
+        kf.fuse_files([*paths, tmp_path / "gone"], memory_limit="1GB")
     with pytest.raises(kf.KLFusionError, match="expected method 'auto'"):
-        kf.fuse(paths, memory_limit="1GB", method="exact")
+        kf.fuse_files(paths, memory_limit="1GB", method="exact")
     with pytest.raises(kf.KLFusionError, match="expected pooling 'average'"):
-        kf.fuse(paths, memory_limit="1GB", pooling="product")
+        kf.fuse_files(paths, memory_limit="1GB", pooling="product")
     with pytest.raises(kf.KLFusionError, match="hold what its silos sent"):
-        kf.fuse(paths, memory_limit="1GB").remove(silos[0].name)
+        kf.fuse_files(paths, memory_limit="1GB").remove(silos[0].name)
     assert list(scratch.iterdir()) == []
 
 
@@ -146,7 +144,7 @@ def test_vocabularies_must_be_one(scratch, tmp_path):
         for k, last in enumerate("de")
     ]
     with pytest.raises(kf.KLFusionError, match="silo 'site-1': expected the vocabulary of silo"):
-        kf.fuse(saved(silos, tmp_path), memory_limit="1GB")
+        kf.fuse_files(saved(silos, tmp_path), memory_limit="1GB")
 
 
 def test_the_command_line(tmp_path):
@@ -168,13 +166,13 @@ def test_sizes_that_cannot_be(scratch, tmp_path):
         with pytest.raises(kf.KLFusionError) as here:
             kf.fuse(silos, n_components=size)
         with pytest.raises(kf.KLFusionError) as there:
-            kf.fuse(paths, n_components=size, memory_limit="1GB")
+            kf.fuse_files(paths, n_components=size, memory_limit="1GB")
         assert str(here.value) == str(there.value)
 
 
 def test_one_silo_stays_as_it_is(scratch, tmp_path):
     silos, _ = rate_silos(1)
-    there, here = kf.fuse(saved(silos, tmp_path), memory_limit="1GB"), kf.fuse(silos)
+    there, here = kf.fuse_files(saved(silos, tmp_path), memory_limit="1GB"), kf.fuse(silos)
     assert_same(there, here)
     assert (there.status, there.penalty, there.objective) == (
         here.status,
@@ -191,5 +189,5 @@ def test_a_scratch_folder_without_room(scratch, tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(kf.KLFusionError, match=r"No space left on device.*set TMPDIR"):
-        kf.fuse(paths, memory_limit="1GB")
+        kf.fuse_files(paths, memory_limit="1GB")
     assert list(scratch.iterdir()) == []

@@ -98,8 +98,8 @@ def test_summary_is_json_and_counts_what_is_there(fusion: Fusion) -> None:
     assert summary["n_silos"] == 3
     assert summary["n_local_components"] == 8
     assert summary["n_components"] == fusion.n_components == len(summary["components"])
-    assert summary["n_left_out"] == 1  # a fifth of an observation
-    assert summary["silos"][1]["n_left_out"] == 1
+    assert summary["n_unmatched"] == 1  # a fifth of an observation
+    assert summary["silos"][1]["n_unmatched"] == 1
     matched = sum(m["n_local_components"] for s in summary["silos"] for m in s["matches"])
     assert matched == sum(len(c["sources"]) for c in summary["components"]) == 7
     assert sum(c["share"] for c in summary["components"]) == pytest.approx(1.0)
@@ -369,7 +369,7 @@ def test_known_size_is_marked_on_the_path(tmp_path: Path) -> None:
 def test_what_a_reader_would_ask(tmp_path: Path) -> None:
     """From which penalty on, which were put together, what the numbers mean, how wide."""
     silos = [silo("a", [30, 900]), silo("b", [910, 32, 250])]
-    merged = kf.fuse(silos, n_components=2, within_silo_merging=True)
+    merged = kf.fuse(silos, method=kf.MaxLoss(within_silos=True), n_components=2)
     (group,) = summarize(merged)["put_together"]
     a_and_b = " + ".join(map(str, group["local_components"]))
     page = page_of(merged, tmp_path)[1].text

@@ -45,13 +45,13 @@ def test_margin_is_what_the_next_best_plan_costs():
     # By hand: exchange the two components of the first silo.
     swapped = [own.copy() for own in fusion.labels]
     swapped[0] = swapped[0][::-1]
-    problem = matching(silos, np.array(fusion.provenance["variation"]))
+    problem = matching(silos, np.array(fusion.settings.variation))
     better, worse = (problem.divergence(np.concatenate(x), 2) for x in (fusion.labels, swapped))
     np.testing.assert_allclose(found.margins[0], worse - better, rtol=1e-9)
 
 
 def matching(silos, variation):
-    from klfusion.model_size.preparation import matched
+    from klfusion.pooling.members import matched
 
     labels = [np.arange(s.n_components) for s in silos]
     problem = matched(silos, labels, np.ones(len(silos))).problem
@@ -135,19 +135,18 @@ def test_findings_are_printed_first():
 def test_min_support_leaves_out_what_few_have():
     silos = [*agreeing(), located([0.0, 0.0], [90.0, 0.0], name="lone")]
     assert kf.fuse(silos).n_components == 3
-    fusion = kf.fuse(silos, min_support=2)
+    fusion = kf.fuse(silos).with_min_support(2)
     assert fusion.n_components == 2
     assert fusion.labels[-1].tolist() == [fusion.labels[0][0], -1]
     assert np.isnan(fusion.divergences[-1][1])
     assert fusion.at(n_components=3).n_components == 2  # the third is the one silo's
-    assert kf.fuse(silos, min_support=2, method="relaxed").contributions.min(axis=1).max() >= 0
     more = fusion.remove("silo-0").add(located([0.1, 0.0], [-70.0, 0.0], name="new"))
     assert more.n_components == 2
     assert more.labels[-1][1] == -1
     with pytest.raises(kf.KLFusionError, match="at least min_support=12 silos, got at most 11"):
-        kf.fuse(silos, min_support=12)
+        kf.fuse(silos).with_min_support(12)
     with pytest.raises(kf.KLFusionError, match="expected min_support to be an integer"):
-        kf.fuse(silos, min_support=0)
+        kf.fuse(silos).with_min_support(0)
 
 
 # Hostile silos ----------------------------------------------------------------------------------

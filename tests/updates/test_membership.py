@@ -11,6 +11,7 @@ from sklearn.mixture import BayesianGaussianMixture
 import klfusion as kf
 from klfusion.errors import KLFusionError
 from klfusion.io import storage
+from klfusion.methods import method_from_config
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 
@@ -155,7 +156,7 @@ def test_weights_and_names():
     fusion = kf.fuse(silos, weights=weights)
     gone = fusion.remove("silo-2").add(silos[2], name="again", weight=3.0)
     assert gone.silo_names == ("silo-0", "silo-1", "silo-3", "silo-4", "silo-5", "again")
-    assert gone.provenance["silo_weights"] == [1.0, 2.0, 4.0, 5.0, 6.0, 3.0]
+    assert gone.settings.weights == (1.0, 2.0, 4.0, 5.0, 6.0, 3.0)
     one, two = (np.sort(f.posterior.natural, axis=0) for f in (gone, fusion))
     np.testing.assert_allclose(one, two)
     with pytest.raises(kf.KLFusionError, match="expected a finite weight > 0"):
@@ -206,8 +207,10 @@ def test_what_cannot_be_changed_says_why():
         relaxed.remove("silo-0")
     assert relaxed.remove("silo-0", rematch=True).n_silos == 7
     spahm = kf.baselines.spahm(normal_wishart_silos()[0])
-    with pytest.raises(kf.KLFusionError, match="rematch: expected a method of"):
-        spahm.remove("silo-0", rematch=True)
+    assert spahm.remove("silo-0", rematch=True).settings.method == spahm.settings.method
+    unknown = replace(spahm.settings, method=method_from_config({"name": "of another library"}))
+    with pytest.raises(kf.KLFusionError, match="expected a method of"):
+        replace(spahm, settings=unknown).remove("silo-0", rematch=True)
 
 
 # What a fusion remembers between changes ----------------------------------------------------------
@@ -227,8 +230,8 @@ def equal(one: kf.Fusion, two: kf.Fusion) -> None:
     assert [s.name for s in one.silos] == [s.name for s in two.silos]
     assert one.objective == pytest.approx(two.objective, rel=1e-9)
     assert one.lower_bound == pytest.approx(two.lower_bound, rel=1e-9)
-    assert one.provenance["silo_weights"] == two.provenance["silo_weights"]
-    assert one.provenance["certainty"] == pytest.approx(two.provenance["certainty"], rel=1e-12)
+    assert one.settings.weights == two.settings.weights
+    assert one.settings.certainty == pytest.approx(two.settings.certainty, rel=1e-12)
 
 
 def reread(fusion: kf.Fusion) -> kf.Fusion:
@@ -243,9 +246,8 @@ def reread(fusion: kf.Fusion) -> kf.Fusion:
 def test_a_chain_of_changes_is_the_same_from_files(pooling, min_support):
     silos, _ = normal_wishart_silos(n_silos=10)
     silos = [replace(s, prior=weak_prior(s.family)) for s in silos]
-    remembers = from_files = kf.fuse(
-        silos[:7], pooling=pooling, min_support=min_support, weights=1.0 + np.arange(7)
-    )
+    fusion = kf.fuse(silos[:7], pooling=pooling, weights=1.0 + np.arange(7))
+    remembers = from_files = fusion.with_min_support(min_support)
     for action, subject in [
         ("remove", "silo-2"), ("add", silos[7]), ("add", silos[8]), ("remove", "silo-0"),
         ("add", silos[2]), ("remove", "silo-8"), ("add", silos[9]),
@@ -415,10 +417,10 @@ def _mixture_of(*centres, seed=0):
     return BayesianGaussianMixture(n_components=len(centres), random_state=0).fit(data)
 
 
-@pytest.mark.parametrize("how", [{}, {"max_loss": 0.0}, {"max_loss": 0.3}])
-def test_where_nothing_tells_the_price_of_a_component_everyone_is_matched_anew(how):
+@pytest.mark.parametrize("method", [kf.Auto(), kf.MaxLoss(0.0), kf.MaxLoss(0.3)])
+def test_where_nothing_tells_the_price_of_a_component_everyone_is_matched_anew(method):
     one, other = _mixture_of((0, 0), (8, 0)), _mixture_of((100, 100), (0, 100), seed=1)
-    alone = kf.fuse([one], **how)
+    alone = kf.fuse([one], method=method)
     assert alone.penalty == 0
     both = alone.add(other)
     assert both.n_components == 4

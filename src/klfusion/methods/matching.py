@@ -12,6 +12,7 @@ from klfusion._utils.arrays import FloatArray, by_size, numbering
 from klfusion._utils.progress import Report
 from klfusion.errors import IncompatibleSilosError
 from klfusion.methods.method import Method
+from klfusion.methods.path_method import PathMethod
 from klfusion.methods.search import other_divergence
 from klfusion.model_size.preparation import Prepared, prepare
 from klfusion.objective.divergences import KL, amid_problem
@@ -94,9 +95,10 @@ def check_size(
         return
     if n_components < largest_silo and not method.within_silos:
         largest = max(silos, key=lambda p: p.n_components)
+        advice = "; within_silos=True of kf.MaxLoss goes below"
         raise IncompatibleSilosError(
             f"expected n_components >= {largest_silo}, the size of silo {largest.name!r} "
-            "(its components stay apart; method=kf.MaxLoss(within_silos=True) goes below), "
+            f"(its components stay apart{advice * isinstance(method, PathMethod)}), "
             f"got {n_components}"
         )
     if n_components > n:

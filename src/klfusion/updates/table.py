@@ -244,7 +244,7 @@ def kept_silos(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
     if fusion.silos is None:
         raise KLFusionError(
             f"cannot {what}: this fusion does not hold what its silos sent; "
-            "expected one made with keep_silos=True, which fuse_files and Dask do without: "
+            "expected one made with keep_silos=True, which memory_limit and Dask do without: "
             "fuse its silos again"
         )
     return fusion.silos

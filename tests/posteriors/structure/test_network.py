@@ -113,6 +113,6 @@ def test_a_dead_network_says_next_to_nothing():
     live, dead = mapping((4, 8, 3)), mapping((4, 8, 3), seed=1)
     dead["fc2.weight"] = (np.full((3, 8), 1e-6), np.full((3, 8), 1.0))
     fusion = kf.fuse({"live": live, "dead": dead})
-    assert fusion.n_left_out == 7
+    assert fusion.n_unmatched == 7
     alone = outputs(rebuild(kf.extract(live, name="x")))
     assert np.corrcoef(outputs(fusion.model()).ravel(), alone.ravel())[0, 1] > 0.98
