@@ -213,9 +213,9 @@ def test_files_of_version_1_are_read(name: str):
     assert fusion.settings.method == method
     assert fusion.settings.weights == (1.0, 2.0)
     assert fusion.settings.min_support == (2 if name == "auto" else 1)
-    again = fusion.remove("b").add(fusion.silos[1], weight=2.0)
+    again = fusion.add(fusion.silos[1], name="c", weight=2.0).remove("c")
     np.testing.assert_allclose(again.posterior.natural, fusion.posterior.natural, rtol=1e-9)
-    assert fusion.remove("b", rematch=True).n_silos == 1
+    assert fusion.add(fusion.silos[1], name="c", rematch=True).n_silos == 3
     same(fusion, storage.loads(storage.dumps(fusion)))  # as version 2
 
 
