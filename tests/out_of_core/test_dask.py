@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import klfusion as kf
-from klfusion.cli.commands import commands as cli
+from klfusion.cli.commands import main
 from klfusion.many_silos import sample as scale
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
@@ -137,10 +137,10 @@ def test_the_command_line(cluster, tmp_path):
     files = [str(tmp_path / f"{silo.name}.safetensors") for silo in silos]
     out = str(tmp_path / "global.safetensors")
     call = ["fuse", *files, "-o", out, "--scheduler", cluster.scheduler_address]
-    done = CliRunner().invoke(cli.main, call)
+    done = CliRunner().invoke(main, call)
     assert done.exit_code == 0, done.output
     assert same_labels(kf.load(out), kf.fuse(silos))
-    refused = CliRunner().invoke(cli.main, [*call, "--pooling", "product"])
+    refused = CliRunner().invoke(main, [*call, "--pooling", "product"])
     assert refused.exit_code == 2
     assert "--pooling cannot be used with --scheduler" in refused.output
 

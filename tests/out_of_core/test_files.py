@@ -12,7 +12,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
-from klfusion.cli.commands import commands as cli
+from klfusion.cli.commands import main
 from klfusion.out_of_core import batches, files
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
@@ -140,7 +140,7 @@ def test_the_command_line(tmp_path):
     paths = [str(path) for path in saved(silos, tmp_path)]
     out, report = str(tmp_path / "global.safetensors"), tmp_path / "report.html"
     done = CliRunner().invoke(
-        cli.main, ["fuse", *paths, "-o", out, "--memory-limit", "1GB", "--report", str(report)]
+        main, ["fuse", *paths, "-o", out, "--memory-limit", "1GB", "--report", str(report)]
     )
     assert done.exit_code == 0, done.output
     assert_same(kf.load(out), kf.fuse(silos))
