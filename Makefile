@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= auto
+# One thread per worker, and neighbours stay on one worker, which makes their fixtures once.
+PYTEST   = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-core lint format bench docs pictures clean
+.PHONY: help demo test test-slow test-core lint format bench docs pictures clean
 
 help:
 	@echo "make demo    fuse a real example and write an HTML report (about a minute with the set-up)"
-	@echo "make test    run the whole test suite"
-	@echo "make test-core   the same without any extra"
+	@echo "make test    run the test suite, without the slow tests"
+	@echo "make test-slow   the slow tests: processes, experiments, benchmarks"
+	@echo "make test-core   the test suite without any extra"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   benchmarks against peers, as ratios measured in one run, and what moved"
 	@echo "make docs    run every example of the documentation, and build its pages into site/"
@@ -42,7 +45,10 @@ demo: $(VENV)/.core
 	$(BIN)/klfusion demo --out out/demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.test
+	$(PYTEST) -m slow
 
 # The core alone: no extra installed, tests that need one are skipped by name.
 $(VENV)-core/.core: pyproject.toml
@@ -51,8 +57,9 @@ $(VENV)-core/.core: pyproject.toml
 	$(VENV)-core/bin/python -m pip install --quiet -e . pytest pytest-xdist hypothesis
 	@touch $@
 
+test-core: BIN := $(VENV)-core/bin
 test-core: $(VENV)-core/.core
-	$(VENV)-core/bin/python -m pytest -n $(WORKERS)
+	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

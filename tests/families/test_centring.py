@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-
-from .cases import CASES
+from tests.families.cases import CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

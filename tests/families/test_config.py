@@ -7,8 +7,7 @@ import pytest
 
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Gamma, Normal, Product, family_from_config
-
-from .cases import CASES, every_case, families_of_the_package
+from tests.families.cases import CASES, every_case, families_of_the_package
 
 
 @every_case

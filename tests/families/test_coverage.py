@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .cases import CASES, GENERATORS, every_case, families_of_the_package
+from tests.families.cases import CASES, GENERATORS, every_case, families_of_the_package
 
 
 @pytest.mark.parametrize("name", sorted(families_of_the_package()))

@@ -19,8 +19,7 @@ from klfusion.families import (
     Product,
     Wishart,
 )
-
-from .cases import CASES, case_for, every_case, families_of_the_package
+from tests.families.cases import CASES, case_for, every_case, families_of_the_package
 
 # Averages -------------------------------------------------------------------------------------
 

@@ -17,8 +17,7 @@ from klfusion.families import (
     NormalWishart,
     Wishart,
 )
-
-from .cases import case_for, every_case
+from tests.families.cases import case_for, every_case
 
 # Closed forms, written so that nothing large cancels ----------------------------------------------
 

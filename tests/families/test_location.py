@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from klfusion.errors import KLFusionError
-
-from .cases import CASES
+from tests.families.cases import CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .cases import every_case
+from tests.families.cases import every_case
 
 
 def numerical_gradient(family, row):

@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 
-from .cases import every_case
+from tests.families.cases import every_case
 
 DRAWS = 30_000
 STANDARD_ERRORS = 5.0

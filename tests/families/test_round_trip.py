@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from klfusion.families import Categorical, Normal, NormalWishart, Wishart
+from tests.families.cases import every_case
 
-from .cases import every_case
 from .test_kl_precision import ill_conditioned
 
 

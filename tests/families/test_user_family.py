@@ -9,8 +9,7 @@ import pytest
 
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families import Family, Gamma, Product, family_from_config, registered_families
-
-from .cases import CASES, families_of_the_package
+from tests.families.cases import CASES, families_of_the_package
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from scipy.stats import wishart
 
 from klfusion.families import IsotropicNormalGamma, NormalGamma, NormalWishart, Product
 from klfusion.families.random_effects import group_means, reliability, variance_between_silos
-
-from .cases import every_case
+from tests.families.cases import every_case
 
 
 @every_case

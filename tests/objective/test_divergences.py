@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from families.cases import CASES
 from scipy.optimize import minimize
 
 import klfusion as kf
 from klfusion.objective.divergences import DIVERGENCES, amid_problem
 from klfusion.objective.mean_map import natural_from_mean
+from tests.families.cases import CASES
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)

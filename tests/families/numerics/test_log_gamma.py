@@ -45,8 +45,6 @@ def test_columns_in_another_order_of_memory():
 
 def test_too_large_for_the_product_and_zero():
     large = np.array([[1e31, 2.0], [1e200, 3.0]])
-    np.testing.assert_allclose(
-        log_gamma.sum_log_gamma(large), special.gammaln(large).sum(axis=1)
-    )
+    np.testing.assert_allclose(log_gamma.sum_log_gamma(large), special.gammaln(large).sum(axis=1))
     np.testing.assert_allclose(log_gamma.digamma(large), special.digamma(large))
     assert log_gamma.sum_log_gamma(np.zeros((1, 1)))[0] == np.inf

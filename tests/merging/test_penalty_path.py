@@ -7,8 +7,7 @@ import numpy as np
 from klfusion.merging.penalty_path import penalty_path
 from klfusion.objective.clusters import Clusters, merge_saving
 from klfusion.objective.problem import FusionProblem
-
-from .cases import every_case
+from tests.families.cases import every_case
 
 
 def plain_ratios(problem):

@@ -5,8 +5,7 @@ import pytest
 
 from klfusion.families import Gamma, NormalWishart
 from klfusion.families.numerics import kl_matrix
-
-from .cases import case_for, every_case
+from tests.families.cases import case_for, every_case
 
 
 @every_case

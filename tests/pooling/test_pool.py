@@ -150,7 +150,7 @@ def test_hierarchical_is_as_uncertain_as_the_estimate():
     ids=str,
 )  # fmt: skip
 def test_families_take_the_covariance_they_are_given(family):
-    from families.cases import case_for
+    from tests.families.cases import case_for
 
     natural = case_for(family).draw(np.random.default_rng(0), 3)
     location = family.location(natural)
