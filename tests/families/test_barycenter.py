@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.families.cases import every_case
+from tests.helpers.loops import for_each
 
 PERTURBATIONS = 1000
 
@@ -23,7 +24,7 @@ def perturbed(family, centre, natural, rng):
 
 
 @every_case
-@pytest.mark.parametrize("seed", [0, 1])
+@for_each("seed", [0, 1])
 def test_beats_perturbations(case, seed):
     family, rng = case.family, np.random.default_rng(seed)
     natural, weights = case.draw(rng, 6), rng.gamma(1.0, size=6) + 0.01
@@ -35,7 +36,7 @@ def test_beats_perturbations(case, seed):
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.3, 1.0, 2.0])
+@for_each("spread", [0.3, 1.0, 2.0])
 def test_costs_the_jensen_gap(case, spread):
     family, rng = case.family, np.random.default_rng(2)
     natural, weights = case.draw(rng, 8, spread), rng.gamma(1.0, size=8) + 0.01

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import klfusion as kf
-from tests.families.cases import CASES
+from tests.families.cases import every_case
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every_case
 def test_divergences_do_not_change(case):
     natural = case.draw(np.random.default_rng(0), 5)
     centred = case.family.centred(natural)
@@ -18,7 +17,7 @@ def test_divergences_do_not_change(case):
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every_case
 def test_parts_are_treated_like_the_whole(case):
     natural = case.draw(np.random.default_rng(1), 6)
     for change in (case.family.centred, case.family.comparable):

@@ -8,6 +8,7 @@ import pytest
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Gamma, Normal, Product, family_from_config
 from tests.families.cases import CASES, every_case, families_of_the_package
+from tests.helpers.loops import for_each
 
 
 @every_case
@@ -34,7 +35,7 @@ def test_families_cannot_be_changed(case):
         case.family.dim = 7
 
 
-@pytest.mark.parametrize("name", sorted(set(families_of_the_package()) - {"product"}))
+@for_each("name", sorted(set(families_of_the_package()) - {"product"}))
 def test_numpy_sizes_are_plain_in_files(name):
     family = families_of_the_package()[name](np.int64(3))
     assert family == families_of_the_package()[name](3)
@@ -48,16 +49,16 @@ def test_unknown_families(config):
         family_from_config(config)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "rest", [{}, {"dim": 2, "size": 3}, {"dimension": 2}, {"dim": 0}, {"dim": "2"}, {"dim": 2.0}]
 )
-@pytest.mark.parametrize("name", sorted(set(families_of_the_package()) - {"product"}))
+@for_each("name", sorted(set(families_of_the_package()) - {"product"}))
 def test_malformed_sizes(name, rest):
     with pytest.raises(KLFusionError, match=r"expected"):
         family_from_config({"name": name, **rest})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "factors",
     [
         None,
@@ -71,7 +72,6 @@ def test_malformed_sizes(name, rest):
         [["rate", {"name": "cauchy"}]],
         [["rate", {"name": "gamma", "dim": 1}], ["rate", {"name": "gamma", "dim": 2}]],
     ],
-    ids=str,
 )
 def test_malformed_products(factors):
     with pytest.raises(KLFusionError, match=r"product|Product"):

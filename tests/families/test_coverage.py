@@ -1,12 +1,12 @@
 """Every registered family has cases, so that no property silently skips one."""
 
 import numpy as np
-import pytest
 
 from tests.families.cases import CASES, GENERATORS, every_case, families_of_the_package
+from tests.helpers.loops import for_each
 
 
-@pytest.mark.parametrize("name", sorted(families_of_the_package()))
+@for_each("name", sorted(families_of_the_package()))
 def test_family_has_a_case(name):
     assert name in GENERATORS and GENERATORS[name][0], (
         f"add a case for {name}: a generator in tests/families/cases.py"
@@ -19,7 +19,7 @@ def test_no_case_is_of_a_family_that_is_gone():
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 2.0])
+@for_each("spread", [0.0, 0.1, 1.0, 2.0])
 def test_draws_are_valid_and_repeatable(case, spread):
     natural = case.draw(np.random.default_rng(0), 7, spread)
     assert natural.shape == (7, case.family.size) and natural.dtype == np.float64

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from klfusion.errors import InvalidPosteriorError, KLFusionError
@@ -20,12 +20,12 @@ from klfusion.families import (
     Wishart,
 )
 from tests.families.cases import CASES, case_for, every_case, families_of_the_package
+from tests.helpers.loops import for_each
 
 # Averages -------------------------------------------------------------------------------------
 
 
 @every_case
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
 def test_averages_stay_inside(case, data):
     seed = data.draw(st.integers(0, 2**32 - 1))
@@ -42,7 +42,7 @@ def test_averages_stay_inside(case, data):
 
 
 @every_case
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@for_each("value", [np.nan, np.inf, -np.inf])
 def test_not_finite(case, value):
     for position in range(case.family.size):
         natural = case.draw(np.random.default_rng(0), 4)
@@ -84,13 +84,13 @@ def outside(family, natural, quantity):
 
 
 QUANTITIES = [
-    pytest.param(case, quantity, id=f"{case}-{quantity}")
+    (case, quantity)
     for case in CASES
     for quantity in case.family.positive(case.draw(np.random.default_rng(0), 1))
 ]
 
 
-@pytest.mark.parametrize(("case", "quantity"), QUANTITIES)
+@for_each("case, quantity", QUANTITIES)
 def test_each_positive_quantity_is_named(case, quantity):
     natural = case.draw(np.random.default_rng(1), 4)
     found = outside(case.family, natural[3], quantity)
@@ -102,7 +102,7 @@ def test_each_positive_quantity_is_named(case, quantity):
     assert str(caught.value) == expected
 
 
-@pytest.mark.parametrize(("case", "quantity"), QUANTITIES)
+@for_each("case, quantity", QUANTITIES)
 def test_the_first_bad_component_is_named(case, quantity):
     natural = case.draw(np.random.default_rng(2), 6)
     natural[5] = natural[2] = outside(case.family, natural[2], quantity)[0]
@@ -146,7 +146,7 @@ def test_singular_matrices_are_refused():
 
 
 @every_case
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@for_each("value", [np.nan, np.inf])
 def test_not_finite_parameters_never_pass(case, value):
     """Refused at once, or by the check; without a warning, and never an odd error."""
     family = case.family
@@ -230,7 +230,7 @@ def test_diagonal_normal_without_a_variance(variance):
         family.check(natural)
 
 
-@pytest.mark.parametrize("dim", [0, -1, 2.5, 2.0, True, "3", None])
+@for_each("dim", [0, -1, 2.5, 2.0, True, "3", None])
 @pytest.mark.parametrize("name", sorted(set(families_of_the_package()) - {"product"}))
 def test_dimensions_that_are_none(name, dim):
     family = families_of_the_package()[name]

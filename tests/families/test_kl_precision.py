@@ -18,6 +18,7 @@ from klfusion.families import (
     Wishart,
 )
 from tests.families.cases import case_for, every_case
+from tests.helpers.loops import for_each
 
 # Closed forms, written so that nothing large cancels ----------------------------------------------
 
@@ -87,7 +88,7 @@ def worst_error(family, params, closed_form):
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.05, 1.0, 2.0])
+@for_each("spread", [0.05, 1.0, 2.0])
 def test_never_negative_and_zero_on_the_diagonal(case, spread):
     natural = case.draw(np.random.default_rng(0), 40, spread)
     kl = case.family.kl(natural, natural.copy())
@@ -102,7 +103,7 @@ def curvature(family, row, direction, step):
 
 
 @every_case
-@pytest.mark.parametrize("size", [1e-4, 1e-6, 1e-8, 1e-10, 1e-12])
+@for_each("size", [1e-4, 1e-6, 1e-8, 1e-10, 1e-12])
 def test_nearly_equal(case, size):
     """Second order in the perturbation; what remains is the rounding of the mean parameters."""
     family, rng = case.family, np.random.default_rng(1)
@@ -116,8 +117,8 @@ def test_nearly_equal(case, size):
         assert abs(kl[i] - expected) <= 20 * size * expected + 1e-6 * expected + 10 * noise
 
 
-@pytest.mark.parametrize("size", [1e-2, 1e-4, 1e-6, 1e-8])
-@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+@for_each("size", [1e-2, 1e-4, 1e-6, 1e-8])
+@for_each("scale", [1.0, 1e3, 1e6])
 def test_nearly_equal_dirichlets_against_trigamma(size, scale):
     rng = np.random.default_rng(2)
     a = scale * rng.uniform(0.5, 2.0, (4, 20))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from klfusion.errors import KLFusionError
-from tests.families.cases import CASES
+from tests.families.cases import every_case
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every_case
 def test_relocated_is_where_it_was_asked_to_be(case):
     rng = np.random.default_rng(0)
     natural, other = case.draw(rng, 4), case.draw(rng, 4)

@@ -1,9 +1,9 @@
 """Mean parameters are the gradient of the log-partition."""
 
 import numpy as np
-import pytest
 
 from tests.families.cases import every_case
+from tests.helpers.loops import for_each
 
 
 def numerical_gradient(family, row):
@@ -21,7 +21,7 @@ def numerical_gradient(family, row):
 
 
 @every_case
-@pytest.mark.parametrize("seed", range(3))
+@for_each("seed", range(3))
 def test_mean_is_the_gradient_of_the_log_partition(case, seed):
     family = case.family
     natural = case.draw(np.random.default_rng(seed), 2, 0.5 + seed / 2)

@@ -5,12 +5,13 @@ import pytest
 
 from klfusion.families import Categorical, Normal, NormalWishart, Wishart
 from tests.families.cases import every_case
+from tests.helpers.loops import for_each
 
 from .test_kl_precision import ill_conditioned
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.1, 1.0, 2.0])
+@for_each("spread", [0.1, 1.0, 2.0])
 def test_natural_to_params_and_back(case, spread):
     natural = case.draw(np.random.default_rng(0), 20, spread)
     back = case.family.natural(**case.family.params(natural))
@@ -19,7 +20,7 @@ def test_natural_to_params_and_back(case, spread):
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.1, 1.0, 2.0])
+@for_each("spread", [0.1, 1.0, 2.0])
 def test_params_to_natural_and_back(case, spread):
     params = case.family.params(case.draw(np.random.default_rng(1), 20, spread))
     back = case.family.params(case.family.natural(**params))

@@ -15,6 +15,7 @@ from klfusion.families import (
     Wishart,
 )
 from tests.families.cases import CASES, case_for, every_case
+from tests.helpers.loops import for_each
 
 FACTORS = np.array([0.01, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0])
 
@@ -67,7 +68,7 @@ def test_effective_size_is_positive_and_scales(case):
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.1, 1.0, 2.0])
+@for_each("spread", [0.1, 1.0, 2.0])
 def test_location_and_domain_stay(case, spread):
     family = case.family
     natural = case.draw(np.random.default_rng(1), len(FACTORS), spread)
@@ -91,7 +92,7 @@ def test_a_factor_of_one_changes_nothing_and_factors_compose(case):
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.1, 1.0, 2.0])
+@for_each("spread", [0.1, 1.0, 2.0])
 def test_comparable_stays_inside_and_brings_sizes_together(case, spread):
     family = case.family
     natural = case.draw(np.random.default_rng(3), 7, spread)

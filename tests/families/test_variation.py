@@ -7,10 +7,11 @@ from scipy.stats import wishart
 from klfusion.families import IsotropicNormalGamma, NormalGamma, NormalWishart, Product
 from klfusion.families.random_effects import group_means, reliability, variance_between_silos
 from tests.families.cases import every_case
+from tests.helpers.loops import for_each
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
+@for_each("spread", [0.0, 1.0, 3.0])
 def test_varied_stays_inside(case, spread):
     rng = np.random.default_rng(0)
     family, labels = case.family, np.array([0, 0, 1, 1, 1, 2])

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
+
 
 def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
     """Call the test once per value, in one test; the value that fails is named.
@@ -23,17 +25,31 @@ def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]
     def decorate(test: Callable[..., None]) -> Any:
         @functools.wraps(test)
         def looped(*args: Any, **kwargs: Any) -> None:
+            skipped = []
             for case in cases:
                 own = dict(zip(keys, case if len(keys) > 1 else (case,), strict=True))
                 try:
                     test(*args, **kwargs, **own)
+                except pytest.skip.Exception as reason:
+                    skipped.append(reason)
                 except BaseException as error:
                     error.add_note(", ".join(f"{key}={value}" for key, value in own.items()))
                     raise
+            if len(skipped) == len(cases):
+                raise skipped[0]
 
-        signature = inspect.signature(test)
-        others = [p for p in signature.parameters.values() if p.name not in keys]
-        looped.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
-        return looped
+        return with_parameters(looped, [name for name in parameters(test) if name not in keys])
 
     return decorate
+
+
+def parameters(test: Callable[..., None]) -> list[str]:
+    """The names of a test's arguments."""
+    return list(inspect.signature(test).parameters)
+
+
+def with_parameters(test: Any, names: Iterable[str]) -> Any:
+    """The test, whose arguments pytest finds under these names."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    test.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    return test

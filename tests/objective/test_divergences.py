@@ -11,15 +11,15 @@ from scipy.optimize import minimize
 import klfusion as kf
 from klfusion.objective.divergences import DIVERGENCES, amid_problem
 from klfusion.objective.mean_map import natural_from_mean
-from tests.families.cases import CASES
+from tests.families.cases import CASES, every_case
+from tests.helpers.loops import for_each
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
 GAUSSIANS = [kf.families.DiagonalNormal(2), kf.families.Normal(2)]
 
 
 @every_case
-@pytest.mark.parametrize("spread", [0.3, 3.0])
+@for_each("spread", [0.3, 3.0])
 def test_the_mean_map_is_undone(case, spread):
     rng = np.random.default_rng(1)
     natural = case.draw(rng, 4, spread)
@@ -34,7 +34,7 @@ def test_the_mean_map_is_undone(case, spread):
 
 
 @every_case
-@pytest.mark.parametrize("name", [n for n in DIVERGENCES if n != "wasserstein"])
+@for_each("name", [n for n in DIVERGENCES if n != "wasserstein"])
 def test_barycenters_are_minima(case, name):
     rng = np.random.default_rng(2)
     natural, weights = case.draw(rng, 5), rng.uniform(0.5, 2.0, size=5)
