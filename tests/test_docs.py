@@ -15,6 +15,7 @@ from klfusion.cli.commands import main
 from klfusion.errors import MissingDependencyError
 from klfusion.methods import METHODS
 from klfusion.objective.divergences import DIVERGENCES
+from tests.helpers.loops import for_each
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,14 +64,14 @@ def test_commands_run_on_what_the_code_wrote(page, tmp_path, monkeypatch):
             assert result.exit_code == 0, (line, result.output)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@for_each("page", PAGES)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@for_each("page", PAGES)
 def test_names_of_code_lead_to_its_lines(page):
     text = page.read_text(encoding="utf-8")
     where = mkdocs_hooks.definitions(text)
@@ -81,14 +82,14 @@ def test_names_of_code_lead_to_its_lines(page):
         assert line in lines, f"{name} begins at line {lines[0]}: run python mkdocs_hooks.py"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@for_each("page", PAGES)
 def test_pictures_name_their_command(page):
     text = page.read_text(encoding="utf-8")
     if "![" in text:
         assert re.search(r"python -m (experiments|benchmarks) \w+|make pictures", text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@for_each("page", PAGES)
 def test_commands_exist_with_their_options(page):
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
 from klfusion.methods import Auto, Exact, Homogeneous, Relaxed
+from tests.helpers.loops import for_each
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 MAKERS = [rate_silos, normal_wishart_silos]
@@ -86,7 +87,7 @@ class TestInvariance:
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("method", ["auto", "exact", "homogeneous"])
-@pytest.mark.parametrize("copies", [2, 5])
+@for_each("copies", [2, 5])
 def test_copies_of_a_silo_return_it_once(make, method, copies):
     silo = make()[0][0]
     rng = np.random.default_rng(0)
@@ -106,8 +107,8 @@ def test_copies_of_a_silo_return_it_once(make, method, copies):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("size", [{}, {"n_components": 6}, {"penalty": 5.0}])
+@for_each("seed", range(4))
+@for_each("size", [{}, {"n_components": 6}, {"penalty": 5.0}])
 @pytest.mark.parametrize("method", METHODS)
 def test_certificates_and_structure(make, seed, size, method):
     silos, _ = make(seed=seed)
@@ -127,7 +128,7 @@ def test_certificates_and_structure(make, seed, size, method):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_separated_components_are_found(make, seed):
     silos, truth = make(seed=seed)
     fusion = kf.fuse(silos)
@@ -277,7 +278,6 @@ def test_counts_add_up():
     np.testing.assert_allclose(fusion.posterior.counts, 100.0 * fusion.contributions.sum(axis=0))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5),
     seed=st.integers(0, 2**32 - 1),

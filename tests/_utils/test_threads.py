@@ -12,11 +12,12 @@ import pytest
 
 import klfusion as kf
 from klfusion._utils import threads
+from tests.helpers.loops import for_each
 
 MUCH = 10**9  # numbers: worth sharing
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 100])
+@for_each("n", [0, 1, 2, 7, 100])
 @pytest.mark.parametrize("available", ["1", "2", "5"])
 def test_every_number_is_worked_on_once(
     n: int, available: str, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ import pytest
 from klfusion.assignment.binary import binary_objective, solve_exact
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
+from tests.helpers.loops import for_each
 
 
 def random_problem(seed, n_silos=6, n_columns=8):
@@ -31,8 +32,8 @@ def brute_force(costs, silos, penalty):
     )
 
 
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
+@for_each("seed", range(20))
+@for_each("penalty", [0.1, 1.0, 10.0])
 def test_plan_is_feasible_and_above_its_bound(seed, penalty):
     costs, silos, silo = random_problem(seed)
     found = solve_exact(costs, silos, penalty)
@@ -43,7 +44,7 @@ def test_plan_is_feasible_and_above_its_bound(seed, penalty):
     assert bound <= found.objective
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_small_problems_are_solved_to_within_a_few_percent_of_the_optimum(seed):
     costs, silos, _ = random_problem(seed, n_silos=3, n_columns=4)
     for penalty in (0.3, 3.0):
@@ -51,7 +52,7 @@ def test_small_problems_are_solved_to_within_a_few_percent_of_the_optimum(seed):
         assert best - 1e-9 <= solve_exact(costs, silos, penalty).objective <= 1.1 * best
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_a_start_is_never_made_worse(seed):
     costs, silos, _ = random_problem(seed)
     start = solve_hungarian(costs, silos)

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from klfusion.assignment.relaxed import certified_bound, penalised_objective, solve_relaxed
+from tests.helpers.loops import for_each
 
 
 def clustered_problem(rng, n_silos, n_columns, max_size, *, spread=1.0, n_true=20):
@@ -79,7 +80,7 @@ def independent_labels(costs, silo):
     return np.concatenate([linear_sum_assignment(costs[silo == j])[1] for j in np.unique(silo)])
 
 
-@pytest.mark.parametrize("seed", range(50))
+@for_each("seed", range(50))
 def test_agrees_with_clarabel(seed):
     costs, silo, penalty = random_problem(seed)
     result = solve_relaxed(costs, silo, penalty)
@@ -97,7 +98,7 @@ def test_large_problem_converges_in_few_iterations(penalty):
     assert result.iterations <= 15
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_dual_proves_the_lower_bound(seed):
     costs, silo, penalty = random_problem(seed)
     result = solve_relaxed(costs, silo, penalty)
@@ -108,8 +109,8 @@ def test_dual_proves_the_lower_bound(seed):
     assert bound == pytest.approx(result.lower_bound, rel=1e-9)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 1e-6, 0.05, 0.5, 5.0])
-@pytest.mark.parametrize("seed", range(6))
+@for_each("penalty", [0.0, 1e-6, 0.05, 0.5, 5.0])
+@for_each("seed", range(6))
 def test_certified_bound(seed, penalty):
     costs, silo, _ = random_problem(seed)
     labels = independent_labels(costs, silo)
@@ -135,8 +136,8 @@ def test_duplicate_columns_do_not_hurt(penalty):
     assert_solved(solve_relaxed(equal, silo, penalty), equal, silo, penalty)
 
 
-@pytest.mark.parametrize("penalty", [1e-12, 1e-9, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9])
-@pytest.mark.parametrize("factor", [1.0, 1e6])
+@for_each("penalty", [1e-12, 1e-9, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9])
+@for_each("factor", [1.0, 1e6])
 def test_extreme_scales(penalty, factor):
     costs, silo = clustered_problem(np.random.default_rng(2), 15, 12, 8)
     assert_solved(solve_relaxed(factor * costs, silo, penalty), factor * costs, silo, penalty)
@@ -152,8 +153,8 @@ def test_extreme_dynamic_range():
             assert_solved(solve_relaxed(costs, silo, penalty), costs, silo, penalty)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (7, 1), (6, 2)])
-@pytest.mark.parametrize("penalty", [0.0, 0.3, 1e5])
+@for_each("shape", [(1, 1), (1, 5), (7, 1), (6, 2)])
+@for_each("penalty", [0.0, 0.3, 1e5])
 def test_tiny_problems(shape, penalty):
     costs = np.random.default_rng(4).random(shape)
     silo = np.arange(shape[0]) // min(2, shape[1])
@@ -164,7 +165,7 @@ def test_tiny_problems(shape, penalty):
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-3, 0.05])
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_warm_start_gives_the_same_answer(seed, noise):
     costs, silo, penalty = random_problem(seed)
     first = solve_relaxed(costs, silo, penalty)
@@ -216,7 +217,6 @@ def test_out_of_precision_and_out_of_budget_are_reported():
     assert not short.converged
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6),
     extra=st.integers(0, 3),
@@ -234,8 +234,8 @@ def test_always_sound(sizes, extra, penalty, digits, seed):
     assert certified_bound(costs, silo, penalty, labels) <= binary
 
 
-@pytest.mark.parametrize(
-    ("costs", "silo", "penalty", "start"),
+@for_each(
+    "costs, silo, penalty, start",
     [
         (np.ones((3, 2)), [0, 0, 0], 1.0, None),
         (np.ones((3, 2)), [0, 1, 0], 1.0, None),

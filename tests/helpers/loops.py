@@ -11,7 +11,7 @@ import pytest
 
 
 def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
-    """Call the test once per value, in one test; the value that fails is named.
+    """Call the test once per value, in one test; the values that fail are named.
 
     Parameters
     ----------
@@ -25,16 +25,21 @@ def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]
     def decorate(test: Callable[..., None]) -> Any:
         @functools.wraps(test)
         def looped(*args: Any, **kwargs: Any) -> None:
-            skipped = []
+            skipped: list[BaseException] = []
+            failed: list[BaseException] = []
             for case in cases:
                 own = dict(zip(keys, case if len(keys) > 1 else (case,), strict=True))
                 try:
                     test(*args, **kwargs, **own)
                 except pytest.skip.Exception as reason:
                     skipped.append(reason)
-                except BaseException as error:
+                except (Exception, pytest.fail.Exception) as error:
                     error.add_note(", ".join(f"{key}={value}" for key, value in own.items()))
-                    raise
+                    failed.append(error)
+            if len(failed) > 1:
+                raise BaseExceptionGroup(f"{len(failed)} of {len(cases)} cases", failed)
+            if failed:
+                raise failed[0]
             if len(skipped) == len(cases):
                 raise skipped[0]
 

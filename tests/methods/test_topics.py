@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.metrics import adjusted_rand_score
@@ -56,7 +56,6 @@ def least_loss(observed, labels, size):
     return total
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10_000))
 def test_mixtures_are_nearly_the_best_there_are(seed):
     observed, rng = words_of(seed, [3, 3]), np.random.default_rng(seed)
@@ -70,7 +69,6 @@ def test_mixtures_are_nearly_the_best_there_are(seed):
     assert further.loss <= found.loss + 1e-12
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10_000), st.sampled_from([[4, 4, 4], [4, 2, 3], [1, 4]]))
 @example(70, [4, 2, 3])  # two went to the same empty place
 def test_polishing_loses_less_and_keeps_places_apart(seed, sizes):
