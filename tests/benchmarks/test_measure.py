@@ -15,7 +15,7 @@ from benchmarks import assignment, fusion, hmm, homogeneous, measure
 def test_waiting_is_wall_time_and_not_cpu_time():
     waited = measure.measure(lambda: time.sleep(0.05), repeats=3)
     assert waited.wall >= 0.05
-    assert waited.cpu < 0.03
+    assert waited.cpu < waited.wall
 
 
 def test_the_peak_is_what_the_call_took():
@@ -39,10 +39,10 @@ def _hurry(monkeypatch):
 
 
 def test_short_calls_are_repeated(monkeypatch):
-    monkeypatch.setattr(measure, "LEAST_SECONDS", 0.3)
+    monkeypatch.setattr(measure, "LEAST_SECONDS", 3600.0)
     calls = []
-    measure.measure(lambda: calls.append(0) or time.sleep(0.02))
-    assert 3 <= len(calls) <= 20
+    measure.measure(lambda: calls.append(0))
+    assert len(calls) == measure.MOST_REPEATS
 
 
 def test_the_ratio_is_of_cpu_times():

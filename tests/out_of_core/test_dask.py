@@ -209,10 +209,8 @@ def test_a_scheduler_that_goes_away_is_one_error(scheduler, monkeypatch):
             scheduler_file=str(where), set_as_default=False, timeout=5
         ) as client:
             client.wait_for_workers(1, timeout=60)
-            started = time.monotonic()
             with pytest.raises(kf.KLFusionError, match=r"the scheduler at tcp://.* went away"):
                 dask.fuse(silos, client)
-            assert time.monotonic() - started < 60
     finally:
         worker.kill()
         worker.wait()

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import stat
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -345,9 +344,7 @@ def test_silo_that_fits_worse_than_all_is_named() -> None:
 
 def test_thousand_silos_fit_one_page(tmp_path: Path) -> None:
     fusion = thousand_silos()
-    start = time.perf_counter()
     text, page = page_of(fusion, tmp_path)
-    assert time.perf_counter() - start < 2.0
     assert len(text) < 2_000_000  # of which the plotting library is 1.1 MB
     assert "Of 1,000 silos, the 100 that fit best and the 100 that fit worst are shown" in page.text
     assert "Not converged stopped at max_iter" in page.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -209,17 +208,6 @@ def test_what_cannot_be_changed_says_why():
     spahm = kf.baselines.spahm(normal_wishart_silos()[0])
     with pytest.raises(kf.KLFusionError, match="rematch: expected a method of"):
         spahm.remove("silo-0", rematch=True)
-
-
-@pytest.mark.slow
-def test_adding_is_far_cheaper_than_fusing_anew():
-    silos, _ = normal_wishart_silos(n_silos=301, dim=8)
-    start = time.process_time()
-    fusion = kf.fuse(silos[:-1])
-    anew = time.process_time() - start
-    start = time.process_time()
-    fusion.add(silos[-1])
-    assert time.process_time() - start < anew / 30
 
 
 # What a fusion remembers between changes ----------------------------------------------------------
