@@ -76,11 +76,11 @@ def _units(n: int, total: int) -> list[kf.Posterior]:
 
 
 def _fused(_: int) -> bytes:
-    return kf.fuse(_units(20, 30)).posterior.natural.tobytes()
+    """Of units so many that comparing and merging them is worth sharing."""
+    return kf.fuse(_units(80, 100)).posterior.natural.tobytes()
 
 
 def test_the_same_with_one_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_WORTH_IT", 100)
     found = []
     for available in ("1", "4"):
         monkeypatch.setenv("OMP_NUM_THREADS", available)
@@ -91,7 +91,6 @@ def test_the_same_with_one_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_WORTH_IT", 100)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     here = _fused(0)
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:

@@ -9,7 +9,6 @@ from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
 from klfusion.many_silos.sweep import bound, descend, sweep, tangents
-from klfusion.methods import auto
 from klfusion.objective.parts import InMemory, Stock, Without
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import objective
@@ -38,15 +37,11 @@ def problem():
     )
 
 
-@pytest.fixture
-def sketched(monkeypatch):
-    """Sketches of eighty components, which tests can afford."""
-    monkeypatch.setattr(auto, "_MOST_ON_PATH", 80)
-    monkeypatch.setattr(auto, "_MOST_MOVES", 0)
-
-
-def whole(monkeypatch):
-    monkeypatch.setattr(auto, "_MOST_ON_PATH", 10_000)
+@pytest.fixture(scope="module")
+def many():
+    """1,627 components of 400 silos, more than the path is walked on; and how they are fused."""
+    silos, truth = many_silos(400, 4)
+    return silos, truth, kf.fuse(silos)
 
 
 # Streaming ---------------------------------------------------------------------------------------
@@ -128,32 +123,33 @@ def test_components_can_be_taken_out_of_parts(problem):
 # The default -------------------------------------------------------------------------------------
 
 
-def test_a_sketch_finds_what_the_whole_path_finds(monkeypatch, sketched):
-    silos, truth = many_silos(80, 4)
-    sketch = kf.fuse(silos)
-    whole(monkeypatch)
-    full = kf.fuse(silos)
-    labels = [np.concatenate(f.labels) for f in (sketch, full)]
-    assert sketch.n_components == full.n_components == len(np.unique(truth))
-    assert adjusted_rand_score(*labels) == 1.0
-    np.testing.assert_allclose(sketch.posterior.natural, full.posterior.natural, rtol=1e-9)
-    assert sketch.lower_bound <= sketch.objective
-    assert (np.diff(sketch.trace) <= 1e-9 * abs(sketch.trace[0])).all()
+def test_a_sketch_finds_what_the_whole_path_would(many):
+    silos, truth, fusion = many
+    assert fusion.path.n_components[0] < len(truth)
+    assert fusion.n_components == len(np.unique(truth))
+    labels = np.concatenate(fusion.labels)
+    assert adjusted_rand_score(labels, truth) == 1.0
+    natural = np.concatenate([silo.natural for silo in silos])
+    for g, found in enumerate(fusion.posterior.natural):
+        np.testing.assert_allclose(found, natural[labels == g].mean(axis=0), rtol=1e-9)
+    assert fusion.lower_bound <= fusion.objective
+    assert (np.diff(fusion.trace) <= 1e-9 * abs(fusion.trace[0])).all()
 
 
-def test_the_order_of_silos_does_not_matter(sketched):
-    silos, _ = many_silos(40, 5)
-    there, back = kf.fuse(silos), kf.fuse(silos[::-1])
+@pytest.mark.slow
+def test_the_order_of_silos_does_not_matter(many):
+    silos, _, there = many
+    back = kf.fuse(silos[::-1])
     for own, other in zip(there.labels, back.labels[::-1], strict=True):
         matched = adjusted_rand_score(own, other)
         assert matched == 1.0
     assert there.objective == pytest.approx(back.objective, rel=1e-9)
 
 
-def test_what_the_sketch_did_not_see_is_found(sketched):
-    silos, truth = many_silos(80, 6)
-    family = silos[0].family
-    for j in (11, 41, 71):  # three of eighty silos have something no other has
+def test_what_the_sketch_did_not_see_is_found():
+    silos, truth = many_silos(1_000, 6)
+    family, odd = silos[0].family, (111, 411, 711)  # of a thousand silos have what no other has
+    for j in odd:
         extra = family.natural([[40.0, -40.0, 0.0]], [100.0], [100.0 * np.eye(3)], [103.0])
         own = silos[j]
         counts = np.append(own.counts, 100.0)
@@ -162,23 +158,22 @@ def test_what_the_sketch_did_not_see_is_found(sketched):
         )
     fusion = kf.fuse(silos)
     assert fusion.n_components == len(np.unique(truth)) + 1
-    assert len({int(fusion.labels[j][-1]) for j in (11, 41, 71)}) == 1
+    assert len({int(fusion.labels[j][-1]) for j in odd}) == 1
 
 
-def test_a_known_size_and_a_known_penalty(sketched):
-    silos, truth = many_silos(60, 7)
+@pytest.mark.slow
+def test_a_known_size_and_a_known_penalty(many):
+    silos, truth, free = many
     size = len(np.unique(truth))
     assert kf.fuse(silos, n_components=size).n_components == size
-    free = kf.fuse(silos)
     given = kf.fuse(silos, penalty=free.penalty)
     assert given.penalty == free.penalty
     assert adjusted_rand_score(np.concatenate(given.labels), truth) == 1.0
 
 
-def test_the_path_of_a_sketch_says_so(sketched, tmp_path):
-    silos, _ = many_silos(40, 8)
-    fusion = kf.fuse(silos)
-    assert fusion.path.n_components[0] <= 80
+def test_the_path_of_a_sketch_says_so(many, tmp_path):
+    silos, truth, fusion = many
+    assert fusion.path.n_components[0] < len(truth)
     with pytest.raises(kf.KLFusionError, match="sketch"):
         fusion.at(n_components=3)
     kf.save(tmp_path / "f.safetensors", fusion)
@@ -190,7 +185,7 @@ def test_the_path_of_a_sketch_says_so(sketched, tmp_path):
 def test_many_silos_of_one_component_each():
     rng = np.random.default_rng(9)
     family = kf.families.Gamma(dim=2)
-    truth = rng.integers(0, 5, size=2_000)
+    truth = rng.integers(0, 5, size=1_300)
     rates = np.exp([[0.0, 0.0], [0.0, 2.0], [2.0, 0.0], [2.0, 2.0], [4.0, 4.0]])[truth]
     rates *= np.exp(0.05 * rng.normal(size=rates.shape))
     natural = family.natural(shape=1.0 + 200.0 * rates, rate=np.full(rates.shape, 200.0))
@@ -200,6 +195,6 @@ def test_many_silos_of_one_component_each():
     assert adjusted_rand_score(np.concatenate(fusion.labels), truth) == 1.0
 
 
-def test_a_size_larger_than_half_a_sketch_is_found_without_one(sketched):
-    silos, _ = many_silos(40, 10)
-    assert kf.fuse(silos, n_components=90).n_components == 90
+@pytest.mark.slow
+def test_a_size_larger_than_half_a_sketch_is_found_without_one(many):
+    assert kf.fuse(many[0], n_components=700).n_components == 700

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 import klfusion as kf
 from klfusion.cli.commands import main
-from klfusion.many_silos import sample as scale
+from klfusion.out_of_core.batches import fuse_batches
+from klfusion.read import named_silos
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 distributed = pytest.importorskip("distributed", reason="needs klfusion[dask]")
@@ -33,19 +34,54 @@ def many_silos(n_silos, seed):
     return silos, np.concatenate(truth)
 
 
+LOCAL = {
+    "n_workers": 2,
+    "threads_per_worker": 1,
+    "host": "127.0.0.1",
+    "dashboard_address": "127.0.0.1:0",
+}
+
+
 @pytest.fixture(scope="module")
 def cluster():
-    with distributed.LocalCluster(
-        n_workers=4, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-    ) as made:
+    """Workers in threads of this process, which messages reach through sockets."""
+    with distributed.LocalCluster(processes=False, protocol="tcp://", **LOCAL) as made:
         yield made
 
 
 @pytest.fixture
 def client(cluster):
     with distributed.Client(cluster, set_as_default=False) as made:
-        made.wait_for_workers(4, timeout=60)
+        made.wait_for_workers(2, timeout=60)
         yield made
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A client of workers in processes of their own."""
+    with (
+        distributed.LocalCluster(**LOCAL) as made,
+        distributed.Client(made, set_as_default=False) as found,
+    ):
+        found.wait_for_workers(2, timeout=60)
+        yield found
+
+
+def fuse_and_disturb(client, silos, disturb):
+    """As `dask.fuse` does; ``disturb`` is called before the first sweep over all silos."""
+    stages = []
+
+    def report(stage, _done, _total):
+        if stage == "sweeping" and stage not in stages:
+            disturb()
+        stages.append(stage)
+
+    with dask.one_error(client):
+        batches = dask.OnWorkers(client, named_silos(silos))
+        rng = np.random.default_rng(0)
+        found = fuse_batches(batches, kf.methods.Auto(), rng=rng, report=report)
+    assert "sweeping" in stages
+    return found
 
 
 def same_labels(one, other):
@@ -71,21 +107,23 @@ def test_equal_states_give_equal_results(client):
     np.testing.assert_array_equal(one.posterior.natural, other.posterior.natural)
 
 
-def test_a_worker_that_is_killed_in_between_changes_nothing(client, monkeypatch):
+@pytest.mark.slow
+def test_workers_in_processes_of_their_own(processes):
+    silos, _ = many_silos(50, 0)
+    there, here = dask.fuse(silos, processes), kf.fuse(silos)
+    assert same_labels(there, here)
+    np.testing.assert_allclose(there.posterior.natural, here.posterior.natural, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_in_between_changes_nothing(processes):
     silos, _ = many_silos(60, 2)
-    undisturbed = dask.fuse(silos, client)
-    grown, killed = scale._grown, []
-
-    def with_a_victim(*args):
-        pids = client.run(os.getpid)
-        victim = next(iter(pids.values()))
-        os.kill(victim, signal.SIGKILL)
-        killed.append(victim)
-        return grown(*args)
-
-    monkeypatch.setattr(scale, "_grown", with_a_victim)
-    disturbed = dask.fuse(silos, client)
-    assert killed
+    undisturbed = dask.fuse(silos, processes)
+    disturbed = fuse_and_disturb(
+        processes,
+        silos,
+        lambda: os.kill(next(iter(processes.run(os.getpid).values())), signal.SIGKILL),
+    )
     assert same_labels(disturbed, undisturbed)
     np.testing.assert_allclose(
         disturbed.posterior.natural, undisturbed.posterior.natural, rtol=1e-12
@@ -145,10 +183,9 @@ def test_the_command_line(cluster, tmp_path):
     assert "--pooling cannot be used with --scheduler" in refused.output
 
 
-def test_no_scheduler_is_one_error(monkeypatch):
-    monkeypatch.setattr(dask, "_PATIENCE", "1s")
+def test_no_scheduler_is_one_error():
     with pytest.raises(kf.KLFusionError, match=r"expected a Dask scheduler at 'tcp://127.0.0.1:1'"):
-        dask.connect("tcp://127.0.0.1:1")
+        dask.connect("tcp://127.0.0.1:1", timeout="200ms")
 
 
 @pytest.mark.parametrize("client", ["tcp://127.0.0.1:8786", None])
@@ -188,29 +225,26 @@ def test_a_cluster_without_workers_is_one_error(scheduler):
         dask.fuse(rate_silos(3)[0], client)
 
 
-def test_a_scheduler_that_goes_away_is_one_error(scheduler, monkeypatch):
+@pytest.mark.slow
+def test_a_scheduler_that_goes_away_is_one_error(scheduler):
     process, where = scheduler
     worker = subprocess.Popen(
         [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(where),
          "--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", "5"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    silos, _ = many_silos(30, 4)
-    grown = scale._grown
 
-    def without_a_scheduler(*args):
+    def end_the_scheduler():
         process.kill()
         process.wait()
-        return grown(*args)
 
-    monkeypatch.setattr(scale, "_grown", without_a_scheduler)
     try:
         with distributed.Client(
             scheduler_file=str(where), set_as_default=False, timeout=5
         ) as client:
             client.wait_for_workers(1, timeout=60)
             with pytest.raises(kf.KLFusionError, match=r"the scheduler at tcp://.* went away"):
-                dask.fuse(silos, client)
+                fuse_and_disturb(client, many_silos(30, 4)[0], end_the_scheduler)
     finally:
         worker.kill()
         worker.wait()

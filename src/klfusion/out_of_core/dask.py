@@ -44,7 +44,7 @@ from klfusion.read import named_silos, posterior_of
 _T = TypeVar("_T")
 _BATCHES = 4  # for each thread of the cluster, so that none waits long for the others
 _ADDRESS = re.compile(r"[a-z]+://.+")
-_PATIENCE = "10s"  # for a scheduler to answer
+TIMEOUT = "10s"  # for a scheduler to answer
 
 
 def fuse(
@@ -107,13 +107,15 @@ def fuse(
         )  # fmt: skip
 
 
-def connect(address: str) -> Client:
+def connect(address: str, timeout: str = TIMEOUT) -> Client:
     """A client of the scheduler at an address, which must answer.
 
     Parameters
     ----------
     address : str
         Such as ``"tcp://127.0.0.1:8786"``.
+    timeout : str
+        How long the scheduler may take to answer.
 
     Returns
     -------
@@ -125,10 +127,10 @@ def connect(address: str) -> Client:
             f"got {address!r}"
         )
     try:
-        return Client(address, timeout=_PATIENCE, set_as_default=False)
+        return Client(address, timeout=timeout, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise KLFusionError(
-            f"expected a Dask scheduler at {address!r}, got none that answers within {_PATIENCE}"
+            f"expected a Dask scheduler at {address!r}, got none that answers within {timeout}"
         ) from error
 
 
