@@ -61,11 +61,11 @@ LocalGrid([])  # gives the process the identity that messages are made with
 QUESTION = Message(RecordDict(), 11, "train")
 
 
-def answer(link):
+def answer(link, **limits):
     grid = HttpGrid(token="none", insecure=True)
     grid._client = link
     grid._run = Run.create_empty(1)
-    found = messages._answer(grid, "question", QUESTION, LIMIT)
+    found = messages._answer(grid, "question", QUESTION, LIMIT, **limits)
     assert grid._client is link
     return found
 
@@ -106,13 +106,12 @@ def test_many_arrays_of_one_part():
     assert answer(link).error.reason == "expected one Array in a message, got several"
 
 
-def test_an_upload_that_stands_still(monkeypatch):
-    monkeypatch.setattr(messages, "_STALLED", 0.0)
+def test_an_upload_that_stands_still():
     link = SuperLink(
         RecordDict({"posterior": messages.pack(SILO)}),
         lambda kind, data: b"" if kind == "ArrayChunk" else data,
     )
-    assert answer(link).error.reason == "an answer that stood still for 0 s halfway"
+    assert answer(link, stalled=0.0).error.reason == "an answer that stood still for 0 s halfway"
 
 
 @pytest.mark.parametrize("kind", ["Message", "RecordDict", "ConfigRecord"])

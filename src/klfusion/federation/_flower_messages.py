@@ -112,10 +112,12 @@ def exchange(
         yield failure(question, f"no answer within {timeout:g} s")
 
 
-def _answer(grid: Grid, message_id: str, question: Message, max_bytes: int) -> Message | None:
+def _answer(
+    grid: Grid, message_id: str, question: Message, max_bytes: int, stalled: float = _STALLED
+) -> Message | None:
     """Look for the answer to one question; alone, so that a bad one takes no other with it."""
     try:
-        with _bounded(grid, max_bytes):
+        with _bounded(grid, max_bytes, stalled):
             found = list(grid.pull_messages([message_id]))
     except KLFusionError as error:
         return failure(question, str(error))
@@ -131,7 +133,7 @@ def _answer(grid: Grid, message_id: str, question: Message, max_bytes: int) -> M
 
 
 @contextmanager
-def _bounded(grid: Grid, max_bytes: int) -> Iterator[None]:
+def _bounded(grid: Grid, max_bytes: int, stalled: float) -> Iterator[None]:
     """Within this, whatever a node sent, little more than ``max_bytes`` of it is read.
 
     Flower downloads an answer object by object, however many there are, and puts it together
@@ -142,7 +144,7 @@ def _bounded(grid: Grid, max_bytes: int) -> Iterator[None]:
         yield
         return
     client = grid._runtime_client
-    grid._client = _BoundedClient(client, max_bytes)  # type: ignore[assignment]
+    grid._client = _BoundedClient(client, max_bytes, stalled)  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -152,9 +154,10 @@ def _bounded(grid: Grid, max_bytes: int) -> Iterator[None]:
 class _BoundedClient:
     """Flower's client of the SuperLink, which stops at an answer that is too large or too slow."""
 
-    def __init__(self, client: Any, max_bytes: int) -> None:
+    def __init__(self, client: Any, max_bytes: int, stalled: float) -> None:
         self._client = client
         self._max_bytes = max_bytes
+        self._stalled = stalled
         self._read = 0
         self._kinds: set[bytes] = set()
         self._progress = time.monotonic()
@@ -169,8 +172,8 @@ class _BoundedClient:
             with self._lock:
                 self._progress = time.monotonic()
                 self._check(response.object_content)
-        elif time.monotonic() - self._progress > _STALLED:
-            raise FileFormatError(f"an answer that stood still for {_STALLED:g} s halfway")
+        elif time.monotonic() - self._progress > self._stalled:
+            raise FileFormatError(f"an answer that stood still for {self._stalled:g} s halfway")
         return response
 
     def _check(self, content: bytes) -> None:
