@@ -295,16 +295,6 @@ def test_what_is_remembered_is_of_that_fusion_only():
         replace(fusion, silos=None).remove("silo-0")
 
 
-def test_large_fusions_are_read_anew(monkeypatch):
-    from klfusion.updates import membership
-
-    silos, _ = normal_wishart_silos()
-    fusion = kf.fuse(silos[:-1])
-    expected = fusion.add(silos[-1]).remove("silo-2")
-    monkeypatch.setattr(membership, "_MOST_KEPT", 0)
-    equal(replace(fusion).add(silos[-1]).remove("silo-2"), expected)
-
-
 def test_products_of_families_and_networks_are_compared_with_who_is_there():
     product = kf.families.Product(rate=kf.families.Gamma(), share=kf.families.Beta())
     rng = np.random.default_rng(0)
