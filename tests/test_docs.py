@@ -20,6 +20,9 @@ from tests.helpers.loops import for_each
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+SLOW = {"networks.md"}  # trains networks
+WITH_COMMANDS = [ROOT / "README.md", ROOT / "docs/tutorials/mixtures.md"]
+
 
 @pytest.fixture
 def own_registries():
@@ -33,7 +36,15 @@ def own_registries():
 
 @pytest.mark.usefixtures("own_registries")
 @pytest.mark.filterwarnings("default")  # of the libraries the examples use
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page.name in SLOW else page
+        for page in PAGES
+        if page not in WITH_COMMANDS and "```python\n" in page.read_text(encoding="utf-8")
+    ],
+    ids=lambda p: p.name,
+)
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -49,8 +60,9 @@ def test_code_runs(page, tmp_path, monkeypatch):
             pytest.skip(f"{page.name}: {error}")
 
 
+@pytest.mark.usefixtures("own_registries")
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs/tutorials/mixtures.md"])
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: p.name)
 def test_commands_run_on_what_the_code_wrote(page, tmp_path, monkeypatch):
     test_code_runs(page, tmp_path, monkeypatch)
     blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)

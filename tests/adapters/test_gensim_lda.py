@@ -42,10 +42,10 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def locals_(corpus):
-    """Of three starts the best, as training alone can merge two topics into one."""
+    """Of two starts the best, as training alone can merge two topics into one."""
 
     def best(documents):
-        models = [trained(documents, random_state=seed) for seed in range(3)]
+        models = [trained(documents, random_state=seed) for seed in range(2)]
         return max(models, key=lambda model: perplexity(model, documents))
 
     return {f"site-{i}": best(documents) for i, documents in enumerate(corpus[0])}

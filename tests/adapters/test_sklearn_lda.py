@@ -180,6 +180,7 @@ def local_documentation():
     return posteriors, [text for _, test in texts.values() for text in test]
 
 
+@pytest.mark.slow
 def test_real_text_over_different_vocabularies():
     """The figures of the documentation: run with ``-s`` to see them."""
     posteriors, test = local_documentation()

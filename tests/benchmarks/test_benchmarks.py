@@ -12,11 +12,18 @@ pytest.importorskip("threadpoolctl")
 from benchmarks import __main__ as command
 from benchmarks import accepted, growth, measure
 
+QUICK = ("local",)  # the others take seconds
 NEEDS = {"assignment": "cvxpy", "homogeneous": "ot", "hmm": "hmmlearn"}
 
 
 @pytest.mark.filterwarnings("default")  # of the peers
-@pytest.mark.parametrize("name", command.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in command.NAMES
+    ],
+)
 def test_quick(name, monkeypatch):
     monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)  # the figures are of no interest here
     if name in NEEDS:

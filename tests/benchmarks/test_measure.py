@@ -67,6 +67,7 @@ def test_a_missing_peer_is_left_out_with_the_line_that_installs_it(
     assert f"pip install 'klfusion[{extra}]'" in said
 
 
+@pytest.mark.slow
 def test_the_other_peers_stay(monkeypatch, capsys):
     for library in ("cvxpy", "ot"):
         monkeypatch.setitem(sys.modules, library, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -13,17 +15,20 @@ from benchmarks import measure, scale
 TINY = scale.Shape((10, 20), size=3, n_true=5, dim=2)
 
 
-@pytest.fixture
-def rows(monkeypatch, capsys):
+@pytest.fixture(scope="module")
+def rows():
     """Those of two tiny problems, as if Dask were not installed."""
-    monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(scale, "QUICK", TINY)
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    found = scale.run(quick=True)
-    assert "pip install 'klfusion[dask]'" in capsys.readouterr().out
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+        patch.setattr(measure, "LEAST_SECONDS", 0.0)
+        patch.setattr(scale, "QUICK", TINY)
+        patch.setitem(sys.modules, "distributed", None)
+        found = scale.run(quick=True)
+    assert "pip install 'klfusion[dask]'" in said.getvalue()
     return found
 
 
+@pytest.mark.slow
 def test_rows_of_memory_and_files_stay_without_dask(rows):
     doubled, growth, files = rows
     assert doubled["n_silos"] == 20
@@ -34,6 +39,7 @@ def test_rows_of_memory_and_files_stay_without_dask(rows):
     assert all(0 <= row["ari"] <= 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_figure(rows, tmp_path):
     pytest.importorskip("matplotlib", reason="figures need pip install 'klfusion[plot]'")
     scale.draw(rows, tmp_path / "scaling.png")

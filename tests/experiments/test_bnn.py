@@ -23,6 +23,7 @@ def arguments(tmp_path, *words):
     return args
 
 
+@pytest.mark.slow
 def test_a_small_run_writes_everything(tmp_path):
     args = arguments(tmp_path, "--hidden", "40", "--epochs", "60", "--pooled")
     bnn.main(args, Console(quiet=True))
@@ -42,6 +43,7 @@ def test_a_small_run_writes_everything(tmp_path):
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "locals").iterdir()}
 
 
+@pytest.mark.slow
 def test_two_hidden_layers(tmp_path, monkeypatch):
     monkeypatch.setattr(bnn, "DEEP_SIZES", (90, 60))
     args = arguments(tmp_path, "--hidden", "30", "20", "--epochs", "20", "--prior", "horseshoe")
@@ -50,6 +52,7 @@ def test_two_hidden_layers(tmp_path, monkeypatch):
     assert rows["fused, (90, 60) units"]["units"] == [90, 60]
 
 
+@pytest.mark.slow
 def test_sizes_that_a_horseshoe_does_not_leave_are_left_out(tmp_path):
     args = arguments(
         tmp_path, "--hidden", "30", "--epochs", "20", "--prior", "horseshoe", "--tempering", "1"
@@ -60,6 +63,7 @@ def test_sizes_that_a_horseshoe_does_not_leave_are_left_out(tmp_path):
     assert "fused, 150 units" not in rows
 
 
+@pytest.mark.slow
 def test_cosines_are_the_same_images_turned(tmp_path):
     images = load("digits", None)
     turned = images.in_cosines()

@@ -29,6 +29,7 @@ def few_states(monkeypatch):
     monkeypatch.setattr(mocap, "StickyHDPHMM", partial(mocap.StickyHDPHMM, n_components=6))
 
 
+@pytest.mark.slow
 def test_a_small_run_writes_everything(tmp_path):
     results = mocap.run(small_recordings(), tmp_path, seeds=1, quick=True, n_jobs=1)
     methods = {*mocap.METHODS, mocap.APART, mocap.POOLED}

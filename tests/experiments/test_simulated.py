@@ -14,6 +14,7 @@ from experiments import simulated
 from experiments.simulation import Simulation, hausdorff, simulate
 
 
+@pytest.mark.slow
 def test_a_small_run_writes_everything(tmp_path, monkeypatch):
     small = Simulation(separation=2.0, n_components=3, dim=3, n_silos=8, n_points=120)
     points = [small, replace(small, separation=0.5, noise=0.2)]

@@ -34,6 +34,7 @@ def small_corpus():
     return newsgroups.Corpus(csr_array(np.array(counts, dtype=float)), names, group, GROUPS)
 
 
+@pytest.mark.slow
 def test_a_small_run_writes_everything(tmp_path, monkeypatch):
     monkeypatch.setattr(topics, "FIRST_SEED", 501)  # its own, whatever the experiment's are
     settings = topics.Settings(trials=1, n_topics=3, n_test=50, n_iter=10, n_jobs=1, refits=2)

@@ -225,7 +225,7 @@ def test_diagonal_families_from_1e_8_to_1e8():
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="needs extended precision")
-@pytest.mark.parametrize("dim", [2, 200, 2000])
+@pytest.mark.parametrize("dim", [2, 200, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("low", "high"), [(1e-3, 1e6), (1e3, 1e6), (1e-3, 1.0)])
 def test_dirichlet_concentrations_from_1e_3_to_1e6(dim, low, high):
     """Against extended precision: 2e-7 of KL, or the rounding of ``log Gamma`` of the sums.

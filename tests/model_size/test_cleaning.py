@@ -193,6 +193,7 @@ def test_a_wide_prior_does_not_put_distant_clusters_together(dim, covariance):
     np.testing.assert_allclose(np.sort(means), [0.0, 10.0, 60.0], atol=0.5)
 
 
+@pytest.mark.slow
 def test_chips_of_clusters_in_many_dimensions_are_put_back():
     """Thirty observations tell no covariance of twenty columns, but they do tell where they are."""
     rng = np.random.default_rng(0)

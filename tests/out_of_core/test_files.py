@@ -105,7 +105,7 @@ def test_names_weights_support_and_size(scratch, tmp_path):
     given = {f"site {k}": path for k, path in enumerate(paths)}
     weights = dict(zip(given, range(1, 9), strict=True))
     there = kf.fuse_files(given, memory_limit="64MB", weights=weights, min_support=2)
-    here = kf.fuse(given, weights=weights, min_support=2)
+    here = kf.fuse(given, weights=weights).with_min_support(2)
     assert_same(there, here)
     assert kf.fuse_files(paths, memory_limit="64MB", n_components=5).n_components == 5
 
@@ -125,9 +125,7 @@ def test_what_cannot_be_done_file_by_file(scratch, tmp_path):
     with pytest.raises(kf.KLFusionError, match="expected a klfusion file, got none"):
         kf.fuse_files([*paths, tmp_path / "gone"], memory_limit="1GB")
     with pytest.raises(kf.KLFusionError, match="expected method 'auto'"):
-        kf.fuse_files(paths, memory_limit="1GB", method="exact")
-    with pytest.raises(kf.KLFusionError, match="expected pooling 'average'"):
-        kf.fuse_files(paths, memory_limit="1GB", pooling="product")
+        kf.fuse_files(paths, memory_limit="1GB", method="binary")
     with pytest.raises(kf.KLFusionError, match="hold what its silos sent"):
         kf.fuse_files(paths, memory_limit="1GB").remove(silos[0].name)
     assert list(scratch.iterdir()) == []

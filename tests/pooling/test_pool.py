@@ -25,7 +25,7 @@ def silos(variation, seed=0, n_silos=40, family=None):
 def error(pooling, variation):
     """Root mean square distance from the true centre over repetitions."""
     squares = []
-    for seed in range(20):
+    for seed in range(10):
         posteriors, _ = silos(variation, seed)
         fusion = kf.fuse(posteriors, n_components=1, pooling=pooling)
         squares.append(np.square(fusion.posterior.params()["mean"]).mean())
@@ -134,7 +134,7 @@ def test_hierarchical_is_as_uncertain_as_the_estimate():
     for variation in (0.0, 0.5, 2.0):
         within = []
         for seed in range(30):
-            posteriors, _ = silos(variation, seed)
+            posteriors, _ = silos(variation, seed, n_silos=20)
             fusion = kf.fuse(posteriors, n_components=1, pooling="hierarchical")
             p = fusion.posterior.params()
             within.append(np.square(p["mean"] / np.sqrt(p["variance"])).mean())
