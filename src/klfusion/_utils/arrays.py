@@ -1,4 +1,4 @@
-"""Array types used throughout."""
+"""Array types used throughout, and how labels are numbered."""
 
 from __future__ import annotations
 
@@ -10,3 +10,61 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.intp]
 BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+def relabel(labels: IntArray) -> IntArray:
+    """Labels numbered 0..G-1 without gaps, in the order they had.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> relabel(np.array([7, 2, 7, 5]))
+    array([2, 0, 2, 1])
+    """
+    return np.unique(labels, return_inverse=True)[1].astype(np.intp)
+
+
+def by_size(counts: IntArray, labels: IntArray, positions: IntArray | None = None) -> IntArray:
+    """The labels 0..G-1, the largest first; labels of one size in the order they appear.
+
+    Parameters
+    ----------
+    counts : int array of shape (G,)
+        Size of each label.
+    labels : int array of shape (n,)
+        Where they appear; -1 for none.
+    positions : int array of shape (n,), optional
+        Position of each entry of ``labels``; default: 0, 1, ...
+
+    Returns
+    -------
+    int array of shape (G,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels = np.array([2, 0, 1, 1])
+    >>> by_size(np.bincount(labels), labels)
+    array([1, 2, 0])
+    """
+    positions = np.arange(len(labels)) if positions is None else positions
+    first = np.full(len(counts), np.iinfo(np.intp).max)
+    used = labels >= 0
+    np.minimum.at(first, labels[used], positions[used])
+    return np.lexsort([first, -counts])
+
+
+def numbering(order: IntArray, size: int) -> IntArray:
+    """New number of each of ``size`` labels if those in ``order`` become 0, 1, ...; else -1.
+
+    The array has one entry more, -1, so that label -1 stays -1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> numbering(np.array([3, 1]), 4)[[1, 3, 0, -1]]
+    array([ 1,  0, -1, -1])
+    """
+    numbers = np.full(size + 1, -1, dtype=np.intp)
+    numbers[order] = np.arange(len(order))
+    return numbers

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
 from klfusion.families import Family
 from klfusion.many_silos.sweep import Tally, sweep, tangents
 from klfusion.model_size.revision import Usual
@@ -32,7 +32,7 @@ class Globals:
     @classmethod
     def of_labels(cls, problem: FusionProblem, labels: IntArray, share: float = 1.0) -> Globals:
         """The clusters of a problem that is a ``share`` of all."""
-        labels = np.unique(labels, return_inverse=True)[1]
+        labels = relabel(labels)
         counts = np.bincount(labels)
         return cls(problem.average(labels, len(counts)), counts / share)
 

@@ -14,7 +14,7 @@ from functools import partial, reduce
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, numbering
 from klfusion._utils.progress import Report
 from klfusion.families import Family
 from klfusion.objective.clusters import how_many_shared
@@ -77,8 +77,7 @@ class Tally:
         used = np.flatnonzero(self.counts)
         if len(used) == len(self.counts):
             return self
-        number = np.full(len(self.counts) + 1, -1, dtype=np.intp)  # the last: of label -1
-        number[used] = np.arange(len(used))
+        number = numbering(used, len(self.counts))
         return replace(
             self,
             counts=self.counts[used],

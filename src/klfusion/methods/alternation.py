@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import FloatArray, relabel
 from klfusion._utils.progress import Report
 from klfusion.assignment.binary import solve_exact
 from klfusion.assignment.hungarian import solve_hungarian
@@ -109,5 +109,5 @@ def _without_unused(plan: Plan) -> tuple[Plan, int]:
         used = plan.sum(axis=0) > _NOTHING
         plan = plan[:, used] / plan[:, used].sum(axis=1, keepdims=True)
         return plan, plan.shape[1]
-    used, labels = np.unique(plan, return_inverse=True)
-    return labels.astype(np.intp), len(used)
+    labels = relabel(plan.astype(np.intp))
+    return labels, int(labels.max()) + 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion._utils.progress import Report
 from klfusion.methods.search import known_size_starts
 from klfusion.objective.problem import FusionProblem
@@ -69,7 +69,7 @@ def best_together(
         polished.append(together.polished(plans[loss], limits.max_iter))
     labels = min(polished, key=lambda found: found.loss).labels
     # A start may have left places empty, and not all of them need have been taken since.
-    return np.unique(labels, return_inverse=True)[1].astype(np.intp)
+    return relabel(labels)
 
 
 class Mixed(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
 from klfusion.objective.problem import FusionProblem
 
 # Above this many numbers a batch of trial sums is not formed; the divergence to the centre,
@@ -40,7 +40,7 @@ class Clusters:
         """Number clusters without holes and sum anew, so that rounding does not pile up."""
         labels, counts = self.labels, np.bincount(self.labels)
         if not counts.all():
-            labels = np.unique(labels, return_inverse=True)[1].astype(np.intp)
+            labels = relabel(labels)
         self.assign(labels, int(np.count_nonzero(counts)))
 
     def assign(self, labels: IntArray, size: int) -> None:

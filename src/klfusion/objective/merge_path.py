@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.errors import KLFusionError
 
 
@@ -104,4 +104,4 @@ class PenaltyPath:
         labels = np.arange(self.n_components[0], dtype=np.intp)
         for a, b in self.merges[:steps]:
             labels[labels == labels[b]] = labels[a]
-        return np.unique(labels, return_inverse=True)[1].astype(np.intp)
+        return relabel(labels)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import IntArray
+from klfusion._utils.arrays import IntArray, relabel
 from klfusion.families import Family
 from klfusion.objective.problem import FusionProblem
 
@@ -170,7 +170,7 @@ def joined(problems: Sequence[FusionProblem]) -> FusionProblem:
         values = [getattr(one, name) for one in problems]
         return None if any(v is None for v in values) else np.concatenate(values)
 
-    silo = np.unique(together("silo"), return_inverse=True)[1].astype(np.intp)
+    silo = relabel(together("silo"))
     some = replace(
         problems[0], silo=silo,
         **{name: together(name) for name in ("natural", "weights", "counts", "given")},
