@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.penalty import joining, penalties, total_penalty
 from klfusion.assignment.hungarian import solve_hungarian
 
 _LEAST_GAIN = 1e-12  # of the penalty: what rounding cannot feign
@@ -30,7 +31,7 @@ class ExactPlan:
 def binary_objective(costs: FloatArray, labels: IntArray, penalty: float) -> float:
     """``sum_i costs[i, labels[i]] + penalty * sum_g sqrt(n_g)``."""
     counts = np.bincount(labels, minlength=costs.shape[1])
-    return float(costs[np.arange(len(labels)), labels].sum() + penalty * np.sqrt(counts).sum())
+    return float(costs[np.arange(len(labels)), labels].sum()) + total_penalty(counts, penalty)
 
 
 def solve_exact(
@@ -74,11 +75,6 @@ def solve_exact(
             return ExactPlan(labels, binary_objective(costs, labels, penalty))
 
 
-def _marginals(penalty: float, most: int) -> FloatArray:
-    """What one more component adds to the penalty of a column that holds 0, 1, ..., ``most``."""
-    return np.asarray(penalty * np.diff(np.sqrt(np.arange(most + 2.0))))
-
-
 def _descend(
     costs: FloatArray,
     silos: Sequence[slice],
@@ -88,7 +84,7 @@ def _descend(
     max_sweeps: int,
 ) -> None:
     """Give each silo its best block in turn, in place, until a whole sweep changes nothing."""
-    marginals = _marginals(penalty, len(silos))
+    marginals = joining(np.arange(len(silos) + 1), penalty)
     starts = np.array([rows.start for rows in silos])
     silo = np.repeat(np.arange(len(silos)), [rows.stop - rows.start for rows in silos])
     for _ in range(max_sweeps):
@@ -141,14 +137,14 @@ def _delete_columns(
     taken = np.zeros((len(silos), costs.shape[1]), dtype=bool)
     taken[silo, labels] = True
     barrier = np.where(taken[silo], np.inf, 0.0)  # columns another component of the silo is in
-    marginals = _marginals(penalty, len(silos))
+    marginals = joining(np.arange(len(silos) + 1), penalty)
     any_deleted = False
     while True:
         closed = counts == 0
         detour = costs + np.where(closed, np.inf, marginals[counts])
         detour += barrier
         loss = detour.min(axis=1) - costs[row, labels]
-        gain = penalty * np.sqrt(counts) - np.bincount(labels, weights=loss, minlength=len(counts))
+        gain = penalties(counts, penalty) - np.bincount(labels, weights=loss, minlength=len(counts))
         column = int(np.where(closed, -np.inf, gain).argmax())
         if not gain[column] > _LEAST_GAIN * penalty or closed[column]:
             return any_deleted

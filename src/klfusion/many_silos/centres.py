@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
+from klfusion._utils.penalty import merge_saving, tangents
 from klfusion.families import Family
-from klfusion.many_silos.sweep import Tally, sweep, tangents
+from klfusion.many_silos.sweep import Tally, sweep
 from klfusion.model_size.revision import Usual
-from klfusion.objective.clusters import merge_saving, nearest_pairs
+from klfusion.objective.clusters import nearest_pairs
 from klfusion.objective.parts import Parts
 from klfusion.objective.problem import FusionProblem
 

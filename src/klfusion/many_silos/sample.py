@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, IntArray
+from klfusion._utils.penalty import total_penalty
 from klfusion._utils.progress import Report
 from klfusion.many_silos.centres import Globals, merged
 from klfusion.many_silos.sweep import Tally, bound, descend
@@ -233,7 +234,7 @@ def _settled(
     labels[kept] = tally.all_labels
     labels[alone] = size + np.arange(len(alone))
     trace = [value + penalty * len(alone) for value in trace]
-    lower = penalty * np.sqrt(stock.n)  # all sharing one column's norm
+    lower = total_penalty(np.array([stock.n]), penalty)  # all sharing one column's norm
     if len(alone) <= _MOST_ALONE:
         rest = [np.flatnonzero(~own) for own in stock.by_part(aside.left_out)]
         centres, counts = tally.centres, tally.counts

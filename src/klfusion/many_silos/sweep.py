@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import FloatArray, IntArray, numbering
+from klfusion._utils.penalty import tangents, total_penalty
 from klfusion._utils.progress import Report
 from klfusion.families import Family
 from klfusion.objective.clusters import how_many_shared
@@ -91,8 +92,8 @@ class Tally:
     def objective(self, family: Family, penalty: float) -> float:
         """Jensen gaps plus ``penalty * sum_g sqrt(n_g)``; what is alone counts as one each."""
         gaps = self.members_a - self.mass * family.log_partition(self.centres)
-        roots = np.sqrt(self.counts).sum() + self.n_alone
-        return float(np.maximum(gaps, 0.0).sum() + penalty * roots)
+        paid = total_penalty(self.counts, penalty) + penalty * self.n_alone
+        return float(np.maximum(gaps, 0.0).sum()) + paid
 
 
 def sweep(parts: Parts, centres: FloatArray, prices: FloatArray, alone: float = np.inf) -> Tally:
@@ -157,11 +158,6 @@ def _block(costs: FloatArray, alone: float) -> IntArray:
     return np.where(column < size, column, -1)
 
 
-def tangents(counts: IntArray | FloatArray, penalty: float) -> FloatArray:
-    """By how much one more component raises each ``penalty * sqrt(n_g)``, at most."""
-    return np.asarray(0.5 * penalty / np.sqrt(np.maximum(counts, 1)))
-
-
 def descend(
     parts: Parts,
     centres: FloatArray,
@@ -200,7 +196,7 @@ def bound(
     A column's norm is at least its product with any unit vector; with that of the plan at hand
     the penalty becomes a price, ``penalty / sqrt(n_g)`` for staying and none for moving.
     """
-    prices = penalty / np.sqrt(np.maximum(counts, 1))
+    prices = 2.0 * tangents(counts, penalty)
     return parts.reduce(partial(_bound, centres=centres, prices=prices), float.__add__, labels)
 
 

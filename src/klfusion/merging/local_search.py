@@ -11,8 +11,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.penalty import joining, merge_saving, penalties
 from klfusion._utils.progress import Report
-from klfusion.objective.clusters import Clusters, how_many_shared, merge_saving, nearest_pairs
+from klfusion.objective.clusters import Clusters, how_many_shared, nearest_pairs
 from klfusion.objective.problem import FusionProblem
 
 
@@ -79,7 +80,7 @@ def _move_silo(
     old, before = clusters.labels[rows].copy(), clusters.objective(penalty)
     clusters.take_out(rows)
     costs = clusters.increases(rows)
-    costs += penalty * (np.sqrt(clusters.counts + 1.0) - np.sqrt(clusters.counts))
+    costs += joining(clusters.counts, penalty)
     n_rows, size = costs.shape
     if opens:  # any number of its components may open a cluster of their own
         costs[:, clusters.counts == 0] = np.inf
@@ -151,9 +152,9 @@ def _dissolve_candidates(clusters: Clusters, penalty: float) -> IntArray:
     centres = clusters.sums[used] / clusters.mass[used, None]
     shrink = clusters.mass[used] / (clusters.mass[used] + problem.weights[:, None])
     costs = problem.costs(centres) * shrink
-    costs += penalty * (np.sqrt(clusters.counts[used] + 1.0) - np.sqrt(clusters.counts[used]))
+    costs += joining(clusters.counts[used], penalty)
     costs[clusters.occupied()[used][:, problem.silo].T] = np.inf
     detour = np.bincount(clusters.labels, weights=costs.min(axis=1), minlength=clusters.size)
-    gain = clusters.gaps() + penalty * np.sqrt(clusters.counts) - detour
+    gain = clusters.gaps() + penalties(clusters.counts, penalty) - detour
     candidates = np.flatnonzero((gain > 0) & (clusters.counts > 0))
     return candidates[np.argsort(-gain[candidates], kind="stable")]

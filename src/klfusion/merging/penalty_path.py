@@ -17,10 +17,11 @@ import numpy as np
 
 from klfusion._utils import memory
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.penalty import merge_saving
 from klfusion._utils.progress import Report
 from klfusion.merging.agglomeration import agglomerate
 from klfusion.merging.nearest import Nearest
-from klfusion.objective.clusters import Clusters, merge_saving
+from klfusion.objective.clusters import Clusters
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.problem import FusionProblem
 

@@ -16,13 +16,14 @@ import numpy as np
 
 from klfusion._utils import memory
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.penalty import merge_saving
 from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
 from klfusion.methods.method import Method
 from klfusion.methods.search import best_of, known_size, known_size_starts
-from klfusion.objective.clusters import Clusters, how_many_shared, merge_saving
+from klfusion.objective.clusters import Clusters, how_many_shared
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Solution, Status

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.special import stdtr
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.penalty import merge_saving
 from klfusion.merging.penalty_path import Distances
-from klfusion.objective.clusters import merge_saving
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.problem import FusionProblem
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
+from klfusion._utils.penalty import total_penalty
 from klfusion.objective.problem import FusionProblem
 
 # Above this many numbers a batch of trial sums is not formed; the divergence to the centre,
@@ -69,7 +70,7 @@ class Clusters:
 
     def objective(self, penalty: float) -> float:
         """Sum of gaps plus ``penalty * sum_g sqrt(n_g)``."""
-        return float(self.gaps().sum() + penalty * np.sqrt(self.counts).sum())
+        return float(self.gaps().sum()) + total_penalty(self.counts, penalty)
 
     def occupied(self) -> BoolArray:
         """(G, J): whether a cluster holds a component of a silo."""
@@ -180,11 +181,6 @@ class Clusters:
         before = self.mass[a] * self.centre_a[a] + self.mass[b] * self.centre_a[b]
         after = self.problem.log_partition_of_averages(self.sums, a, b, total)
         return np.asarray(np.maximum(before - total * after, 0.0))
-
-
-def merge_saving(n_a: IntArray | FloatArray, n_b: IntArray | FloatArray) -> FloatArray:
-    """What merging clusters of ``n_a`` and ``n_b`` components takes off the penalty's sum."""
-    return np.asarray(np.sqrt(n_a) + np.sqrt(n_b) - np.sqrt(n_a + n_b))
 
 
 def how_many_shared(holds: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.penalty import total_penalty
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.problem import FusionProblem
 
@@ -63,8 +64,8 @@ class Solution:
 
 def objective(problem: FusionProblem, plan: Plan, n_components: int, penalty: float) -> float:
     """The paper's objective (eq. 9) of a plan at its own barycenters."""
-    if plan.ndim == 2:
-        norms = np.sqrt(np.square(plan).sum(axis=0))
+    if plan.ndim == 2:  # a column's norm is the root of its sum of squares
+        counts = np.square(plan).sum(axis=0)
     else:
-        norms = np.sqrt(np.bincount(plan, minlength=n_components))
-    return problem.divergence(plan, n_components) + penalty * float(norms.sum())
+        counts = np.bincount(plan, minlength=n_components)
+    return problem.divergence(plan, n_components) + total_penalty(counts, penalty)

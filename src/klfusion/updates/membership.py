@@ -20,6 +20,7 @@ from scipy.optimize import linear_sum_assignment
 from klfusion._fuse import fuse, global_posterior, match_divergences
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import check_flag, is_integer, is_number
+from klfusion._utils.penalty import joining
 from klfusion._utils.provenance import provenance
 from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
@@ -331,7 +332,7 @@ def _place(
     own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
     compared, clusters = ledger.compared(own), ledger.clusters
     costs = clusters.increases(slice(0, n_new), compared)
-    costs += fusion.penalty * (np.sqrt(clusters.counts + 1.0) - np.sqrt(clusters.counts))
+    costs += joining(clusters.counts, fusion.penalty)
     # Without a penalty the size was given: it grows only for a silo with more components.
     price = fusion.penalty if fusion.penalty > 0 else 1.0 + n_new * float(costs.max())
     column = linear_sum_assignment(np.hstack([costs, np.full((n_new, n_new), price)]))[1]
