@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
+from klfusion._utils import iterate
 from klfusion._utils.arrays import FloatArray, IntArray, numbering
+from klfusion._utils.iterate import Descent
 from klfusion._utils.penalty import tangents, total_penalty
 from klfusion._utils.progress import Report
+from klfusion.assignment.one_silo import assign_silo
 from klfusion.families import Family
 from klfusion.objective.clusters import how_many_shared
 from klfusion.objective.parts import InMemory, Parts
@@ -131,7 +133,7 @@ def _assign_piece(
     labels[costs[np.arange(part.n), labels] > alone] = -1
     turn = np.cumsum(np.diff(part.silo, prepend=part.silo[:1]) != 0)
     for j in _in_conflict(turn, labels):
-        labels[part.silos[j]] = _block(costs[part.silos[j]], alone)
+        labels[part.silos[j]] = assign_silo(costs[part.silos[j]], alone)
     taken, size = labels >= 0, len(centres)
     mass, sums, members_a = part.some(np.flatnonzero(taken)).sums(labels[taken], size)
     holds = np.zeros((int(turn.max(initial=-1)) + 1, size), dtype=np.float32)
@@ -149,15 +151,6 @@ def _in_conflict(silo: IntArray, labels: IntArray) -> IntArray:
     return np.unique(twice // (int(labels.max(initial=0)) + 1))
 
 
-def _block(costs: FloatArray, alone: float) -> IntArray:
-    """The best labels of one silo; -1 where being alone is cheaper."""
-    size = costs.shape[1]
-    if np.isfinite(alone):
-        costs = np.hstack([costs, np.full((len(costs), len(costs)), alone)])
-    column = linear_sum_assignment(costs)[1]
-    return np.where(column < size, column, -1)
-
-
 def descend(
     parts: Parts,
     centres: FloatArray,
@@ -167,25 +160,23 @@ def descend(
     max_iter: int,
     tol: float,
     report: Report,
-) -> tuple[Tally, list[float], bool]:
+) -> Descent[Tally]:
     """Sweep and average in turn, with no new global components, until nothing changes.
 
     Returns
     -------
-    tally, trace, converged
+    Descent
+        Of sums.
     """
-    trace: list[float] = []
-    tally = None
-    for number in range(max_iter):
-        report("sweeping", number + 1, None)
+
+    def step(centres: FloatArray, counts: IntArray | FloatArray) -> tuple[Tally, float]:
         found = sweep(parts, centres, tangents(counts, penalty)).compact()
-        value = found.objective(parts.family, penalty)
-        if tally is not None and trace[-1] - value <= tol * abs(trace[-1]):
-            return tally, trace, True
-        tally, centres, counts = found, found.centres, found.counts
-        trace.append(value)
-    assert tally is not None  # there is one sweep at least
-    return tally, trace, False
+        return found, found.objective(parts.family, penalty)
+
+    return iterate.descend(
+        lambda tally: step(tally.centres, tally.counts), *step(centres, counts),
+        tol=tol, max_iter=max_iter - 1, stage="sweeping", report=report,
+    )  # fmt: skip
 
 
 def bound(

@@ -8,11 +8,12 @@ optimal for the joint problem over plans *and* centres, still by one LAP.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.iterate import Descent, descend
 from klfusion._utils.penalty import joining, merge_saving, penalties
 from klfusion._utils.progress import Report
+from klfusion.assignment.one_silo import assign_silo
 from klfusion.objective.clusters import Clusters, how_many_shared, nearest_pairs
 from klfusion.objective.problem import FusionProblem
 
@@ -27,7 +28,7 @@ def refine(
     max_iter: int,
     tol: float,
     report: Report,
-) -> tuple[IntArray, list[float], bool]:
+) -> Descent[IntArray]:
     """Descend on ``sum of Jensen gaps + penalty * sum_g sqrt(n_g)`` until no move helps.
 
     Parameters
@@ -49,24 +50,25 @@ def refine(
 
     Returns
     -------
-    labels, trace, converged
+    Descent
+        Of labels.
     """
     clusters = Clusters(problem, labels)
-    trace = [clusters.objective(penalty)]
-    for sweep in range(max_iter):
-        report("refining", sweep + 1, None)
-        best = clusters.labels.copy()
+
+    def sweep(labels: IntArray) -> tuple[IntArray, float]:
+        del labels  # those of the clusters
         for rows in problem.silos:
             _move_silo(clusters, rows, penalty, opens and not fixed_size)
         if not fixed_size:
             _merge(clusters, penalty)
             _dissolve(clusters, penalty)
         clusters.compact()
-        value = clusters.objective(penalty)
-        if trace[-1] - value <= tol * abs(trace[-1]):
-            return best, trace, True
-        trace.append(value)
-    return clusters.labels, trace, False
+        return clusters.labels.copy(), clusters.objective(penalty)
+
+    return descend(
+        sweep, clusters.labels.copy(), clusters.objective(penalty),
+        tol=tol, max_iter=max_iter, stage="refining", report=report,
+    )  # fmt: skip
 
 
 def _move_silo(
@@ -81,14 +83,11 @@ def _move_silo(
     clusters.take_out(rows)
     costs = clusters.increases(rows)
     costs += joining(clusters.counts, penalty)
-    n_rows, size = costs.shape
-    if opens:  # any number of its components may open a cluster of their own
-        costs[:, clusters.counts == 0] = np.inf
-        costs = np.concatenate([costs, np.full((n_rows, n_rows), penalty)], axis=1)
+    closed = (clusters.counts == 0) & opens  # a new cluster takes the place of an empty one
     if forbidden is not None:
-        costs[:, forbidden] = np.inf
-    new = linear_sum_assignment(costs)[1]
-    opened = new >= size
+        closed[forbidden] = True
+    new = assign_silo(costs, penalty if opens else np.inf, closed)
+    opened = new < 0
     new[opened] = _unused(clusters, int(opened.sum()))
     clusters.put_in(rows, new)
     # Where increases are approximate a move must still show that it lowers the objective.

@@ -9,7 +9,7 @@ from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
 from klfusion.merging.local_search import refine
-from klfusion.methods.alternation import AssignExact, alternate, assign_hungarian
+from klfusion.methods.alternation import AssignBinary, alternate, assign_hungarian
 from klfusion.methods.seeding import kl_plus_plus
 from klfusion.objective.merge_path import PenaltyPath
 from klfusion.objective.problem import FusionProblem
@@ -40,7 +40,7 @@ def penalised_starts(
             least = problem.largest_silo
             centres = seed_centres(problem, 2 * least, rng, least)
             found = alternate(
-                problem, centres, AssignExact(penalty), penalty,
+                problem, centres, AssignBinary(penalty), penalty,
                 max_iter=limits.max_iter, tol=limits.tol, report=report,
             )  # fmt: skip
             labels, head = found.plan.astype(np.intp), found.trace[:-1]
@@ -183,7 +183,7 @@ def amid_starts(
             alternate(
                 problem,
                 centres,
-                AssignExact(float(penalty)),
+                AssignBinary(float(penalty)),
                 float(penalty),
                 max_iter=limits.max_iter,
                 tol=limits.tol,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
+from klfusion._utils.iterate import descend
 from klfusion._utils.progress import Report
 from klfusion.methods.search import known_size_starts
 from klfusion.objective.problem import FusionProblem
@@ -108,17 +109,17 @@ class Together:
 
     def polished(self, labels: IntArray, max_iter: int) -> Mixed:
         """The plan after every move of a component that lowers the loss: places are swapped."""
-        found = self.mixed(*self.mixed(labels)[1:])
-        for _ in range(max_iter):
-            before = found.loss
-            for one, other, place in self._promising(found):
-                if self._possible(found.labels, one, other, place):
-                    trial = self._moved(found, one, other, place)
-                    if trial.loss < found.loss - _LEAST_GAIN:
-                        found = trial
-            if found.loss >= before - _LEAST_GAIN:
-                break
-        return found
+        start = self.mixed(*self.mixed(labels)[1:])
+        return descend(self._improved, start, start.loss, max_iter=max_iter).state
+
+    def _improved(self, found: Mixed) -> tuple[Mixed, float]:
+        """The plan after a sweep over the most promising moves."""
+        for one, other, place in self._promising(found):
+            if self._possible(found.labels, one, other, place):
+                trial = self._moved(found, one, other, place)
+                if trial.loss < found.loss - _LEAST_GAIN:
+                    found = trial
+        return found, found.loss
 
     def _possible(self, labels: IntArray, one: int, other: int, place: int) -> bool:
         """Whether a move that was possible before others were made still is."""

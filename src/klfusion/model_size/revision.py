@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.iterate import settle
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
@@ -138,16 +139,17 @@ def _in_two(problem: FusionProblem, members: IntArray) -> IntArray:
         far = int(family.kl_from(centres, natural, log_partition)[:, 0].argmax())
         centres, previous = natural[far : far + 1], centres
     centres = np.concatenate([previous, centres])
-    second = np.zeros(len(members), dtype=bool)
-    for _ in range(_PASSES):
-        old = second
-        second = family.kl_from(centres, natural, log_partition).argmin(axis=1) == 1
-        if (second == old).all() or second.all() or not second.any():
-            break
-        centres = np.stack(
-            [weights[part] @ natural[part] / weights[part].sum() for part in (~second, second)]
-        )
-    return members[second]
+
+    def nearest(centres: FloatArray) -> BoolArray:
+        return np.asarray(family.kl_from(centres, natural, log_partition).argmin(axis=1) == 1)
+
+    def step(second: BoolArray) -> BoolArray:
+        if second.all() or not second.any():
+            return second
+        halves = (~second, second)
+        return nearest(np.stack([weights[h] @ natural[h] / weights[h].sum() for h in halves]))
+
+    return members[settle(step, nearest(centres), max_iter=_PASSES - 1)]
 
 
 def _is_double(clusters: Clusters, g: int, half: IntArray, usual: Usual) -> bool:

@@ -15,7 +15,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from klfusion._fuse import fuse, global_posterior, match_divergences
 from klfusion._utils.arrays import FloatArray, IntArray
@@ -23,6 +22,7 @@ from klfusion._utils.checks import check_flag, is_integer, is_number
 from klfusion._utils.penalty import joining
 from klfusion._utils.provenance import provenance
 from klfusion._utils.text import few
+from klfusion.assignment.one_silo import assign_silo
 from klfusion.errors import KLFusionError
 from klfusion.fusion.record import (
     certainty_of,
@@ -335,8 +335,8 @@ def _place(
     costs += joining(clusters.counts, fusion.penalty)
     # Without a penalty the size was given: it grows only for a silo with more components.
     price = fusion.penalty if fusion.penalty > 0 else 1.0 + n_new * float(costs.max())
-    column = linear_sum_assignment(np.hstack([costs, np.full((n_new, n_new), price)]))[1]
-    opened = column >= size
+    column = assign_silo(costs, price)
+    opened = column < 0
     column[opened] = size + np.arange(int(opened.sum()))
     labels = np.full(new.n_components, -1, dtype=np.intp)
     for (rows_of_group, _), label in zip(groups, column, strict=True):
