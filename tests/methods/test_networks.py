@@ -7,8 +7,9 @@ import pytest
 
 import klfusion as kf
 from klfusion._utils.progress import silent
+from klfusion.merging.neighbours import neighbour_path
 from klfusion.merging.penalty_path import penalty_path
-from klfusion.methods.networks import Units, neighbour_path
+from klfusion.methods.networks import Units
 from klfusion.model_size.preparation import prepare
 
 

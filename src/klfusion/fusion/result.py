@@ -12,7 +12,7 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import is_integer
 from klfusion._utils.providers import provided
 from klfusion.errors import KLFusionError
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
 
@@ -45,7 +45,7 @@ class Fusion:
     status : Status
     method : str
         Which algorithm, with its settings.
-    path : PenaltyPath, optional
+    path : MergePath, optional
         Size against penalty, where the method computed it.
     provenance : mapping
         Plain facts for the record: versions, weights, pooling, and the ``history`` of silos that
@@ -64,7 +64,7 @@ class Fusion:
     trace: FloatArray
     status: Status
     method: str
-    path: PenaltyPath | None = None
+    path: MergePath | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     silos: tuple[Posterior, ...] | None = None
 

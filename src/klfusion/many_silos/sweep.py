@@ -20,7 +20,7 @@ from klfusion._utils.penalty import tangents, total_penalty
 from klfusion._utils.progress import Report
 from klfusion.assignment.one_silo import assign_silo
 from klfusion.families import Family
-from klfusion.objective.clusters import how_many_shared
+from klfusion.objective.clusters import shared_silos
 from klfusion.objective.parts import InMemory, Parts
 from klfusion.objective.problem import FusionProblem
 
@@ -139,7 +139,7 @@ def _assign_piece(
     holds = np.zeros((int(turn.max(initial=-1)) + 1, size), dtype=np.float32)
     holds[turn[taken], labels[taken]] = 1.0
     counts = np.bincount(labels[taken], minlength=size)
-    together = how_many_shared(holds.T, holds.T).astype(np.float64)
+    together = shared_silos(holds.T, holds.T).astype(np.float64)
     return Tally(counts, mass, sums, members_a, together, [labels])
 
 

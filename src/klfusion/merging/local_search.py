@@ -14,7 +14,7 @@ from klfusion._utils.iterate import Descent, descend
 from klfusion._utils.penalty import joining, merge_saving, penalties
 from klfusion._utils.progress import Report
 from klfusion.assignment.one_silo import assign_silo
-from klfusion.objective.clusters import Clusters, how_many_shared, nearest_pairs
+from klfusion.objective.clusters import Clusters, nearest_pairs, shared_silos
 from klfusion.objective.problem import FusionProblem
 
 
@@ -120,7 +120,7 @@ def _merge_candidates(clusters: Clusters) -> tuple[IntArray, IntArray]:
     """Pairs of near clusters that share no silo."""
     used = np.flatnonzero(clusters.counts)
     occupied = clusters.occupied()[used]
-    apart = how_many_shared(occupied, occupied) == 0
+    apart = shared_silos(occupied, occupied) == 0
     if not apart.any():
         return used[:0], used[:0]
     centres = clusters.sums[used] / clusters.mass[used, None]

@@ -31,7 +31,7 @@ from klfusion.methods.topics import best_together
 from klfusion.model_size.revision import find_blends, gather_stragglers, part_doubles
 from klfusion.model_size.selection import Choice, choose
 from klfusion.model_size.silo_variation import Walk, with_variation
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.parts import InMemory, Stock
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Solution, objective
@@ -148,7 +148,7 @@ class Auto(Method):
     def _by_evidence(
         self,
         problem: FusionProblem,
-        path: PenaltyPath,
+        path: MergePath,
         choice: Choice,
         rng: np.random.Generator,
         report: Report,
@@ -207,7 +207,7 @@ class Auto(Method):
         self,
         problem: FusionProblem,
         choice: Choice,
-        path: PenaltyPath,
+        path: MergePath,
         start: IntArray,
         rng: np.random.Generator,
         report: Report,
@@ -262,7 +262,7 @@ class Auto(Method):
         choice = self._choice(sketch, path, distances)
         return replace(cut(sketch, path, choice.steps), penalty=choice.penalty)
 
-    def _choice(self, problem: FusionProblem, path: PenaltyPath, distances: Distances) -> Choice:
+    def _choice(self, problem: FusionProblem, path: MergePath, distances: Distances) -> Choice:
         """Where to cut the path: as the silos tell, or as the penalty given does."""
         if self.penalty == "auto":
             return choose(problem, path, distances)
@@ -284,7 +284,7 @@ class Auto(Method):
     def _of_known_size(
         self,
         problem: FusionProblem,
-        path: PenaltyPath,
+        path: MergePath,
         size: int,
         rng: np.random.Generator,
         report: Report,

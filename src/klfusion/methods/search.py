@@ -11,7 +11,7 @@ from klfusion.assignment.relaxed import certified_bound
 from klfusion.merging.local_search import refine
 from klfusion.methods.alternation import AssignBinary, alternate, assign_hungarian
 from klfusion.methods.seeding import kl_plus_plus
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Limits, Solution, Status, objective
 
@@ -20,7 +20,7 @@ def penalised_starts(
     limits: Limits,
     problem: FusionProblem,
     penalty: float,
-    path: PenaltyPath | None,
+    path: MergePath | None,
     starts: list[IntArray],
     n_seeded: int,
     rng: np.random.Generator,
@@ -60,7 +60,7 @@ def certified(
     trace: list[float],
     converged: bool,
     penalty: float,
-    path: PenaltyPath | None,
+    path: MergePath | None,
 ) -> Solution:
     """What a search ended with, and the relaxation's bound at its centres."""
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
@@ -77,12 +77,12 @@ def certified(
     )
 
 
-def cut(problem: FusionProblem, path: PenaltyPath, steps: int) -> Solution:
+def cut(problem: FusionProblem, path: MergePath, steps: int) -> Solution:
     """A path's own solution after so many steps, which is what its losses are told of."""
     return without_penalty(problem, path.labels(steps), path)
 
 
-def without_penalty(problem: FusionProblem, labels: IntArray, path: PenaltyPath) -> Solution:
+def without_penalty(problem: FusionProblem, labels: IntArray, path: MergePath) -> Solution:
     """A plan that may hold components of one silo together: so may those of its bound."""
     size = int(labels.max()) + 1
     value = problem.divergence(labels, size)
@@ -107,7 +107,7 @@ def known_size_starts(
     refined: bool = True,
     n_init: int | None = None,
     from_silos: bool = False,
-    path: PenaltyPath | None = None,
+    path: MergePath | None = None,
 ) -> list[Solution]:
     """Known size from KL k-means++ seeds, several times.
 
@@ -130,7 +130,7 @@ def known_size(
     report: Report,
     *,
     refined: bool = True,
-    path: PenaltyPath | None = None,
+    path: MergePath | None = None,
 ) -> Solution:
     """Hungarian assignments and averages (paper, sections 3 and 4.1), then local search."""
     found = alternate(

@@ -16,7 +16,7 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.progress import Report
 from klfusion.merging.penalty_path import Distances, penalty_path
 from klfusion.model_size.selection import choose
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.parts import InMemory, Stock
 from klfusion.objective.problem import FusionProblem
 
@@ -24,7 +24,7 @@ _MOST = 400  # components of silos at random from which variation is learned
 _ROUNDS = 5
 
 
-Walk = tuple[PenaltyPath, Distances]
+Walk = tuple[MergePath, Distances]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Varying:
     problem : FusionProblem
     variation : array of shape (family.variation_size,), optional
         None where nothing is matched, or the family compares components as they are.
-    walk : (PenaltyPath, Distances), optional
+    walk : (MergePath, Distances), optional
         The problem's path, where it has been walked.
     """
 

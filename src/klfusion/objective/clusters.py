@@ -183,7 +183,7 @@ class Clusters:
         return np.asarray(np.maximum(before - total * after, 0.0))
 
 
-def how_many_shared(holds: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:
+def shared_silos(holds: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:
     """Silos that rows ``(k, J)`` and others ``(m, J)`` or ``(J,)`` both hold, by one product.
 
     In single precision, where OpenBLAS may raise a floating-point flag for numbers that are not

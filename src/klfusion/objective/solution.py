@@ -10,7 +10,7 @@ import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.penalty import total_penalty
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
 Plan = FloatArray | IntArray  # weights (n, G), or labels (n,) of a binary plan
@@ -55,7 +55,7 @@ class Solution:
     trace: list[float]
     penalty: float
     status: Status
-    path: PenaltyPath | None = None
+    path: MergePath | None = None
     location: FloatArray | None = None  # of each cluster, where the method has its own
     blends: BoolArray | None = None  # components that had better be left out, (n,)
     left_out: BoolArray | None = None  # components that are left out: their labels mean nothing

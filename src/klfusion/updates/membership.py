@@ -40,7 +40,7 @@ from klfusion.methods import METHODS, Auto
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.model_size.preparation import Matched, priors_of
 from klfusion.objective.divergences import amid_problem
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Status, objective
 from klfusion.pooling.pool import check_pooling, pool
@@ -220,7 +220,7 @@ def _kept(
     fusion: Fusion,
     ledger: Ledger,
     *,
-    path: PenaltyPath | None = None,
+    path: MergePath | None = None,
     history: list[Any] | None = None,
 ) -> Fusion:
     """The fusion that a matching gives, from these silos alone."""
@@ -271,7 +271,7 @@ def _kept(
     return made
 
 
-def _ordered(path: PenaltyPath, steps: int) -> IntArray:
+def _ordered(path: MergePath, steps: int) -> IntArray:
     """Labels of all local components after so many merges, the largest clusters first."""
     assert path.rows is not None
     of_row = path.labels(steps)
