@@ -20,7 +20,12 @@ from klfusion.fusion.result import Fusion
 from klfusion.methods import METHODS, Method, Penalty
 from klfusion.methods.matching import match_silos, ordered
 from klfusion.methods.networks import Units, preferred
-from klfusion.objective.divergences import KL, AmidProblem, amid_problem, chosen_divergence
+from klfusion.objective.divergences import (
+    KL,
+    DivergenceProblem,
+    chosen_divergence,
+    problem_with_divergence,
+)
 from klfusion.objective.problem import FusionProblem
 from klfusion.pooling.pool import Pooling, check_pooling, pool
 from klfusion.posteriors.compatibility import Silo, aligned_silos, counted, silo_weights
@@ -183,7 +188,7 @@ def fuse(
             plan = labels if plan.ndim == 1 else plan[np.ix_(rows, kept)]
         all_labels = prepared.spread(labels)
         units = prepared.matched(labels, posteriors)
-        units = replace(units, problem=amid_problem(units.problem, divergence))
+        units = replace(units, problem=problem_with_divergence(units.problem, divergence))
         natural = pool(pooling, units, int(labels.max()) + 1, plan)
         if solution.location is not None:
             natural = problem.family.relocated(natural, solution.location[order])
@@ -203,7 +208,7 @@ def fuse(
             return inner.by_silo(inner.spread(labels)), int(labels.max()) + 1
 
         posterior = global_posterior(posteriors, natural, per_silo, match)
-    stacked = amid_problem(prepared.stacked, divergence)
+    stacked = problem_with_divergence(prepared.stacked, divergence)
     divergences = match_divergences(stacked, natural, all_labels)
     return Fusion(
         posterior=posterior,
@@ -283,15 +288,15 @@ def enough(support: IntArray, min_support: int) -> IntArray:
 def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
     """``KL(global || local)`` (or the problem's own) of each match, (n,); NaN where none is."""
     out = np.empty(problem.n)
-    at_once = 1 if isinstance(problem, AmidProblem) else _AT_ONCE
+    at_once = 1 if isinstance(problem, DivergenceProblem) else _AT_ONCE
     for low in range(0, len(centres), at_once):
         some = centres[low : low + at_once]
         members: IntArray | slice = slice(None)  # of a single batch all, left out or not
         if len(some) < len(centres):
             members = np.flatnonzero((labels >= low) & (labels < low + at_once))
         natural, column = problem.natural[members], labels[members] - low
-        if isinstance(problem, AmidProblem):
-            found = problem.amid.costs(problem.family, some, natural)
+        if isinstance(problem, DivergenceProblem):
+            found = problem.chosen.costs(problem.family, some, natural)
         else:
             found = problem.family.kl_from(some, natural, problem.log_partition[members])
         out[members] = found[np.arange(len(column)), column]

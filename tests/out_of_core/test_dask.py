@@ -74,7 +74,7 @@ def test_equal_states_give_equal_results(client):
 def test_a_worker_that_is_killed_in_between_changes_nothing(client, monkeypatch):
     silos, _ = many_silos(60, 2)
     undisturbed = dask.fuse(silos, client)
-    grown, killed = scale._grown, []
+    grown, killed = scale._all_found, []
 
     def with_a_victim(*args):
         pids = client.run(os.getpid)
@@ -83,7 +83,7 @@ def test_a_worker_that_is_killed_in_between_changes_nothing(client, monkeypatch)
         killed.append(victim)
         return grown(*args)
 
-    monkeypatch.setattr(scale, "_grown", with_a_victim)
+    monkeypatch.setattr(scale, "_all_found", with_a_victim)
     disturbed = dask.fuse(silos, client)
     assert killed
     assert same_labels(disturbed, undisturbed)
@@ -196,14 +196,14 @@ def test_a_scheduler_that_goes_away_is_one_error(scheduler, monkeypatch):
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     silos, _ = many_silos(30, 4)
-    grown = scale._grown
+    grown = scale._all_found
 
     def without_a_scheduler(*args):
         process.kill()
         process.wait()
         return grown(*args)
 
-    monkeypatch.setattr(scale, "_grown", without_a_scheduler)
+    monkeypatch.setattr(scale, "_all_found", without_a_scheduler)
     try:
         with distributed.Client(
             scheduler_file=str(where), set_as_default=False, timeout=5

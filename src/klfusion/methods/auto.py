@@ -27,12 +27,12 @@ from klfusion.methods.search import (
     penalised_starts,
     without_penalty,
 )
-from klfusion.methods.topics import best_together
-from klfusion.model_size.revision import find_blends, gather_stragglers, part_doubles
+from klfusion.methods.topics import best_reconstruction
+from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters
 from klfusion.model_size.selection import Choice, choose
-from klfusion.model_size.silo_variation import Walk, with_variation
+from klfusion.model_size.silo_variation import Walk, estimate_variation
+from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.merge_path import MergePath
-from klfusion.objective.parts import InMemory, Stock
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Solution, objective
 
@@ -90,13 +90,13 @@ class Auto(Method):
 
         With a ``variation`` between silos, as `run` finds it, as they were compared there.
         """
-        return problem.centred(*like).comparable(*like).varied(variation)
+        return problem.centred(*like).comparable(*like).with_variation(variation)
 
     def run(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Solution:
         """Walk the path, choose, refine."""
         if self.within_silo_merging:
             return self._within_silos(problem, report)
-        varying = with_variation(problem, rng, report, self.n_components)
+        varying = estimate_variation(problem, rng, report, self.n_components)
         most = _most_on_path(problem.family)
         known = self.n_components or 0  # a sketch must be larger than what it is to find
         if self.max_loss is None and problem.n > most >= 2 * known:
@@ -160,7 +160,7 @@ class Auto(Method):
             return found
         blends = _blends(problem, found.labels)
         if blends is not None:
-            return replace(found, blends=blends)
+            return replace(found, mixed=blends)
         if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
             found = self._refined(problem, choice, path, start, rng, report, opens=False)
         return self._gathered(problem, found, report)
@@ -183,7 +183,7 @@ class Auto(Method):
         if self.n_components is not None:
             if problem.n - self.n_components <= len(least.merges):
                 return cut(problem, least, problem.n - self.n_components)
-            labels = best_together(
+            labels = best_reconstruction(
                 self, observed, self.n_components, rng, report,
                 n_init=max(self.n_init, _STARTS_TOGETHER),
             )  # fmt: skip
@@ -194,14 +194,14 @@ class Auto(Method):
         labels = path.labels(choice.steps)
         blends = _blends(problem, labels)
         if blends is None:
-            labels = gather_stragglers(problem, labels)
+            labels = merge_singletons(problem, labels)
         steps = problem.n - int(labels.max()) - 1
         steps = max(steps, min(choice.possible, least.steps_within(_NEXT_TO_NOTHING)))
         if steps <= len(least.merges):
             labels = least.labels(steps)
         value = objective(problem, labels, int(labels.max()) + 1, choice.penalty)
         found = certified(problem, labels, [value], True, choice.penalty, least)
-        return replace(found, blends=blends)
+        return replace(found, mixed=blends)
 
     def _refined(
         self,
@@ -223,7 +223,7 @@ class Auto(Method):
         self, problem: FusionProblem, rng: np.random.Generator, report: Report
     ) -> Solution:
         """The path of a sample of silos, and assignments of all."""
-        found = self.stream(Stock.of(InMemory(problem)), rng, report)
+        found = self.stream(SiloStore.of(InMemory(problem)), rng, report)
         moves = problem.n * int(found.labels.max()) * problem.family.size
         if found.left_out is not None or moves > _MOST_MOVES:
             return found
@@ -234,15 +234,15 @@ class Auto(Method):
         trace = [*found.trace[:-1], *trace]
         return certified(problem, labels, trace, converged, found.penalty, found.path)
 
-    def stream(self, stock: Stock, rng: np.random.Generator, report: Report) -> Solution:
+    def stream(self, store: SiloStore, rng: np.random.Generator, report: Report) -> Solution:
         """The path of a sketch of silos that lie in parts, and assignments of all."""
         return fuse_many(
-            stock,
+            store,
             lambda sketch: self._sketched(sketch, rng, report),
             self,
-            most=_most_on_path(stock.parts.family),
+            most=_most_on_path(store.batches.family),
             grows=self.n_components is None,
-            second_look=self.penalty == "auto",
+            revise=self.penalty == "auto",
             rng=rng,
             report=report,
         )
@@ -272,7 +272,7 @@ class Auto(Method):
 
     def _gathered(self, problem: FusionProblem, found: Solution, report: Report) -> Solution:
         """With stragglers where they belong."""
-        gathered = gather_stragglers(problem, found.labels)
+        gathered = merge_singletons(problem, found.labels)
         if (gathered == found.labels).all():
             return found
         labels, trace, converged = refine(
@@ -302,7 +302,7 @@ class Auto(Method):
 def _blends(problem: FusionProblem, labels: IntArray) -> BoolArray | None:
     """Which components are blends of two, if any is."""
     # Blends that were taken for members of a component are looked for as its double.
-    blends = find_blends(problem, part_doubles(problem, labels))
+    blends = find_mixed(problem, split_clusters(problem, labels))
     return blends if blends.any() else None
 
 

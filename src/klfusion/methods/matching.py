@@ -16,7 +16,7 @@ from klfusion.methods.method import Method
 from klfusion.methods.networks import Units
 from klfusion.methods.search import amid_starts
 from klfusion.model_size.preparation import Prepared, prepare
-from klfusion.objective.divergences import KL, amid_problem
+from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Solution, Status
 from klfusion.posteriors.posterior import Posterior
@@ -42,16 +42,16 @@ def match_silos(
         return prepared, _as_it_is(prepared.problem, method)
     solution = method.run(method.matching(prepared.problem), rng, report)
     for _ in range(_BLEND_ROUNDS):
-        if solution.blends is None:
+        if solution.mixed is None:
             break
-        prepared = prepared.without(solution.blends)
+        prepared = prepared.without(solution.mixed)
         solution = method.run(method.matching(prepared.problem), rng, report)
     if solution.left_out is not None:
         prepared, labels = prepared.without(solution.left_out), solution.labels[~solution.left_out]
         solution = replace(solution, plan=labels, labels=labels, left_out=None)
     if divergence != KL.name:
         problem, variation = method.matching(prepared.problem), solution.variation
-        amid = amid_problem(problem.varied(variation), divergence)
+        amid = problem_with_divergence(problem.with_variation(variation), divergence)
         solution = amid_starts(method, amid, solution, method.penalty, rng, report)
         solution = replace(solution, variation=variation)
     return prepared, solution

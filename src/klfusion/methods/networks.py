@@ -25,7 +25,7 @@ from klfusion.methods.search import best_of, known_size, known_size_starts
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Solution, Status
+from klfusion.objective.solution import Solution
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 
@@ -112,17 +112,8 @@ class Units(Method):
             problem, path.labels(steps), penalty,
             fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
         )  # fmt: skip
-        value = trace[-1]
-        return Solution(
-            plan=labels,
-            labels=labels,
-            objective=value,
-            lower_bound=min(_bound(problem, labels, penalty), value),
-            trace=trace,
-            penalty=penalty,
-            status=Status.CONVERGED if converged else Status.MAX_ITER,
-            path=path,
-        )
+        bound = _bound(problem, labels, penalty)
+        return Solution.binary(labels, trace, bound, penalty, converged=converged, path=path)
 
     def _chosen(self, problem: FusionProblem, path: MergePath) -> float:
         if len(path.ratios) == 0:

@@ -65,16 +65,7 @@ def certified(
     """What a search ended with, and the relaxation's bound at its centres."""
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
     bound = certified_bound(costs, problem.silo, penalty, labels)
-    return Solution(
-        plan=labels,
-        labels=labels,
-        objective=trace[-1],
-        lower_bound=min(bound, trace[-1]),
-        trace=trace,
-        penalty=penalty,
-        status=Status.CONVERGED if converged else Status.MAX_ITER,
-        path=path,
-    )
+    return Solution.binary(labels, trace, bound, penalty, converged=converged, path=path)
 
 
 def cut(problem: FusionProblem, path: MergePath, steps: int) -> Solution:

@@ -28,7 +28,7 @@ _LEAST_GAIN = 1e-6  # nats an observation
 _COUNTS = 0.02  # share of a mixture from which on a change in it is looked at
 
 
-def best_together(
+def best_reconstruction(
     limits: Limits,
     observed: FusionProblem,
     size: int,
@@ -58,7 +58,7 @@ def best_together(
     int array of shape (n,)
     """
     coarse = observed.coarser(_OUTCOMES)
-    together = Together(coarse, size)
+    together = Reconstruction(coarse, size)
     runs = known_size_starts(limits, coarse, size, rng, report, n_init=n_init, from_silos=True)
     plans = {together.mixed(run.labels).loss: run.labels for run in runs}
     n_polished = min(_POLISHED, _MOST_ENTRIES // (coarse.n * size * coarse.family.size))
@@ -81,7 +81,7 @@ class Mixed(NamedTuple):
     mixtures: FloatArray
 
 
-class Together:
+class Reconstruction:
     """What plans of one size lose if their global components predict together.
 
     Parameters

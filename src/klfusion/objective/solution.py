@@ -1,4 +1,4 @@
-"""A plan with its objective and certificate: what every method returns."""
+"""`Solution`: a plan with its objective and its lower bound, the result of every method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Plan = FloatArray | IntArray  # weights (n, G), or labels (n,) of a binary plan
 
 
 class Status(Enum):
-    """How a fusion ended; the value is the message people read."""
+    """How a fusion ended; the value is the message to the user."""
 
     CONVERGED = "converged: no move lowers the objective"
     MAX_ITER = "stopped at max_iter before converging: raise max_iter or tol"
@@ -29,7 +29,7 @@ class Status(Enum):
 
 
 class Limits(Protocol):
-    """How long to search: any method will do."""
+    """Limits of a search; every method has them."""
 
     @property
     def n_init(self) -> int:
@@ -46,7 +46,7 @@ class Limits(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What a method found: a plan and its certificate, components in the problem's order."""
+    """A plan and its certificate, components in the order of the problem."""
 
     plan: Plan
     labels: IntArray
@@ -57,9 +57,34 @@ class Solution:
     status: Status
     path: MergePath | None = None
     location: FloatArray | None = None  # of each cluster, where the method has its own
-    blends: BoolArray | None = None  # components that had better be left out, (n,)
-    left_out: BoolArray | None = None  # components that are left out: their labels mean nothing
-    variation: FloatArray | None = None  # between silos, as components were compared
+    mixed: BoolArray | None = None  # components fitted to two others' data, to be left out, (n,)
+    left_out: BoolArray | None = None  # components left out: their labels mean nothing, (n,)
+    variation: FloatArray | None = None  # between silos, under which components were compared
+
+    @classmethod
+    def binary(
+        cls,
+        labels: IntArray,
+        trace: list[float],
+        lower_bound: float,
+        penalty: float,
+        *,
+        converged: bool = True,
+        path: MergePath | None = None,
+        left_out: BoolArray | None = None,
+    ) -> Solution:
+        """A binary plan, whose objective is the last of the trace."""
+        return cls(
+            plan=labels,
+            labels=labels,
+            objective=trace[-1],
+            lower_bound=min(lower_bound, trace[-1]),
+            trace=trace,
+            penalty=penalty,
+            status=Status.CONVERGED if converged else Status.MAX_ITER,
+            path=path,
+            left_out=left_out,
+        )
 
 
 def objective(problem: FusionProblem, plan: Plan, n_components: int, penalty: float) -> float:

@@ -26,8 +26,8 @@ from klfusion.methods import Auto, Method
 from klfusion.methods.matching import check_size
 from klfusion.model_size.cleaning import Sample
 from klfusion.model_size.preparation import Prepared, prepare, stack_silos
-from klfusion.model_size.silo_variation import with_variation
-from klfusion.objective.parts import Parts, Stock
+from klfusion.model_size.silo_variation import estimate_variation
+from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.compatibility import check_together, silo_weights
 from klfusion.posteriors.posterior import Posterior
@@ -48,7 +48,9 @@ class Batches(Protocol):
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """What the task gives for the posteriors of each batch and its arguments, in order."""
 
-    def parts(self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]) -> Parts:
+    def parts(
+        self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]
+    ) -> ProblemBatches:
         """What is made of each batch, kept where it is quickly found again."""
 
 
@@ -113,15 +115,15 @@ def fuse_batches(
     some = _some(batches, [silo.n_components for silo in silos], rng)
     sample = Sample.of(some)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
-    variation = with_variation(like_all, rng, report, method.n_components).variation
+    variation = estimate_variation(like_all, rng, report, method.n_components).variation
     make = partial(_problem, sample=sample, method=method, variation=variation)
-    stock = Stock.of(batches.parts(make, own_weights, numbers))
-    check_size(method, int(np.concatenate(stock.sizes).max()), stock.n, silos)
-    solution = method.stream(stock, rng, report)
+    store = SiloStore.of(batches.parts(make, own_weights, numbers))
+    check_size(method, int(np.concatenate(store.sizes).max()), store.n, silos)
+    solution = method.stream(store, rng, report)
     found = solution.labels.copy()
     if solution.left_out is not None:
         found[solution.left_out] = -1
-    own_found = stock.by_part(found)
+    own_found = store.by_batch(found)
     report("adding up", 0, None)
     added = partial(_added, sample=sample, size=int(found.max()) + 1)
     spread, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)

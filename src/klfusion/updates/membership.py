@@ -39,7 +39,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.methods import METHODS, Auto
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.model_size.preparation import Matched, priors_of
-from klfusion.objective.divergences import amid_problem
+from klfusion.objective.divergences import problem_with_divergence
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Status, objective
@@ -212,7 +212,7 @@ def _check_reproducible(fusion: Fusion, ledger: Ledger) -> None:
 
 
 def _pooled(fusion: Fusion, ledger: Ledger, size: int) -> FloatArray:
-    problem = amid_problem(ledger.units.problem, divergence_of(fusion))
+    problem = problem_with_divergence(ledger.units.problem, divergence_of(fusion))
     return pool(pooling_of(fusion), replace(ledger.units, problem=problem), size)
 
 
@@ -228,7 +228,7 @@ def _kept(
     labels = ledger.units.labels
     size = int(labels.max()) + 1
     natural = _pooled(fusion, ledger, size)
-    problem = amid_problem(ledger.matching, divergence_of(fusion))
+    problem = problem_with_divergence(ledger.matching, divergence_of(fusion))
     if problem is ledger.matching:
         value = ledger.clusters.objective(fusion.penalty)
         centres = ledger.clusters.centres
@@ -238,7 +238,7 @@ def _kept(
     costs = np.ascontiguousarray(problem.costs(centres).T)  # minima of long rows come fast
     # Every component to its nearest, all sharing one column's norm: no plan costs less.
     bound = float(costs.min(axis=0).sum()) + fusion.penalty * np.sqrt(problem.n)
-    stacked = amid_problem(ledger.stacked, divergence_of(fusion))
+    stacked = problem_with_divergence(ledger.stacked, divergence_of(fusion))
     divergences = match_divergences(stacked, natural, ledger.all_labels)
     facts: dict[str, Any] = {
         "silo_weights": ledger.weights, "pooling": pooling_of(fusion),
