@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import Row, compare, has, measure
-from klfusion.assignment.binary import binary_objective, solve_exact
+from klfusion.assignment.binary import binary_objective, solve_binary
 from klfusion.assignment.relaxed import certified_bound, solve_relaxed
 
 FloatArray = NDArray[np.float64]
@@ -43,7 +43,7 @@ def _exact_and_relaxed(shape: tuple[int, int, int, int], penalty: float) -> list
 
     costs, silo, silos = simulated_costs(*shape)
     name = f"{shape[0]} silos x {shape[3]} candidates, penalty {penalty}"
-    exact = measure(lambda: solve_exact(costs, silos, penalty), repeats=5)
+    exact = measure(lambda: solve_binary(costs, silos, penalty), repeats=5)
     relaxed = measure(lambda: solve_relaxed(costs, silo, penalty), repeats=5)
     bound = certified_bound(costs, silo, penalty, exact.result.labels, tol=1e-5)
     value = binary_objective(costs, exact.result.labels, penalty)

@@ -20,7 +20,7 @@ import klfusion as kf
 from benchmarks.growth import exponent
 from benchmarks.measure import Measured, Row, compare, has, high_water_mb, measure
 from benchmarks.silos import mixture_silos
-from klfusion.objective.parts import InMemory
+from klfusion.objective.batches import InMemory
 
 MEMORY_LIMIT = "256MB"
 WORKERS = (1, 2)

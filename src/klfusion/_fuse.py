@@ -19,7 +19,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import Method, method_for
 from klfusion.methods.matching import match_silos
-from klfusion.objective.divergences import amid_problem
+from klfusion.objective.divergences import problem_with_divergence
 from klfusion.pooling.members import Matched, priors_of
 from klfusion.pooling.pool import Pooling, check_pooling, pool
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
@@ -125,13 +125,13 @@ def _fused(
     method, weights, sizes = settings.method, settings.weight_array(), settings.n_components
     prepared, matching = match_silos(posteriors, weights, method, sizes[0], rng, report)
     kept = np.flatnonzero(matching.labels >= 0)
-    problem = amid_problem(prepared.problem.some(kept), method.divergence)
+    problem = problem_with_divergence(prepared.problem.some(kept), method.divergence)
     units = Matched(problem, matching.labels[kept], priors_of(posteriors, prepared.silo[kept]))
     natural = pool(settings.pooling, units, int(units.labels.max()) + 1, matching.plan)
     if matching.location is not None:
         natural = problem.family.relocated(natural, matching.location)
     labels = prepared.spread(matching.labels)
-    stacked = amid_problem(prepared.stacked, method.divergence)
+    stacked = problem_with_divergence(prepared.stacked, method.divergence)
     divergences = match_divergences(stacked, natural, labels)
     per_silo = prepared.by_silo(labels)
     path = matching.path

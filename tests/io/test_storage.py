@@ -28,7 +28,7 @@ from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionErro
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import container, storage
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
@@ -119,7 +119,7 @@ def handmade(**changes: Any) -> Fusion:
         trace=np.array([]),
         status=Status.MAX_ITER,
         settings=FuseSettings(method=kf.Penalised(0.1), weights=(1.0, 0.1, 2.0)),
-        path=PenaltyPath(np.array([[0, 3]]), np.array([0.3]), np.array([0, 0.1]), np.array([5, 4])),
+        path=MergePath(np.array([[0, 3]]), np.array([0.3]), np.array([0, 0.1]), np.array([5, 4])),
         provenance={"history": [1.0, 0.1, 2.0]},
         unmatched={"b": {0: "no data"}},
     )
@@ -243,7 +243,7 @@ def test_fusion_round_trip(tmp_path: Path):
     {"silos": kept_silos(), "silo_names": ("a", "b"),
      "labels": (np.array([1, 0]), np.array([-1, 0, 1])),
      "divergences": (np.zeros(2), np.zeros(3))},
-    {"path": PenaltyPath(np.empty((0, 2), np.intp), np.empty(0), np.zeros(1), np.array([5]))},
+    {"path": MergePath(np.empty((0, 2), np.intp), np.empty(0), np.zeros(1), np.array([5]))},
 ])  # fmt: skip
 def test_handmade_fusions(change: dict[str, Any]):
     fusion = handmade(**change)

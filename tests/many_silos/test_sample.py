@@ -8,8 +8,9 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
-from klfusion.many_silos.sweep import bound, descend, sweep, tangents
-from klfusion.objective.parts import InMemory, Stock, Without
+from klfusion._utils.penalty import tangents
+from klfusion.many_silos.sweep import bound, descend, sweep
+from klfusion.objective.batches import InMemory, SelectedRows, SiloStore
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import objective
 from tests.helpers.silos import normal_wishart_silos
@@ -65,7 +66,7 @@ def test_a_sweep_gives_every_silo_its_best_block(problem, columns):
         assert len(set(used)) == len(used)
     taken = labels >= 0
     np.testing.assert_array_equal(tally.counts, np.bincount(labels[taken], minlength=9))
-    assert tally.n_alone == (~taken).sum()
+    assert tally.n_single == (~taken).sum()
 
 
 def test_parts_do_not_matter(problem):
@@ -73,8 +74,8 @@ def test_parts_do_not_matter(problem):
     few, many = (sweep(InMemory(problem, c), centres, np.zeros(7)) for c in (1, 1_000_000))
     np.testing.assert_array_equal(few.all_labels, many.all_labels)
     np.testing.assert_allclose(few.sums, many.sums, rtol=1e-12)
-    np.testing.assert_array_equal(few.meets, many.meets)
-    assert len(InMemory(problem, 1_000_000).parts) > 10
+    np.testing.assert_array_equal(few.shared, many.shared)
+    assert len(InMemory(problem, 1_000_000).batches) > 10
 
 
 def test_the_objective_never_rises(problem):
@@ -94,7 +95,7 @@ def test_the_bound_is_below_every_plan_at_its_centres(problem):
         InMemory(problem), problem.natural[:8], np.ones(8), 5.0, max_iter=50, tol=0.0, report=quiet
     )
     parts = InMemory(problem, 1_000_000)
-    labels = Stock.of(parts).by_part(tally.all_labels)
+    labels = SiloStore.of(parts).by_batch(tally.all_labels)
     value = bound(parts, tally.centres, labels, tally.counts, 5.0)
     costs = problem.costs(tally.centres)
     for trial in range(20):
@@ -108,14 +109,14 @@ def test_the_bound_is_below_every_plan_at_its_centres(problem):
 
 def test_components_can_be_taken_out_of_parts(problem):
     parts = InMemory(problem, 1_000_000)
-    stock = Stock.of(parts)
+    store = SiloStore.of(parts)
     rows = np.sort(np.random.default_rng(3).permutation(problem.n)[:20])
-    some = stock.take(rows)
+    some = store.take(rows)
     np.testing.assert_array_equal(some.natural, problem.natural[rows])
     assert (np.diff(some.silo) == (np.diff(problem.silo[rows]) > 0)).all()
-    kept = [np.flatnonzero(own) for own in stock.by_part(np.isin(np.arange(problem.n), rows))]
+    kept = [np.flatnonzero(own) for own in store.by_batch(np.isin(np.arange(problem.n), rows))]
     alike = sweep(InMemory(some), problem.natural[:5], np.zeros(5))
-    streamed = sweep(Without(parts, kept), problem.natural[:5], np.zeros(5))
+    streamed = sweep(SelectedRows(parts, kept), problem.natural[:5], np.zeros(5))
     np.testing.assert_array_equal(alike.all_labels, streamed.all_labels)
     assert (tangents(np.array([1, 4]), 2.0) == [1.0, 0.5]).all()
 

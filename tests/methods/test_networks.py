@@ -7,9 +7,9 @@ import pytest
 
 import klfusion as kf
 from klfusion._utils.progress import silent
+from klfusion.merging.neighbours import neighbour_path
 from klfusion.merging.penalty_path import penalty_path
 from klfusion.methods import Networks
-from klfusion.methods.networks import neighbour_path
 from klfusion.model_size.preparation import prepare
 
 

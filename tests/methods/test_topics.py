@@ -4,14 +4,14 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
 from klfusion.families import Dirichlet
-from klfusion.methods.topics import Together, best_together
+from klfusion.methods.topics import Reconstruction, best_reconstruction
 from klfusion.objective.problem import FusionProblem
 
 
@@ -61,7 +61,7 @@ def least_loss(observed, labels, size):
 def test_mixtures_are_nearly_the_best_there_are(seed):
     observed, rng = words_of(seed, [3, 3]), np.random.default_rng(seed)
     labels = random_plan(rng, [3, 3], 3)
-    together = Together(observed, 3)
+    together = Reconstruction(observed, 3)
     found = together.mixed(labels)
     assert np.allclose(found.mixtures.sum(axis=1), 1.0)
     assert found.loss == pytest.approx(least_loss(observed, labels, 3), abs=2e-3)
@@ -75,7 +75,7 @@ def test_mixtures_are_nearly_the_best_there_are(seed):
 def test_polishing_loses_less_and_keeps_places_apart(seed, sizes):
     observed, rng = words_of(seed, sizes), np.random.default_rng(seed)
     labels = random_plan(rng, sizes, 4)
-    together = Together(observed, 4)
+    together = Reconstruction(observed, 4)
     found = together.polished(labels, max_iter=20)
     assert found.loss <= together.mixed(labels).loss + 1e-12
     assert set(found.labels.tolist()) == set(range(4))
@@ -90,14 +90,14 @@ def test_an_empty_place_can_be_taken():
     given = FusionProblem(
         family, np.array([one, other, other]), np.array([0, 0, 1]), np.ones(3)
     ).per_observation()
-    found = Together(given, 2).polished(np.array([0, 1, 0]), max_iter=20)
+    found = Reconstruction(given, 2).polished(np.array([0, 1, 0]), max_iter=20)
     assert found.labels[0] != found.labels[1] == found.labels[2]
     assert found.loss == pytest.approx(0.0, abs=1e-5)
 
 
 def test_a_place_that_a_start_left_empty_is_taken():
     observed = words_of(3, [2, 2, 2])
-    together = Together(observed, 4)
+    together = Reconstruction(observed, 4)
     labels = np.array([0, 1, 0, 1, 0, 1])
     before, after = together.mixed(labels), together.polished(labels, max_iter=20)
     assert np.isfinite(before.loss)
@@ -112,7 +112,7 @@ def test_others_make_good_what_an_average_loses():
     natural = np.array([one, 10 * other, one, (one + other) / 2])
     observed = FusionProblem(family, natural, np.array([0, 0, 1, 1]), np.ones(4)).per_observation()
     labels = np.array([0, 1, 0, 1])
-    assert Together(observed, 2).mixed(labels).loss < 0.5 * observed.divergence(labels, 2)
+    assert Reconstruction(observed, 2).mixed(labels).loss < 0.5 * observed.divergence(labels, 2)
 
 
 class Limits:
@@ -121,8 +121,8 @@ class Limits:
 
 def test_the_best_of_many_starts_is_as_good_as_all_plans():
     observed, rng = words_of(5, [3, 3, 3]), np.random.default_rng(0)
-    found = best_together(Limits, observed, 3, rng, lambda *_: None, n_init=10)
-    together = Together(observed, 3)
+    found = best_reconstruction(Limits, observed, 3, rng, lambda *_: None, n_init=10)
+    together = Reconstruction(observed, 3)
     orders = list(permutations(range(3)))
     plans = [np.concatenate([np.arange(3), a, b]) for a in orders for b in orders]
     losses = [together.mixed(plan).loss for plan in plans]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion.model_size.revision import find_blends, gather_stragglers, part_doubles
+from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters
 from klfusion.objective.problem import FusionProblem
 from tests.helpers.loops import for_each
 
@@ -34,9 +34,9 @@ def test_a_clean_matching_is_left_as_it_is(seed):
     _, means, truth, silo = three_components(rng)
     problem, order = problem_of(means, silo)
     labels = truth[order]
-    np.testing.assert_array_equal(part_doubles(problem, labels), labels)
-    np.testing.assert_array_equal(gather_stragglers(problem, labels), labels)
-    assert not find_blends(problem, labels).any()
+    np.testing.assert_array_equal(split_clusters(problem, labels), labels)
+    np.testing.assert_array_equal(merge_singletons(problem, labels), labels)
+    assert not find_mixed(problem, labels).any()
 
 
 def test_two_components_in_one_cluster_are_parted():
@@ -49,7 +49,7 @@ def test_two_components_in_one_cluster_are_parted():
     problem, order = problem_of(means, np.concatenate([silo, np.arange(12)]))
     mistaken = np.concatenate([truth, np.full(12, 3)])[order]
     correct = np.concatenate([truth, 3 + extra])[order]
-    parted = part_doubles(problem, mistaken)
+    parted = split_clusters(problem, mistaken)
     assert parted.max() == 4
     assert len({*zip(parted.tolist(), correct.tolist(), strict=True)}) == 5
 
@@ -61,10 +61,10 @@ def test_a_blend_of_two_components_its_silo_lacks_is_found():
     blend = 0.5 * (centres[0] + centres[1]) + JITTER * rng.normal(size=DIM)
     problem, order = problem_of([*means[keep], blend], [*silo[keep], 0])
     labels = np.array([*truth[keep], 3])[order]
-    np.testing.assert_array_equal(find_blends(problem, labels), labels == 3)
+    np.testing.assert_array_equal(find_mixed(problem, labels), labels == 3)
     # In a silo that has one of the two it is something else.
     problem, order = problem_of([*means, blend], [*silo, 0])
-    assert not find_blends(problem, np.array([*truth, 3])[order]).any()
+    assert not find_mixed(problem, np.array([*truth, 3])[order]).any()
 
 
 def test_a_silo_is_never_left_without_components():
@@ -72,7 +72,7 @@ def test_a_silo_is_never_left_without_components():
     centres, means, truth, silo = three_components(rng)
     blend = 0.5 * (centres[0] + centres[1]) + JITTER * rng.normal(size=DIM)
     problem, order = problem_of([*means, blend], [*silo, 99])
-    assert not find_blends(problem, np.array([*truth, 3])[order]).any()
+    assert not find_mixed(problem, np.array([*truth, 3])[order]).any()
 
 
 @pytest.mark.parametrize(("far", "size"), [(1.2, 3), (6.0, 4)])
@@ -84,7 +84,7 @@ def test_a_straggler_is_gathered_unless_it_lies_too_far(far, size):
     direction *= np.sqrt(DIM) / np.linalg.norm(direction)
     odd = centres[0] + far * JITTER * direction
     problem, order = problem_of([*means[keep], odd], [*silo[keep], 0])
-    labels = gather_stragglers(problem, np.array([*truth[keep], 3])[order])
+    labels = merge_singletons(problem, np.array([*truth[keep], 3])[order])
     assert labels.max() + 1 == size
 
 
@@ -127,4 +127,4 @@ def test_blends_of_topics_are_found_over_few_words_as_over_all(seed, share, n_wo
         np.ones(len(silo)),
     ).comparable()
     labels = truth[order]
-    np.testing.assert_array_equal(find_blends(problem, labels), labels == n_topics)
+    np.testing.assert_array_equal(find_mixed(problem, labels), labels == n_topics)

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 import klfusion as kf
-from klfusion.objective.divergences import DIVERGENCES, amid_problem
+from klfusion.objective.divergences import DIVERGENCES, problem_with_divergence
 from klfusion.objective.mean_map import natural_from_mean
 from tests.families.cases import CASES, every_case
 from tests.helpers.loops import for_each
@@ -138,7 +138,7 @@ def test_gaussians_with_a_penalty(name):
 def test_kl_is_untouched_and_wrong_words_are_told():
     silos, _ = rate_silos()
     problem = object()
-    assert amid_problem(problem, "kl") is problem
+    assert problem_with_divergence(problem, "kl") is problem
     with pytest.raises(kf.KLFusionError, match="expected divergence to be one of"):
         kf.fuse(silos, method=kf.Auto(divergence="euclid"))
     with pytest.raises(kf.KLFusionError, match="expected Normal or DiagonalNormal"):

@@ -14,7 +14,7 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn.neural_network import MLPClassifier
 
 import klfusion as kf
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.posteriors.structure import Structure
 
 EVIL = '<script>alert("1")</script>'
@@ -168,7 +168,7 @@ def thousand_silos(n: int = 1000, size: int = 12, dim: int = 10) -> kf.Fusion:
         trace=np.linspace(3000.0, 2000.0, 20),
         status=kf.Status.MAX_ITER,
         method="Auto()",
-        path=PenaltyPath(
+        path=MergePath(
             merges=np.zeros((merges, 2), dtype=np.intp),
             ratios=np.linspace(0.0, 40.0, merges),
             divergences=np.linspace(0.0, 4000.0, merges + 1),

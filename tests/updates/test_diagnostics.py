@@ -55,7 +55,7 @@ def matching(silos, variation):
 
     labels = [np.arange(s.n_components) for s in silos]
     problem = matched(silos, labels, np.ones(len(silos))).problem
-    return problem.centred().comparable().varied(variation)
+    return problem.centred().comparable().with_variation(variation)
 
 
 def test_stability_tells_lasting_matches():

@@ -1,4 +1,4 @@
-"""The binary heterogeneous assignment problem, by block coordinate descent with exact LAPs.
+"""The binary heterogeneous assignment problem, by block coordinate descent over silos.
 
 With at most one component of a silo per global component, the paper's L2,2,1 penalty of a binary
 plan is ``penalty * sum_g sqrt(n_g)``, ``n_g`` the number of local components in ``g``. With all
@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.iterate import settle
+from klfusion._utils.penalty import joining, penalties, total_penalty
 from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.assignment.one_silo import assign_silo
 
-_LEAST_GAIN = 1e-12  # of the penalty: what rounding cannot feign
+_LEAST_GAIN = 1e-12  # share of the penalty; rounding explains smaller gains
 
 
 @dataclass(frozen=True)
-class ExactPlan:
+class BinaryPlan:
     """A binary plan that no single silo can improve."""
 
     labels: IntArray
@@ -30,16 +32,16 @@ class ExactPlan:
 def binary_objective(costs: FloatArray, labels: IntArray, penalty: float) -> float:
     """``sum_i costs[i, labels[i]] + penalty * sum_g sqrt(n_g)``."""
     counts = np.bincount(labels, minlength=costs.shape[1])
-    return float(costs[np.arange(len(labels)), labels].sum() + penalty * np.sqrt(counts).sum())
+    return float(costs[np.arange(len(labels)), labels].sum()) + total_penalty(counts, penalty)
 
 
-def solve_exact(
+def solve_binary(
     costs: FloatArray,
     silos: Sequence[slice],
     penalty: float,
     start: IntArray | None = None,
     max_sweeps: int = 100,
-) -> ExactPlan:
+) -> BinaryPlan:
     """Minimise the binary objective at fixed costs.
 
     Parameters
@@ -50,12 +52,12 @@ def solve_exact(
     penalty : float
         Weight of ``sum_g sqrt(n_g)``.
     start : int array of shape (n,), optional
-        A plan to improve; without it each silo's best block without the penalty.
+        A plan to improve; default: each silo's best block without the penalty.
     max_sweeps : int
 
     Returns
     -------
-    ExactPlan
+    BinaryPlan
         A plan no worse than ``start``, which neither moving one silo nor emptying one column
         improves.
 
@@ -63,99 +65,74 @@ def solve_exact(
     --------
     >>> import numpy as np
     >>> costs = np.array([[0.0, 9.0], [0.3, 0.0]])        # two silos of one component each
-    >>> solve_exact(costs, [slice(0, 1), slice(1, 2)], penalty=1.0).labels
+    >>> solve_binary(costs, [slice(0, 1), slice(1, 2)], penalty=1.0).labels
     array([0, 0])
     """
-    labels = solve_hungarian(costs, silos) if start is None else start.copy()
-    counts = np.bincount(labels, minlength=costs.shape[1])
+    blocks = _Blocks(costs, silos, penalty)
+    labels = solve_hungarian(costs, silos) if start is None else start
     while True:
-        _descend(costs, silos, penalty, labels, counts, max_sweeps)
-        if not _delete_columns(costs, silos, penalty, labels, counts):
-            return ExactPlan(labels, binary_objective(costs, labels, penalty))
+        swept = settle(blocks.sweep, labels, max_iter=max_sweeps)
+        labels = blocks.without_columns(swept)
+        if labels is swept:
+            return BinaryPlan(labels, binary_objective(costs, labels, penalty))
 
 
-def _marginals(penalty: float, most: int) -> FloatArray:
-    """What one more component adds to the penalty of a column that holds 0, 1, ..., ``most``."""
-    return np.asarray(penalty * np.diff(np.sqrt(np.arange(most + 2.0))))
+class _Blocks:
+    """The problem, and its two moves; both leave the labels they are given as they are."""
 
+    def __init__(self, costs: FloatArray, silos: Sequence[slice], penalty: float) -> None:
+        self.costs, self.silos, self.penalty = costs, silos, penalty
+        self.silo = np.repeat(np.arange(len(silos)), [rows.stop - rows.start for rows in silos])
+        self.starts = np.array([rows.start for rows in silos])
+        self.joining = joining(np.arange(len(silos) + 1), penalty)
 
-def _descend(
-    costs: FloatArray,
-    silos: Sequence[slice],
-    penalty: float,
-    labels: IntArray,
-    counts: IntArray,
-    max_sweeps: int,
-) -> None:
-    """Give each silo its best block in turn, in place, until a whole sweep changes nothing."""
-    marginals = _marginals(penalty, len(silos))
-    starts = np.array([rows.start for rows in silos])
-    silo = np.repeat(np.arange(len(silos)), [rows.stop - rows.start for rows in silos])
-    for _ in range(max_sweeps):
-        quiet = True
-        for j in _unsettled(costs, silo, starts, marginals, labels, counts):
-            rows = silos[j]
-            old = labels[rows]
-            counts[old] -= 1
-            new = linear_sum_assignment(costs[rows] + marginals[counts])[1]
-            counts[new] += 1
-            if (new != old).any():
-                labels[rows] = new
-                quiet = False
-        if quiet:
-            return
+    def sweep(self, labels: IntArray) -> IntArray:
+        """Give each silo its best block in turn."""
+        labels = labels.copy()
+        counts = np.bincount(labels, minlength=self.costs.shape[1])
+        for j in self._unsettled(labels, counts):
+            rows = self.silos[j]
+            counts[labels[rows]] -= 1
+            labels[rows] = assign_silo(self.costs[rows] + self.joining[counts])
+            counts[labels[rows]] += 1
+        return labels
 
+    def _unsettled(self, labels: IntArray, counts: IntArray) -> list[int]:
+        """Silos that may have a better block: not every component is in its own best column."""
+        joining = self.joining
+        own = np.zeros((len(self.starts), self.costs.shape[1]))
+        own[self.silo, labels] = (joining[counts - 1] - joining[counts])[labels]  # silo removed
+        best = (self.costs + (own + joining[counts])[self.silo]).argmin(axis=1)
+        settled = np.logical_and.reduceat(best == labels, self.starts)
+        unsettled: list[int] = np.flatnonzero(~settled).tolist()
+        return unsettled
 
-def _unsettled(
-    costs: FloatArray,
-    silo: IntArray,
-    starts: IntArray,
-    marginals: FloatArray,
-    labels: IntArray,
-    counts: IntArray,
-) -> list[int]:
-    """Silos that may have a better block: not every component is in its own best column."""
-    own = np.zeros((len(starts), costs.shape[1]))
-    own[silo, labels] = (marginals[counts - 1] - marginals[counts])[labels]  # without the silo
-    best = (costs + (own + marginals[counts])[silo]).argmin(axis=1)
-    settled = np.logical_and.reduceat(best == labels, starts)
-    unsettled: list[int] = np.flatnonzero(~settled).tolist()
-    return unsettled
+    def without_columns(self, labels: IntArray) -> IntArray:
+        """Empty columns as long as that lowers the objective; the same array if none does.
 
-
-def _delete_columns(
-    costs: FloatArray,
-    silos: Sequence[slice],
-    penalty: float,
-    labels: IntArray,
-    counts: IntArray,
-) -> bool:
-    """Empty columns, in place, as long as that lowers the objective; whether any was.
-
-    Members of the column go to their best column among those in use and free in their silo. The
-    gain is counted with the other columns as full as they are; it is at least that, since the
-    marginal penalty falls as columns fill up.
-    """
-    silo = np.repeat(np.arange(len(silos)), [rows.stop - rows.start for rows in silos])
-    row = np.arange(len(labels))
-    taken = np.zeros((len(silos), costs.shape[1]), dtype=bool)
-    taken[silo, labels] = True
-    barrier = np.where(taken[silo], np.inf, 0.0)  # columns another component of the silo is in
-    marginals = _marginals(penalty, len(silos))
-    any_deleted = False
-    while True:
-        closed = counts == 0
-        detour = costs + np.where(closed, np.inf, marginals[counts])
-        detour += barrier
-        loss = detour.min(axis=1) - costs[row, labels]
-        gain = penalty * np.sqrt(counts) - np.bincount(labels, weights=loss, minlength=len(counts))
-        column = int(np.where(closed, -np.inf, gain).argmax())
-        if not gain[column] > _LEAST_GAIN * penalty or closed[column]:
-            return any_deleted
-        members = np.flatnonzero(labels == column)
-        labels[members] = detour[members].argmin(axis=1)
-        for member in members:
-            barrier[silos[silo[member]], labels[member]] = np.inf
-        counts[column] = 0
-        np.add.at(counts, labels[members], 1)
-        any_deleted = True
+        Members of the column go to their best column among those in use and free in their silo.
+        The gain is computed with the counts of the other columns as they are. It is at least that,
+        since the marginal penalty falls as columns fill up.
+        """
+        costs, row = self.costs, np.arange(len(labels))
+        counts = np.bincount(labels, minlength=costs.shape[1])
+        taken = np.zeros((len(self.silos), costs.shape[1]), dtype=bool)
+        taken[self.silo, labels] = True
+        barrier = np.where(taken[self.silo], np.inf, 0.0)  # columns in use by the silo
+        while True:
+            closed = counts == 0
+            detour = costs + np.where(closed, np.inf, self.joining[counts])
+            detour += barrier
+            loss = detour.min(axis=1) - costs[row, labels]
+            gain = penalties(counts, self.penalty)
+            gain -= np.bincount(labels, weights=loss, minlength=len(counts))
+            column = int(np.where(closed, -np.inf, gain).argmax())
+            if not gain[column] > _LEAST_GAIN * self.penalty or closed[column]:
+                return labels
+            members = np.flatnonzero(labels == column)
+            labels = labels.copy()
+            labels[members] = detour[members].argmin(axis=1)
+            for member in members:
+                barrier[self.silos[self.silo[member]], labels[member]] = np.inf
+            counts[column] = 0
+            np.add.at(counts, labels[members], 1)

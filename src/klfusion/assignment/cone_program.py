@@ -8,6 +8,7 @@ block per silo and one (G, G) system.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class Silos:
                 f"a silo has {self.sizes.max()} rows but there are {n_columns} columns"
             )
         self.of_row: IntArray = np.repeat(np.arange(self.sizes.size), self.sizes)
-        self.rows_of = np.split(np.arange(n), first[1:])
+        self.rows = [slice(a, b) for a, b in pairwise([*first.tolist(), n])]
         # In a silo with as many rows as columns every column sum is one: it has no interior.
         self.full = (self.sizes == n_columns)[:, None]
         self.open: Any = np.flatnonzero(~self.full[:, 0]) if self.full.any() else slice(None)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.assignment.one_silo import assign_silo
 
 
 def solve_hungarian(costs: FloatArray, silos: Sequence[slice]) -> IntArray:
-    """Exact assignment without penalty: one rectangular LAP a silo (paper, sections 3 and 4.1).
+    """Exact assignment without penalty: one rectangular LAP per silo (paper, sections 3 and 4.1).
 
     Parameters
     ----------
@@ -32,5 +32,5 @@ def solve_hungarian(costs: FloatArray, silos: Sequence[slice]) -> IntArray:
     """
     labels = np.empty(len(costs), dtype=np.intp)
     for rows in silos:
-        labels[rows] = linear_sum_assignment(costs[rows])[1]
+        labels[rows] = assign_silo(costs[rows])
     return labels

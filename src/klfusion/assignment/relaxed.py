@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import linear_sum_assignment
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.assignment.cone_program import Problem, Silos, dot, penalised_objective
+from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.interior_point import (
     FEASIBILITY,
     RelaxedDual,
@@ -209,14 +209,6 @@ def _as_plan(start: ArrayLike, silos: Silos, shape: tuple[int, ...]) -> FloatArr
     return plan
 
 
-def _assign(costs: FloatArray, silos: Silos) -> IntArray:
-    """Cheapest column (n,) of each row, every silo by itself."""
-    labels = np.empty(costs.shape[0], dtype=np.intp)
-    for rows in silos.rows_of:
-        labels[rows] = linear_sum_assignment(costs[rows])[1]
-    return labels
-
-
 def _assignment_bound(costs: FloatArray, silos: Silos, penalty: float, pull: FloatArray) -> float:
     """Lower bound with the norms replaced by their linear minorant along `pull` (n, G).
 
@@ -224,12 +216,12 @@ def _assignment_bound(costs: FloatArray, silos: Silos, penalty: float, pull: Flo
     """
     norm = np.sqrt(dot(pull, pull))
     costs = costs + penalty * (pull / np.where(norm > 0.0, norm, 1.0))
-    return float(costs[np.arange(costs.shape[0]), _assign(costs, silos)].sum())
+    return float(costs[np.arange(costs.shape[0]), solve_hungarian(costs, silos.rows)].sum())
 
 
 def _solve_unpenalised(costs: FloatArray, silos: Silos, penalty: float, tol: float) -> RelaxedPlan:
     """Optimal plan without the penalty, which is binary, with bounds that do count it."""
-    plan = _as_plan(_assign(costs, silos), silos, costs.shape)
+    plan = _as_plan(solve_hungarian(costs, silos.rows), silos, costs.shape)
     objective = penalised_objective(costs, plan, penalty)
     bound = min(_assignment_bound(costs, silos, penalty, plan), objective)
     converged = relative_gap(objective, bound) <= tol

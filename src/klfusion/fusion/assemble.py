@@ -13,7 +13,7 @@ from klfusion._utils.provenance import provenance
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import BySilo, Fusion
 from klfusion.fusion.settings import FuseSettings
-from klfusion.objective.divergences import AmidProblem
+from klfusion.objective.divergences import DivergenceProblem
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
 from klfusion.posteriors.compatibility import Silo, counted
@@ -130,15 +130,15 @@ def unmatched_reasons(
 def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
     """``KL(global || local)``, or the problem's own, of each match, (n,); NaN where none is."""
     out = np.empty(problem.n)
-    at_once = 1 if isinstance(problem, AmidProblem) else _AT_ONCE
+    at_once = 1 if isinstance(problem, DivergenceProblem) else _AT_ONCE
     for low in range(0, len(centres), at_once):
         some = centres[low : low + at_once]
         members: IntArray | slice = slice(None)  # of a single batch all, matched or not
         if len(some) < len(centres):
             members = np.flatnonzero((labels >= low) & (labels < low + at_once))
         natural, column = problem.natural[members], labels[members] - low
-        if isinstance(problem, AmidProblem):
-            found = problem.amid.costs(problem.family, some, natural)
+        if isinstance(problem, DivergenceProblem):
+            found = problem.chosen.costs(problem.family, some, natural)
         else:
             found = problem.family.kl_from(some, natural, problem.log_partition[members])
         out[members] = found[np.arange(len(column)), column]

@@ -15,7 +15,7 @@ from klfusion._utils.providers import provided
 from klfusion._utils.text import few
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.fusion.settings import FuseSettings
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
 
@@ -80,7 +80,7 @@ class Fusion:
     status : Status
     settings : FuseSettings
         Method, weights, pooling and the rest of what was asked for.
-    path : PenaltyPath, optional
+    path : MergePath, optional
         Every size and its penalty, where the method computed them.
     provenance : mapping
         Library versions, and the ``history`` of silos that were added or removed.
@@ -100,7 +100,7 @@ class Fusion:
     trace: FloatArray
     status: Status
     settings: FuseSettings = field(default_factory=FuseSettings)
-    path: PenaltyPath | None = None
+    path: MergePath | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     silos: tuple[Posterior, ...] | None = None
     unmatched: Mapping[str, Mapping[int, str]] = field(default_factory=dict)

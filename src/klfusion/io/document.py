@@ -19,7 +19,7 @@ from klfusion.io import kept as _kept
 from klfusion.io.container import Entry, parse_json
 from klfusion.io.values import as_array, plain, to_json
 from klfusion.io.version_1 import upgraded
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
@@ -290,7 +290,7 @@ def _build_fusion(
     path = None
     if "path.merges" in arrays:
         fields = {key: f"{_PATH}{key}" for key in _PATH_FIELDS}
-        path = PenaltyPath(**{k: arrays[name] for k, name in fields.items() if name in arrays})
+        path = MergePath(**{k: arrays[name] for k, name in fields.items() if name in arrays})
         _check_range("path.n_components", path.n_components, 1, len(labels))
         _check_range("path.merges", path.merges, 0, int(path.n_components[0]) - 1)
         if path.rows is not None:

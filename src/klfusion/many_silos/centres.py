@@ -1,4 +1,4 @@
-"""Global components of very many silos on the way, and which of them are one."""
+"""Global components of very many silos while they are searched, and which of them to merge."""
 
 from __future__ import annotations
 
@@ -6,97 +6,102 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
+from klfusion._utils.penalty import merge_saving, tangents
 from klfusion.families import Family
-from klfusion.many_silos.sweep import Tally, sweep, tangents
-from klfusion.model_size.revision import Usual
-from klfusion.objective.clusters import merge_saving, nearest_pairs
-from klfusion.objective.parts import Parts
+from klfusion.many_silos.sweep import ClusterSums, sweep
+from klfusion.model_size.revision import MemberDistribution
+from klfusion.objective.batches import ProblemBatches
+from klfusion.objective.clusters import nearest_pairs
 from klfusion.objective.problem import FusionProblem
 
-_TOL = 1e-7  # by which a raised penalty exceeds what a merge takes
-_FEW = 0.02  # of the members of two global components: perhaps stragglers of the larger
-_HARDLY_EVER = 0.05  # of the times that two would meet by chance
-_OFTEN = 10  # meetings by chance, so that having none tells
-_LONG = 1.5  # times the usual share of a component's spread, along its longest axis
+_MARGIN = 1e-7  # relative: a raised penalty exceeds the price of a merge by more than rounding
+_SMALL_SHARE = 0.02  # of the members of two: the smaller may be outliers of the larger
+_RARELY_SHARED = 0.05  # of the silos expected by chance: local fits seldom split a component
+_EXPECTED_SHARED = 10  # silos expected by chance, so that sharing none is evidence
+_LONG_AXIS = 1.5  # share of a component's spread along its longest axis, over that of any axis
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
-class Globals:
-    """Global components on the way: where they are, and how many local ones are in each."""
+class Centres:
+    """Barycenters of global components, (G, p), and the number of members of each, (G,)."""
 
-    centres: FloatArray
+    natural: FloatArray
     counts: FloatArray
 
     @classmethod
-    def of_labels(cls, problem: FusionProblem, labels: IntArray, share: float = 1.0) -> Globals:
+    def of_labels(cls, problem: FusionProblem, labels: IntArray, share: float = 1.0) -> Centres:
         """The clusters of a problem that is a ``share`` of all."""
-        labels = np.unique(labels, return_inverse=True)[1]
+        labels = relabel(labels)
         counts = np.bincount(labels)
         return cls(problem.average(labels, len(counts)), counts / share)
 
     @classmethod
-    def of(cls, tally: Tally) -> Globals:
+    def of_sums(cls, sums: ClusterSums) -> Centres:
         """Those of a sweep."""
-        return cls(tally.centres, tally.counts.astype(np.float64))
+        return cls(sums.centres, sums.counts.astype(np.float64))
 
-    def sweep(self, parts: Parts, penalty: float, alone: float) -> Tally:
-        """Assign every silo, with the choice of being alone."""
-        return sweep(parts, self.centres, tangents(self.counts, penalty), alone)
+    def sweep(self, batches: ProblemBatches, penalty: float, new: float) -> ClusterSums:
+        """Assign every silo; a component may join none at the price ``new``."""
+        return sweep(batches, self.natural, tangents(self.counts, penalty), new)
 
-    def some(self, which: IntArray | BoolArray) -> Globals:
+    def some(self, which: IntArray | BoolArray) -> Centres:
         """Some of them."""
-        return Globals(self.centres[which], self.counts[which])
+        return Centres(self.natural[which], self.counts[which])
 
-    def joined(self, others: Globals) -> Globals:
+    def joined(self, others: Centres) -> Centres:
         """These and others."""
-        return Globals(
-            np.concatenate([self.centres, others.centres]),
+        return Centres(
+            np.concatenate([self.natural, others.natural]),
             np.concatenate([self.counts, others.counts]),
         )
 
 
-def merged(
-    tally: Tally, family: Family, penalty: float, n_silos: int, usual: Usual | None = None
-) -> tuple[Globals, float]:
-    """Global components that hardly ever meet made one where that pays, the best pairs first.
+def merge_centres(
+    found: ClusterSums,
+    family: Family,
+    penalty: float,
+    n_silos: int,
+    members: MemberDistribution | None = None,
+) -> tuple[Centres, float]:
+    """Merge global components that rarely share a silo where that pays, the cheapest first.
 
-    At one penalty, half of what many silos have is cheaper than the whole: what a cut saves grows
-    with their number, what it costs with its root. So with `Usual` known, two are also made one if
-    a plane through one component could have parted them, or if the smaller is made of stragglers;
-    the penalty is raised to what that takes.
+    At a fixed penalty, two halves of a component of many silos cost less than the whole: what a
+    split saves grows with the number of silos, what it costs with its square root. So with the
+    distribution of ``members`` two kinds of pairs merge at any price: halves that a plane through
+    one component explains, and a small component whose members are outliers of the larger. The
+    penalty is raised to the highest price.
     """
-    state = (tally.counts, tally.mass, tally.sums, tally.members_a)
+    state = (found.counts, found.mass, found.sums, found.members_a)
     counts, mass, sums, members_a = (np.array(own, dtype=np.float64) for own in state)
-    meets, n = tally.meets.copy(), int(tally.counts.sum())
-    raised, chance = penalty, 0.0 if usual is None else _HARDLY_EVER / n_silos
+    shared, n = found.shared.copy(), int(found.counts.sum())
+    raised, by_chance = penalty, 0.0 if members is None else _RARELY_SHARED / n_silos
     while True:
         centres = sums / mass[:, None]
         log_partition = family.log_partition(centres)
-        apart = meets <= chance * np.outer(counts, counts)
+        apart = shared <= by_chance * np.outer(counts, counts)
         a, b = nearest_pairs(family.kl_from(centres, centres, log_partition), apart)
         total, gaps = mass[a] + mass[b], np.maximum(members_a - mass * log_partition, 0.0)
         increase = mass[a] * log_partition[a] + mass[b] * log_partition[b]
         increase -= total * family.log_partition((sums[a] + sums[b]) / total[:, None])
         ratio = np.maximum(increase, 0.0) / merge_saving(counts[a], counts[b])
-        one = ratio < penalty
-        if usual is not None:
+        accepted = ratio < penalty
+        if members is not None:
             both, least = counts[a] + counts[b], np.minimum(counts[a], counts[b])
             share = increase / np.maximum(gaps[a] + gaps[b] + increase, _TINY)
-            # Two that should have met many times, and have not, may be halves of something long.
-            often = counts[a] * counts[b] > _OFTEN * n_silos
-            one |= often & (share < usual.explained(both, least / both, _LONG))
-            one |= (least < _FEW * both) & (increase < least * usual.farthest(n))
+            expected = counts[a] * counts[b] > _EXPECTED_SHARED * n_silos
+            accepted |= expected & (share < members.explained(both, least / both, _LONG_AXIS))
+            accepted |= (least < _SMALL_SHARE * both) & (increase < least * members.maximum(n))
         gone, changed = np.zeros((2, len(counts)), dtype=bool)
         for k in np.argsort(ratio, kind="stable"):
             i, j = a[k], b[k]
-            if one[k] and not (changed[i] or changed[j]):
+            if accepted[k] and not (changed[i] or changed[j]):
                 changed[[i, j]] = gone[j] = True
-                raised = max(raised, (1.0 + _TOL) * float(ratio[k]))
-                for array in (counts, mass, sums, members_a, meets, meets.T):
+                raised = max(raised, (1.0 + _MARGIN) * float(ratio[k]))
+                for array in (counts, mass, sums, members_a, shared, shared.T):
                     array[i] += array[j]
         if not gone.any():
-            return Globals(centres, counts), raised
+            return Centres(centres, counts), raised
         counts, mass, sums = counts[~gone], mass[~gone], sums[~gone]
-        members_a, meets = members_a[~gone], meets[np.ix_(~gone, ~gone)]
+        members_a, shared = members_a[~gone], shared[np.ix_(~gone, ~gone)]

@@ -1,11 +1,12 @@
-"""The default for very many silos: the path on a sketch of them, assignments streamed over all.
+"""The default for very many silos: the path on a sample of them, and sweeps over all.
 
-The path compares all pairs, which is quadratic. So it is walked on the components of a random
-sample of silos, small enough for that. Its penalty holds for all: it is the price at which a
-component opens a global one of its own, whatever the number of silos. Then every silo is assigned
-to the sketch's global components, all at once. What finds none near enough is sketched in its
-turn, until all have been found. A second look at a sample of the result parts, leaves out and
-gathers as `revision` does.
+The path compares all pairs, which is quadratic. So it is computed for the components of a random
+sample of silos. Its penalty holds for all: it is the price of opening a global component, whatever
+the number of silos. Then every silo is assigned to the sample's global components. Components that
+are too far from every global component are collected, and a new sample of them is clustered. This
+repeats until no new global component is found. A sample of the result is then revised as
+`klfusion.model_size.revision` does: clusters of two are split, mixed components are left out, and
+outliers join their cluster.
 """
 
 from __future__ import annotations
@@ -16,31 +17,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, IntArray
+from klfusion._utils.penalty import total_penalty
 from klfusion._utils.progress import Report
-from klfusion.many_silos.centres import Globals, merged
-from klfusion.many_silos.sweep import Tally, bound, descend
+from klfusion.many_silos.centres import Centres, merge_centres
+from klfusion.many_silos.sweep import ClusterSums, bound, descend
 from klfusion.merging.penalty_path import penalty_path
-from klfusion.model_size.revision import Usual, find_blends, part_doubles
+from klfusion.model_size.revision import MemberDistribution, find_mixed, split_clusters
+from klfusion.objective.batches import SelectedRows, SiloStore
 from klfusion.objective.clusters import Clusters
-from klfusion.objective.parts import Stock, Without
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Limits, Matching, Status
 
-_ROUNDS = 8  # of finding what the sketch had not seen
-_LOOK = 4  # times the sketch: what is looked at a second time
-_TOL = 1e-7  # relative fall of the objective in a sweep that is not worth another
-_BURST = 5  # sweeps between looks for global components that are one
-_MOST_ALONE = 5_000  # that get a column each in the bound
+_MAX_SAMPLES = 8  # of components that no global component explains
+_REVISED = 4  # times the sample: components that are revised
+_TOL = 1e-7  # relative fall of the objective below which no further sweep is made
+_SWEEPS = 5  # between two searches for global components to merge
+_MOST_SINGLE = 5_000  # components with a column of their own in the bound
 
 
 def fuse_many(
-    stock: Stock,
-    on_sketch: Callable[[FusionProblem], Matching],
+    store: SiloStore,
+    on_sample: Callable[[FusionProblem], Matching],
     limits: Limits,
     *,
     most: int,
     grows: bool,
-    second_look: bool,
+    revise: bool,
     rng: np.random.Generator,
     report: Report,
 ) -> Matching:
@@ -48,17 +50,17 @@ def fuse_many(
 
     Parameters
     ----------
-    stock : Stock
-    on_sketch : callable
-        The method for a problem small enough: labels and penalty.
+    store : SiloStore
+    on_sample : callable
+        The method for a sample: gives labels and penalty.
     limits : Limits
-        How long to descend.
+        Most sweeps, and the tolerance.
     most : int
-        Components a sketch may have.
+        Components of a sample.
     grows : bool
-        Whether there may be more global components than the sketch has.
-    second_look : bool
-        Whether to part doubles, leave out blends and gather stragglers.
+        Whether there may be more global components than in the sample.
+    revise : bool
+        Whether to split clusters, leave out mixed components and merge outliers.
     rng : numpy.random.Generator
     report : callable
 
@@ -67,181 +69,167 @@ def fuse_many(
     Matching
         Its path is that of the sample; mixed components have label -1.
     """
-    parts = stock.parts
-    sketch = stock.take(stock.first_silos(rng.permutation(stock.n_silos), most))
-    found = on_sketch(sketch)
+    sample = store.take(store.first_silos(rng.permutation(store.n_silos), most))
+    found = on_sample(sample)
     penalty = found.penalty
-    state = Globals.of_labels(sketch, found.labels, len(sketch.silos) / stock.n_silos)
+    centres = Centres.of_labels(sample, found.labels, len(sample.silos) / store.n_silos)
     if not grows:
-        return _settled(stock, state, _Aside.none(stock), found, grows, None, limits, report)
-    tally = _grown(stock, state, penalty, most, rng, report)
-    state, _ = merged(tally, parts.family, penalty, stock.n_silos)
-    if second_look:
-        look = _second_look(stock, state, penalty, most, rng)
+        none = np.zeros(store.n, dtype=bool)
+        return _settled(store, centres, none, none, found, grows, None, limits, report)
+    sums = _all_found(store, centres, penalty, most, rng, report)
+    centres, _ = merge_centres(sums, store.batches.family, penalty, store.n_silos)
+    if revise:
+        revised = _revised(store, centres, penalty, most, rng)
     else:
-        look = _Look(state, np.zeros(len(state.counts), dtype=bool), penalty)
-    labels = look.state.sweep(parts, penalty, look.alone).all_labels
+        revised = _Revised(centres, np.zeros(len(centres.counts), dtype=bool), penalty)
+    labels = revised.centres.sweep(store.batches, penalty, revised.new).all_labels
+    mixed = (labels >= 0) & revised.mixed[labels]
+    keeps_none = np.logical_and.reduceat(mixed, store.starts)[store.silo]
+    single, left_out = (labels < 0) | (mixed & keeps_none), mixed & ~keeps_none
     return _settled(
-        stock, look.state, look.aside(stock, labels), found, grows, look.usual, limits, report
+        store, revised.centres, single, left_out, found, grows, revised.members, limits, report
     )
 
 
-def _grown(
-    stock: Stock,
-    state: Globals,
+def _all_found(
+    store: SiloStore,
+    centres: Centres,
     penalty: float,
     most: int,
     rng: np.random.Generator,
     report: Report,
-) -> Tally:
-    """Assign all; what is left alone is sketched for global components not seen before."""
-    for number in range(_ROUNDS):
+) -> ClusterSums:
+    """Assign all; cluster samples of the components that joined none, while that finds clusters."""
+    for number in range(_MAX_SAMPLES):
         report("sweeping", number + 1, None)
-        tally = state.sweep(stock.parts, penalty, penalty).compact()
-        alone = np.flatnonzero(tally.all_labels < 0)
-        problem = stock.take(np.sort(rng.permutation(alone)[: most // 2]))
+        sums = centres.sweep(store.batches, penalty, penalty).compact()
+        single = np.flatnonzero(sums.all_labels < 0)
+        problem = store.take(np.sort(rng.permutation(single)[: most // 2]))
         if problem.n < 2:
             break
         path, _ = penalty_path(problem, report, penalty)
         labels = path.labels(len(path.merges))
-        new = Globals.of_labels(problem, labels, problem.n / len(alone))
+        new = Centres.of_labels(problem, labels, problem.n / len(single))
         several = np.bincount(labels) > 1
         if not several.any():
             break
-        state = Globals.of(tally).joined(new.some(several))
-    return tally
+        centres = Centres.of_sums(sums).joined(new.some(several))
+    return sums
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
-    """What a second look says.
+class _Revised:
+    """Global components after a revision.
 
     Parameters
     ----------
-    state : Globals
-        With doubles parted.
-    blended : bool array of shape (G,)
-        Which of them are blends of two others.
-    alone : float
-        The price of being alone: what is nearer than that to a global component is a straggler.
-    usual : Usual, optional
-        What members usually add to their global component.
+    centres : Centres
+    mixed : bool array of shape (G,)
+        Which of them are mixed.
+    new : float
+        Price of joining none; a component that costs less is an outlier of a global one.
+    members : MemberDistribution, optional
     """
 
-    state: Globals
-    blended: BoolArray
-    alone: float
-    usual: Usual | None = None
-
-    def aside(self, stock: Stock, labels: IntArray) -> _Aside:
-        """What is alone, and what is a blend and left out; no silo goes without any."""
-        blends = (labels >= 0) & self.blended[labels]
-        none_left = np.logical_and.reduceat(blends, stock.starts)[stock.silo]
-        return _Aside((labels < 0) | (blends & none_left), blends & ~none_left)
+    centres: Centres
+    mixed: BoolArray
+    new: float
+    members: MemberDistribution | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class _Aside:
-    """Components that take no part in the descent, (n,) each."""
-
-    alone: BoolArray
-    left_out: BoolArray
-
-    @classmethod
-    def none(cls, stock: Stock) -> _Aside:
-        return cls(*np.zeros((2, stock.n), dtype=bool))
-
-
-def _second_look(
-    stock: Stock, state: Globals, penalty: float, most: int, rng: np.random.Generator
-) -> _Look:
-    """Look again at whole silos: part doubles, find blends, learn how far members lie."""
-    tally = state.sweep(stock.parts, penalty, penalty).compact()
-    state, labels = Globals.of(tally), tally.all_labels
-    size = len(state.counts)
-    rows = _rare_and_random(stock, labels, tally.counts, _LOOK * most, rng)
-    problem, labels = stock.take(rows), labels[rows]
+def _revised(
+    store: SiloStore, centres: Centres, penalty: float, most: int, rng: np.random.Generator
+) -> _Revised:
+    """Split clusters, find mixed ones and fit the distribution of members, on whole silos."""
+    sums = centres.sweep(store.batches, penalty, penalty).compact()
+    centres, labels = Centres.of_sums(sums), sums.all_labels
+    size = len(centres.counts)
+    rows = _rare_and_random(store, labels, sums.counts, _REVISED * most, rng)
+    problem, labels = store.take(rows), labels[rows]
     single = np.flatnonzero(labels < 0)
     labels[single] = size + np.arange(len(single))
-    parted = part_doubles(problem, labels)
-    pieces = Globals.of_labels(problem, parted)
-    whole = np.empty(len(pieces.counts), dtype=np.intp)  # what each is a piece of
-    whole[parted] = labels
-    blended = np.zeros(len(whole), dtype=bool)
-    blended[parted[find_blends(problem, parted)]] = True
-    seen = np.bincount(whole, weights=pieces.counts, minlength=size)
+    split = split_clusters(problem, labels)
+    parts = Centres.of_labels(problem, split)
+    whole = np.empty(len(parts.counts), dtype=np.intp)  # the cluster that each is a part of
+    whole[split] = labels
+    mixed = np.zeros(len(whole), dtype=bool)
+    mixed[split[find_mixed(problem, split)]] = True
+    seen = np.bincount(whole, weights=parts.counts, minlength=size)
     entire = np.bincount(whole, minlength=size)[:size] < 2
     halves = np.flatnonzero(~np.append(entire, True)[np.minimum(whole, size)])
-    ratio = state.counts[whole[halves]] / seen[whole[halves]]
-    usual = Usual.of(Clusters(problem, parted))
-    entire_blends = np.zeros(size, dtype=bool)
-    entire_blends[whole[blended & (whole < size)]] = True
-    # A blend that is alone becomes a global component, so that it can be left out.
-    lonely = np.flatnonzero(blended & (whole >= size))
-    new = Globals(
-        pieces.centres[np.concatenate([halves, lonely])],
-        np.concatenate([pieces.counts[halves] * ratio, pieces.counts[lonely]]),
+    ratio = centres.counts[whole[halves]] / seen[whole[halves]]
+    members = MemberDistribution.of(Clusters(problem, split))
+    entire_mixed = np.zeros(size, dtype=bool)
+    entire_mixed[whole[mixed & (whole < size)]] = True
+    # A mixed component that joined none becomes a global component, so that it can be left out.
+    single_mixed = np.flatnonzero(mixed & (whole >= size))
+    new = Centres(
+        parts.natural[np.concatenate([halves, single_mixed])],
+        np.concatenate([parts.counts[halves] * ratio, parts.counts[single_mixed]]),
     )
-    return _Look(
-        state=state.some(entire).joined(new),
-        blended=np.concatenate([entire_blends[entire], blended[halves], blended[lonely]]),
-        alone=penalty if usual is None else max(penalty, usual.farthest(stock.n)),
-        usual=usual,
+    return _Revised(
+        centres.some(entire).joined(new),
+        np.concatenate([entire_mixed[entire], mixed[halves], mixed[single_mixed]]),
+        penalty if members is None else max(penalty, members.maximum(store.n)),
+        members,
     )
 
 
 def _rare_and_random(
-    stock: Stock, labels: IntArray, counts: IntArray, most: int, rng: np.random.Generator
+    store: SiloStore, labels: IntArray, counts: IntArray, most: int, rng: np.random.Generator
 ) -> IntArray:
     """Components of whole silos: half of those with the rarest global components, half of any."""
-    rarest = np.minimum.reduceat(np.where(labels < 0, 1, counts[labels]), stock.starts)
-    order = rng.permutation(stock.n_silos)
+    rarest = np.minimum.reduceat(np.where(labels < 0, 1, counts[labels]), store.starts)
+    order = rng.permutation(store.n_silos)
     rare = order[np.argsort(rarest[order], kind="stable")]
     half = most // 2
-    return np.union1d(stock.first_silos(rare, half), stock.first_silos(order, half))
+    return np.union1d(store.first_silos(rare, half), store.first_silos(order, half))
 
 
 def _settled(
-    stock: Stock,
-    state: Globals,
-    aside: _Aside,
+    store: SiloStore,
+    centres: Centres,
+    single: BoolArray,
+    left_out: BoolArray,
     found: Matching,
     grows: bool,
-    usual: Usual | None,
+    members: MemberDistribution | None,
     limits: Limits,
     report: Report,
 ) -> Matching:
-    """Descend, with what is set aside where it is, and certify."""
-    kept = ~(aside.alone | aside.left_out)
-    parts = Without(stock.parts, [np.flatnonzero(own) for own in stock.by_part(kept)])
+    """Descend and certify; ``single`` components stay by themselves, some are ``left_out``."""
+    kept = ~(single | left_out)
+    batches = SelectedRows(store.batches, [np.flatnonzero(own) for own in store.by_batch(kept)])
     penalty, trace, sweeps = found.penalty, list[float](), 0
     while True:
-        tally, more, converged = descend(
-            parts, state.centres, state.counts, penalty,
-            max_iter=_BURST, tol=max(limits.tol, _TOL), report=report,
+        sums, more, converged = descend(
+            batches, centres.natural, centres.counts, penalty,
+            max_iter=_SWEEPS, tol=max(limits.tol, _TOL), report=report,
         )  # fmt: skip
         trace, sweeps = trace + more, sweeps + len(more)
-        state = Globals.of(tally)
-        if grows:  # halves of one component would take many sweeps to find a balance
-            state, raised = merged(tally, parts.family, found.penalty, stock.n_silos, usual)
-        if len(state.counts) < len(tally.counts):
+        centres = Centres.of_sums(sums)
+        if grows:  # sweeps alone would take many steps to merge halves of one component
+            centres, raised = merge_centres(
+                sums, batches.family, found.penalty, store.n_silos, members
+            )
+        if len(centres.counts) < len(sums.counts):
             penalty, trace = max(penalty, raised), []
         elif converged or sweeps >= limits.max_iter:
             break
-    size, alone = len(tally.counts), np.flatnonzero(aside.alone)
-    labels = np.zeros(stock.n, dtype=np.intp)
-    labels[kept] = tally.all_labels
+    size, alone = len(sums.counts), np.flatnonzero(single)
+    labels = np.zeros(store.n, dtype=np.intp)
+    labels[kept] = sums.all_labels
     labels[alone] = size + np.arange(len(alone))
-    matched = np.where(aside.left_out, -1, labels)
     trace = [value + penalty * len(alone) for value in trace]
-    lower = penalty * np.sqrt(stock.n)  # all sharing one column's norm
-    if len(alone) <= _MOST_ALONE:
-        rest = [np.flatnonzero(~own) for own in stock.by_part(aside.left_out)]
-        centres, counts = tally.centres, tally.counts
+    lower = total_penalty(np.array([store.n]), penalty)  # if all shared one column's norm
+    if len(alone) <= _MOST_SINGLE:
+        rest = [np.flatnonzero(~own) for own in store.by_batch(left_out)]
+        natural, counts = sums.centres, sums.counts
         if len(alone):
-            centres = np.concatenate([centres, stock.take(alone).natural])
+            natural = np.concatenate([natural, store.take(alone).natural])
             counts = np.concatenate([counts, np.ones(len(alone), dtype=np.intp)])
-        of_part = [own[rows] for own, rows in zip(stock.by_part(labels), rest, strict=True)]
-        lower = bound(Without(stock.parts, rest), centres, of_part, counts, penalty)
-    bound_, status = min(lower, trace[-1]), Status.of(converged)
-    return Matching(matched, trace[-1], bound_, trace, penalty, status, found.path)
+        own_labels = [own[rows] for own, rows in zip(store.by_batch(labels), rest, strict=True)]
+        lower = bound(SelectedRows(store.batches, rest), natural, own_labels, counts, penalty)
+    labels[left_out] = -1
+    lower = min(lower, trace[-1])
+    return Matching(labels, trace[-1], lower, trace, penalty, Status.of(converged), found.path)

@@ -1,8 +1,8 @@
-"""Assignments streamed over silos that lie in parts: in memory, in files, on other machines.
+"""One assignment per silo, of all silos, in batches: in memory, in files, on other machines.
 
-A sweep sends the global components to every part and gets sums back. The penalty, concave in the
-counts, is replaced by its tangent at the last counts, which lies above it; so all silos can be
-assigned at once, and the objective still never rises.
+A sweep sends the centres to every batch and gets sums back. The penalty, concave in the counts, is
+replaced by its tangent at the last counts, which lies above it. So all silos can be assigned at
+once, and the objective still never rises.
 """
 
 from __future__ import annotations
@@ -12,59 +12,64 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils import iterate
+from klfusion._utils.arrays import FloatArray, IntArray, numbering
+from klfusion._utils.iterate import Descent
+from klfusion._utils.penalty import tangents, total_penalty
 from klfusion._utils.progress import Report
+from klfusion.assignment.one_silo import assign_silo
 from klfusion.families import Family
-from klfusion.objective.clusters import how_many_shared
-from klfusion.objective.parts import InMemory, Parts
+from klfusion.objective.batches import InMemory, ProblemBatches
+from klfusion.objective.clusters import shared_silos
 from klfusion.objective.problem import FusionProblem
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
-    """What a plan adds up, and where it left every component.
+class ClusterSums:
+    """A plan, and its sums in each global component.
 
     Parameters
     ----------
     counts : int array of shape (G,)
     mass : array of shape (G,)
+        Sums of the members' weights.
     sums : array of shape (G, p)
+        Weighted sums of the members' natural parameters.
     members_a : array of shape (G,)
         Weighted sums of the members' log-partitions.
-    meets : array of shape (G, G)
-        In how many silos two global components are both found.
+    shared : array of shape (G, G)
+        Number of silos that have both of two global components.
     labels : list of int arrays
-        Of each part; -1 for what is left alone.
+        Of each batch; -1 for a component that joined none.
     """
 
     counts: IntArray
     mass: FloatArray
     sums: FloatArray
     members_a: FloatArray
-    meets: FloatArray
+    shared: FloatArray
     labels: list[IntArray]
 
-    def plus(self, other: Tally) -> Tally:
-        """Both; the other's parts come after these."""
-        return Tally(
+    def plus(self, other: ClusterSums) -> ClusterSums:
+        """Both; the other's batches come after these."""
+        return ClusterSums(
             self.counts + other.counts,
             self.mass + other.mass,
             self.sums + other.sums,
             self.members_a + other.members_a,
-            self.meets + other.meets,
+            self.shared + other.shared,
             self.labels + other.labels,
         )
 
     @property
     def all_labels(self) -> IntArray:
-        """Of all parts, one after the other."""
+        """Of all batches, one after the other."""
         return np.concatenate(self.labels)
 
     @property
-    def n_alone(self) -> int:
-        """How many components were left alone."""
+    def n_single(self) -> int:
+        """Number of components that joined no global component."""
         return sum(int((own < 0).sum()) for own in self.labels)
 
     @property
@@ -72,99 +77,88 @@ class Tally:
         """The barycenters, (G, p)."""
         return np.asarray(self.sums / self.mass[:, None])
 
-    def compact(self) -> Tally:
-        """Without global components that nothing is left of."""
+    def compact(self) -> ClusterSums:
+        """Without empty global components."""
         used = np.flatnonzero(self.counts)
         if len(used) == len(self.counts):
             return self
-        number = np.full(len(self.counts) + 1, -1, dtype=np.intp)  # the last: of label -1
-        number[used] = np.arange(len(used))
-        return replace(
-            self,
-            counts=self.counts[used],
-            mass=self.mass[used],
-            sums=self.sums[used],
-            members_a=self.members_a[used],
-            meets=self.meets[np.ix_(used, used)],
-            labels=[number[own] for own in self.labels],
+        number = numbering(used, len(self.counts))
+        return ClusterSums(
+            self.counts[used],
+            self.mass[used],
+            self.sums[used],
+            self.members_a[used],
+            self.shared[np.ix_(used, used)],
+            [number[own] for own in self.labels],
         )
 
     def objective(self, family: Family, penalty: float) -> float:
-        """Jensen gaps plus ``penalty * sum_g sqrt(n_g)``; what is alone counts as one each."""
+        """Jensen gaps plus the penalty; a component that joined none counts as a cluster."""
         gaps = self.members_a - self.mass * family.log_partition(self.centres)
-        roots = np.sqrt(self.counts).sum() + self.n_alone
-        return float(np.maximum(gaps, 0.0).sum() + penalty * roots)
+        paid = total_penalty(self.counts, penalty) + penalty * self.n_single
+        return float(np.maximum(gaps, 0.0).sum()) + paid
 
 
-def sweep(parts: Parts, centres: FloatArray, prices: FloatArray, alone: float = np.inf) -> Tally:
-    """Assign every silo to the centres, at a price each; ``alone`` is that of joining none.
+def sweep(
+    batches: ProblemBatches, centres: FloatArray, prices: FloatArray, new: float = np.inf
+) -> ClusterSums:
+    """Assign every silo to the centres, at a price each.
 
     Parameters
     ----------
-    parts : Parts
+    batches : ProblemBatches
     centres : array of shape (G, p)
     prices : array of shape (G,)
-    alone : float
+    new : float
+        Price of joining none, which is opening a new component.
 
     Returns
     -------
-    Tally
-        Global components may have become empty.
+    ClusterSums
+        Some global components may be empty.
     """
-    task = partial(_assign, centres=centres, prices=prices, alone=alone)
-    return parts.reduce(task, Tally.plus)
+    task = partial(_assign, centres=centres, prices=prices, new=new)
+    return batches.reduce(task, ClusterSums.plus)
 
 
-def _assign(part: FusionProblem, centres: FloatArray, prices: FloatArray, alone: float) -> Tally:
-    """Assign a part, piece by piece where the matrix of its divergences would be large."""
-    pieces = InMemory(part, len(centres)).parts
-    tally = reduce(Tally.plus, (_assign_piece(own, centres, prices, alone) for own in pieces))
-    return replace(tally, labels=[tally.all_labels])
+def _assign(
+    batch: FusionProblem, centres: FloatArray, prices: FloatArray, new: float
+) -> ClusterSums:
+    """Assign a batch in smaller ones, where the matrix of its divergences would be large."""
+    smaller = InMemory(batch, len(centres)).batches
+    sums = reduce(ClusterSums.plus, (_assign_one(own, centres, prices, new) for own in smaller))
+    return replace(sums, labels=[sums.all_labels])
 
 
-def _assign_piece(
-    part: FusionProblem, centres: FloatArray, prices: FloatArray, alone: float
-) -> Tally:
-    costs = part.costs(centres)
+def _assign_one(
+    batch: FusionProblem, centres: FloatArray, prices: FloatArray, new: float
+) -> ClusterSums:
+    costs = batch.costs(centres)
     costs += prices
     labels = costs.argmin(axis=1)
-    labels[costs[np.arange(part.n), labels] > alone] = -1
-    turn = np.cumsum(np.diff(part.silo, prepend=part.silo[:1]) != 0)
-    for j in _in_conflict(turn, labels):
-        labels[part.silos[j]] = _block(costs[part.silos[j]], alone)
-    taken, size = labels >= 0, len(centres)
-    mass, sums, members_a = part.some(np.flatnonzero(taken)).sums(labels[taken], size)
-    holds = np.zeros((int(turn.max(initial=-1)) + 1, size), dtype=np.float32)
-    holds[turn[taken], labels[taken]] = 1.0
-    counts = np.bincount(labels[taken], minlength=size)
-    together = how_many_shared(holds.T, holds.T).astype(np.float64)
-    return Tally(counts, mass, sums, members_a, together, [labels])
+    labels[costs[np.arange(batch.n), labels] > new] = -1
+    silo = np.cumsum(np.diff(batch.silo, prepend=batch.silo[:1]) != 0)
+    for j in _in_conflict(silo, labels):
+        labels[batch.silos[j]] = assign_silo(costs[batch.silos[j]], new)
+    joined, size = labels >= 0, len(centres)
+    mass, sums, members_a = batch.some(np.flatnonzero(joined)).sums(labels[joined], size)
+    holds = np.zeros((int(silo.max(initial=-1)) + 1, size), dtype=np.float32)
+    holds[silo[joined], labels[joined]] = 1.0
+    counts = np.bincount(labels[joined], minlength=size)
+    shared = shared_silos(holds.T, holds.T).astype(np.float64)
+    return ClusterSums(counts, mass, sums, members_a, shared, [labels])
 
 
 def _in_conflict(silo: IntArray, labels: IntArray) -> IntArray:
-    """Silos two of whose components chose the same; for all others the choice is optimal."""
+    """Silos with two components in one column; for all others the row minima are optimal."""
     rows = np.flatnonzero(labels >= 0)
     key = np.sort(silo[rows] * (int(labels.max(initial=0)) + 1) + labels[rows])
     twice = key[1:][np.diff(key) == 0]
     return np.unique(twice // (int(labels.max(initial=0)) + 1))
 
 
-def _block(costs: FloatArray, alone: float) -> IntArray:
-    """The best labels of one silo; -1 where being alone is cheaper."""
-    size = costs.shape[1]
-    if np.isfinite(alone):
-        costs = np.hstack([costs, np.full((len(costs), len(costs)), alone)])
-    column = linear_sum_assignment(costs)[1]
-    return np.where(column < size, column, -1)
-
-
-def tangents(counts: IntArray | FloatArray, penalty: float) -> FloatArray:
-    """By how much one more component raises each ``penalty * sqrt(n_g)``, at most."""
-    return np.asarray(0.5 * penalty / np.sqrt(np.maximum(counts, 1)))
-
-
 def descend(
-    parts: Parts,
+    batches: ProblemBatches,
     centres: FloatArray,
     counts: IntArray | FloatArray,
     penalty: float,
@@ -172,45 +166,43 @@ def descend(
     max_iter: int,
     tol: float,
     report: Report,
-) -> tuple[Tally, list[float], bool]:
-    """Sweep and average in turn, with no new global components, until nothing changes.
+) -> Descent[ClusterSums]:
+    """Alternate sweeps and averages until nothing changes; no component is opened."""
 
-    Returns
-    -------
-    tally, trace, converged
-    """
-    trace: list[float] = []
-    tally = None
-    for number in range(max_iter):
-        report("sweeping", number + 1, None)
-        found = sweep(parts, centres, tangents(counts, penalty)).compact()
-        value = found.objective(parts.family, penalty)
-        if tally is not None and trace[-1] - value <= tol * abs(trace[-1]):
-            return tally, trace, True
-        tally, centres, counts = found, found.centres, found.counts
-        trace.append(value)
-    assert tally is not None  # there is one sweep at least
-    return tally, trace, False
+    def step(centres: FloatArray, counts: IntArray | FloatArray) -> tuple[ClusterSums, float]:
+        found = sweep(batches, centres, tangents(counts, penalty)).compact()
+        return found, found.objective(batches.family, penalty)
+
+    return iterate.descend(
+        lambda found: step(found.centres, found.counts), *step(centres, counts),
+        tol=tol, max_iter=max_iter - 1, stage="sweeping", report=report,
+    )  # fmt: skip
 
 
 def bound(
-    parts: Parts, centres: FloatArray, labels: Sequence[IntArray], counts: IntArray, penalty: float
+    batches: ProblemBatches,
+    centres: FloatArray,
+    labels: Sequence[IntArray],
+    counts: IntArray,
+    penalty: float,
 ) -> float:
-    """A value below that of every plan at these centres.
+    """Lower bound of the objective of every plan at these centres.
 
-    A column's norm is at least its product with any unit vector; with that of the plan at hand
-    the penalty becomes a price, ``penalty / sqrt(n_g)`` for staying and none for moving.
+    A column's norm is at least its product with any unit vector. With that of the plan at hand the
+    penalty becomes a price, ``penalty / sqrt(n_g)`` for staying and none for moving.
     """
-    prices = penalty / np.sqrt(np.maximum(counts, 1))
-    return parts.reduce(partial(_bound, centres=centres, prices=prices), float.__add__, labels)
+    prices = 2.0 * tangents(counts, penalty)
+    return batches.reduce(partial(_bound, centres=centres, prices=prices), float.__add__, labels)
 
 
-def _bound(part: FusionProblem, labels: IntArray, centres: FloatArray, prices: FloatArray) -> float:
+def _bound(
+    batch: FusionProblem, labels: IntArray, centres: FloatArray, prices: FloatArray
+) -> float:
     total, start = 0.0, 0
-    for piece in InMemory(part, len(centres)).parts:
-        own = labels[start : start + piece.n]
-        costs = piece.costs(centres)
-        costs[np.arange(piece.n), own] += prices[own]
+    for smaller in InMemory(batch, len(centres)).batches:
+        own = labels[start : start + smaller.n]
+        costs = smaller.costs(centres)
+        costs[np.arange(smaller.n), own] += prices[own]
         total += float(costs.min(axis=1).sum())
-        start += piece.n
+        start += smaller.n
     return total

@@ -1,4 +1,4 @@
-"""Clusters merged, moved and dissolved one step at a time.
+"""Agglomerative merging: paths of models of every size, and local search from a cut of one.
 
-Searches over binary plans that evaluate Jensen gaps; the size is chosen elsewhere.
+One loop merges (`agglomeration`); candidates are all pairs or nearest neighbours.
 """

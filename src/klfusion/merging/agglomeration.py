@@ -1,132 +1,71 @@
-"""Merging clusters one pair at a time, always the cheapest, with few comparisons.
-
-The Jensen gap of a union is at least the sum of its parts' gaps. So what it takes to merge ``c``
-with the union of ``a`` and ``b`` is at least what it takes with either, less what merging those
-took. Where that bound is far from the smallest price nothing is computed until it no longer is.
-"""
+"""The loop of every agglomerative path: always merge the pair of clusters with the lowest price."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.merging.nearest import Nearest
-from klfusion.objective.clusters import Clusters, how_many_shared
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.penalty import merge_saving
+from klfusion._utils.progress import Report
+from klfusion.objective.clusters import Clusters
+from klfusion.objective.merge_path import Merge
 
-# Bounds below so many times the smallest price are made exact: of a cluster just merged, and of one
-# whose bound has become the smallest.
-_SOON, _NOW = 1.5, 2.0
+
+class Candidates(Protocol):
+    """The merges to choose from, all pairs of clusters or some of them."""
+
+    def cheapest(self, most: float) -> Merge | None:
+        """The merge with the lowest price, if that is below ``most``."""
+
+    def apply(self, merge: Merge) -> None:
+        """Merge the two clusters, and update the candidates."""
 
 
 class Pricing(Protocol):
-    """What merges cost, given what they add to the gaps."""
+    """Prices of merges, given the increase of the Jensen gaps."""
 
-    def prices(self, increases: FloatArray, a: int, others: IntArray) -> FloatArray:
-        """Of merging cluster ``a`` with each other, rising with the increase."""
+    def prices(self, increases: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+        """Prices of merging clusters ``a`` and ``b``; a larger increase has a higher price."""
 
-    def increases(self, prices: FloatArray, a: int, others: IntArray) -> FloatArray:
-        """The increases that make such prices."""
+    def increases(self, prices: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+        """The increases that have such prices."""
 
     def merge(self, a: int, b: int) -> None:
-        """Cluster ``b`` is part of ``a`` from now on."""
+        """Cluster ``b`` becomes part of ``a``."""
 
 
-@dataclass(frozen=True, eq=False)
-class Merge:
-    """A merge that was made.
+class PenaltyPricing:
+    """Price of a merge: the penalty above which it lowers the objective."""
 
-    Parameters
-    ----------
-    a, b : int
-        Cluster ``b`` became part of ``a``.
-    price, increase : float
-    counts : tuple of two ints
-        Components of each before.
-    others : int array of shape (m,)
-        The other clusters.
-    meet : bool array of shape (m,)
-        Whether they hold a silo that the union holds, too.
-    increases : array of shape (m,)
-        What merging the union with them takes; exact where asked for, else it may be a bound.
-    """
+    def __init__(self, state: Clusters) -> None:
+        self._counts = state.counts
 
-    a: int
-    b: int
-    price: float
-    increase: float
-    counts: tuple[int, int]
-    others: IntArray
-    meet: BoolArray
-    increases: FloatArray
+    def prices(self, increases: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+        """Increase of the gaps per decrease of ``sum_g sqrt(n_g)``."""
+        return np.asarray(increases / merge_saving(self._counts[a], self._counts[b]))
+
+    def increases(self, prices: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+        """The inverse of `prices`."""
+        return np.asarray(prices * merge_saving(self._counts[a], self._counts[b]))
+
+    def merge(self, a: int, b: int) -> None:
+        """Nothing to do: the counts are the state's own."""
 
 
 def agglomerate(
-    state: Clusters,
-    pairs: Nearest,
-    pricing: Pricing,
-    *,
-    apart: bool = True,
-    also_meeting: bool = False,
-    most: float = np.inf,
+    candidates: Candidates, n: int, report: Report, most: float = np.inf
 ) -> Iterator[Merge]:
-    """Merge the cheapest pair, again and again, and tell of each merge once it is made.
+    """Merge the cheapest of the candidates while its price is below ``most``.
 
-    Parameters
-    ----------
-    state : Clusters
-        Single components; clusters are merged in it.
-    pairs : Nearest
-        Prices of all pairs of components, infinite where they may not merge.
-    pricing : Pricing
-    apart : bool
-        Whether clusters that hold a common silo stay apart.
-    also_meeting : bool
-        Whether to compute exactly what it would take to merge those, too.
-    most : float
-        Where to stop: the first price that is no smaller.
-
-    Yields
-    ------
-    Merge
+    Each merge is given before it is made, so that the clusters can still be looked at. Of ``n``
+    components; the number of merges goes to ``report``.
     """
-    holds = state.occupied().astype(np.float32) * apart
-    bounded = np.zeros((state.size, state.size), dtype=bool)
-    while (price := float(pairs.smallest.min(initial=np.inf))) < most:
-        a = int(pairs.smallest.argmin())
-        b = int(pairs.nearest[a])
-        if bounded[a, b]:
-            one = a if state.counts[a] > 1 else b
-            _settle(state, pairs, pricing, bounded, one, max(price, _NOW * price))
-            continue
-        increase = float(pricing.increases(np.array([price]), a, np.array([b]))[0])
-        counts = int(state.counts[a]), int(state.counts[b])
-        others = np.flatnonzero(state.counts)
-        others = others[(others != a) & (others != b)]
-        known = [pricing.increases(pairs.matrix[one, others], one, others) for one in (a, b)]
-        increases = np.maximum(*known) - increase
-        state.merge(a, b, increase)
-        pricing.merge(a, b)
-        holds[a] += holds[b]
-        meet = how_many_shared(holds[others], holds[a]) > 0
-        later = ~meet & (pricing.prices(increases, a, others) > _SOON * price)
-        exact = ~later if also_meeting else ~(later | meet)
-        increases[exact] = state.merge_increases_with(a, others[exact])
-        bounded[a, :] = bounded[:, a] = False
-        bounded[a, others[later]] = bounded[others[later], a] = True
-        prices = np.where(meet, np.inf, pricing.prices(increases, a, others))
-        pairs.replace(a, b, others, prices)
-        yield Merge(a, b, price, increase, counts, others, meet, increases)
-
-
-def _settle(
-    state: Clusters, pairs: Nearest, pricing: Pricing, bounded: BoolArray, one: int, most: float
-) -> None:
-    """Put exact prices of a cluster in the place of bounds up to ``most``."""
-    others = np.flatnonzero(bounded[one] & (pairs.matrix[one] <= most))
-    increases = state.merge_increases_with(one, others)
-    bounded[one, others] = bounded[others, one] = False
-    pairs.correct(one, others, pricing.prices(increases, one, others))
+    number = 0
+    while (merge := candidates.cheapest(most)) is not None:
+        number += 1
+        yield merge
+        candidates.apply(merge)
+        report("merging", number, n)

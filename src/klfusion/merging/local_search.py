@@ -8,11 +8,13 @@ optimal for the joint problem over plans *and* centres, still by one LAP.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.iterate import Descent, descend
+from klfusion._utils.penalty import joining, merge_saving, penalties
 from klfusion._utils.progress import Report
-from klfusion.objective.clusters import Clusters, how_many_shared, merge_saving, nearest_pairs
+from klfusion.assignment.one_silo import assign_silo
+from klfusion.objective.clusters import Clusters, nearest_pairs, shared_silos
 from klfusion.objective.problem import FusionProblem
 
 
@@ -26,7 +28,7 @@ def refine(
     max_iter: int,
     tol: float,
     report: Report,
-) -> tuple[IntArray, list[float], bool]:
+) -> Descent[IntArray]:
     """Descend on ``sum of Jensen gaps + penalty * sum_g sqrt(n_g)`` until no move helps.
 
     Parameters
@@ -48,24 +50,25 @@ def refine(
 
     Returns
     -------
-    labels, trace, converged
+    Descent
+        Of labels.
     """
     clusters = Clusters(problem, labels)
-    trace = [clusters.objective(penalty)]
-    for sweep in range(max_iter):
-        report("refining", sweep + 1, None)
-        best = clusters.labels.copy()
+
+    def sweep(labels: IntArray) -> tuple[IntArray, float]:
+        del labels  # those of the clusters
         for rows in problem.silos:
             _move_silo(clusters, rows, penalty, opens and not fixed_size)
         if not fixed_size:
             _merge(clusters, penalty)
             _dissolve(clusters, penalty)
         clusters.compact()
-        value = clusters.objective(penalty)
-        if trace[-1] - value <= tol * abs(trace[-1]):
-            return best, trace, True
-        trace.append(value)
-    return clusters.labels, trace, False
+        return clusters.labels.copy(), clusters.objective(penalty)
+
+    return descend(
+        sweep, clusters.labels.copy(), clusters.objective(penalty),
+        tol=tol, max_iter=max_iter, stage="refining", report=report,
+    )  # fmt: skip
 
 
 def _move_silo(
@@ -79,15 +82,12 @@ def _move_silo(
     old, before = clusters.labels[rows].copy(), clusters.objective(penalty)
     clusters.take_out(rows)
     costs = clusters.increases(rows)
-    costs += penalty * (np.sqrt(clusters.counts + 1.0) - np.sqrt(clusters.counts))
-    n_rows, size = costs.shape
-    if opens:  # any number of its components may open a cluster of their own
-        costs[:, clusters.counts == 0] = np.inf
-        costs = np.concatenate([costs, np.full((n_rows, n_rows), penalty)], axis=1)
+    costs += joining(clusters.counts, penalty)
+    closed = (clusters.counts == 0) & opens  # a new cluster takes the place of an empty one
     if forbidden is not None:
-        costs[:, forbidden] = np.inf
-    new = linear_sum_assignment(costs)[1]
-    opened = new >= size
+        closed[forbidden] = True
+    new = assign_silo(costs, penalty if opens else np.inf, closed)
+    opened = new < 0
     new[opened] = _unused(clusters, int(opened.sum()))
     clusters.put_in(rows, new)
     # Where increases are approximate a move must still show that it lowers the objective.
@@ -120,7 +120,7 @@ def _merge_candidates(clusters: Clusters) -> tuple[IntArray, IntArray]:
     """Pairs of near clusters that share no silo."""
     used = np.flatnonzero(clusters.counts)
     occupied = clusters.occupied()[used]
-    apart = how_many_shared(occupied, occupied) == 0
+    apart = shared_silos(occupied, occupied) == 0
     if not apart.any():
         return used[:0], used[:0]
     centres = clusters.sums[used] / clusters.mass[used, None]
@@ -151,9 +151,9 @@ def _dissolve_candidates(clusters: Clusters, penalty: float) -> IntArray:
     centres = clusters.sums[used] / clusters.mass[used, None]
     shrink = clusters.mass[used] / (clusters.mass[used] + problem.weights[:, None])
     costs = problem.costs(centres) * shrink
-    costs += penalty * (np.sqrt(clusters.counts[used] + 1.0) - np.sqrt(clusters.counts[used]))
+    costs += joining(clusters.counts[used], penalty)
     costs[clusters.occupied()[used][:, problem.silo].T] = np.inf
     detour = np.bincount(clusters.labels, weights=costs.min(axis=1), minlength=clusters.size)
-    gain = clusters.gaps() + penalty * np.sqrt(clusters.counts) - detour
+    gain = clusters.gaps() + penalties(clusters.counts, penalty) - detour
     candidates = np.flatnonzero((gain > 0) & (clusters.counts > 0))
     return candidates[np.argsort(-gain[candidates], kind="stable")]

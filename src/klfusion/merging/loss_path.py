@@ -1,112 +1,105 @@
-"""What a merge costs in prediction, told from the posteriors alone.
+"""Estimated predictive loss of merges, from the posteriors alone.
 
-Observations of components ``i`` in a cluster are predicted by the cluster's average instead of by
-their own component: each loses ``KL(component || average)``, in all ``sum_i N_i KL_i / N`` nats an
-observation. That is a Jensen gap, of posteriors as good as certain weighted by their observations
-(`FusionProblem.per_observation`), less what samples of one component differ by chance. It is an
-upper estimate: the other components left may predict what an average no longer does.
+In a cluster, observations of component ``i`` are predicted by the cluster's average instead of by
+their own component. Each loses ``KL(component || average)``: ``sum_i N_i KL_i / N`` nats per
+observation in all. This is a Jensen gap of nearly certain posteriors weighted by their observations
+(`FusionProblem.per_observation`). The expected difference between samples of one component is
+subtracted. The estimate is an upper one, because other components may predict what an average
+does not.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.progress import Report
 from klfusion.merging.agglomeration import agglomerate
-from klfusion.merging.nearest import Nearest
-from klfusion.objective.clusters import Clusters, merge_saving
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.merging.all_pairs import AllPairs
+from klfusion.objective.clusters import Clusters
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
 
-def path_losses(problem: FusionProblem, path: PenaltyPath) -> FloatArray | None:
-    """The loss before each step of a path and at its end, (m + 1,); None if it cannot be told."""
+def path_losses(problem: FusionProblem, path: MergePath) -> FloatArray | None:
+    """Loss before each step of a path and at its end, (m + 1,); None if it cannot be estimated."""
     observed = problem.per_observation()
     if observed is None:
         return None
-    chance, losses = Chance(problem), [0.0]
-    for (a, b), increase in zip(path.merges, _walked(observed, path.merges)[0], strict=True):
-        losses.append(losses[-1] + increase - float(chance.of(a, b)))
-        chance.merge(a, b)
-    return _rising(np.array(losses))
+    pricing, losses = LossPricing(problem), [0.0]
+    for (a, b), increase in zip(path.merges, _increases(observed, path.merges), strict=True):
+        losses.append(losses[-1] + increase - float(pricing.by_chance(a, b)))
+        pricing.merge(a, b)
+    return _rising(losses)
 
 
-class Chance:
-    """What the observations of two clusters would seem to lose if they were of one component."""
+class LossPricing:
+    """Price of a merge: its loss beyond what chance explains if the components are the same."""
 
     def __init__(self, problem: FusionProblem) -> None:
-        self._each = problem.chance_per_observation()
+        self._by_chance = problem.chance_per_observation()
 
-    def of(self, a: IntArray | int, b: IntArray | int) -> FloatArray:
-        """That of merging ``b`` into ``a``."""
-        return np.asarray(np.minimum(self._each[a], self._each[b]))
+    def by_chance(self, a: IntArray | int, b: IntArray | int) -> FloatArray:
+        """Expected increase of merging clusters ``a`` and ``b`` of one component."""
+        return np.asarray(np.minimum(self._by_chance[a], self._by_chance[b]))
 
-    def prices(self, increases: FloatArray, a: int, others: IntArray) -> FloatArray:
-        """What merges lose beyond that."""
-        return np.asarray(increases - self.of(a, others))
+    def prices(self, increases: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+        """Increases beyond chance, nats per observation."""
+        return np.asarray(increases - self.by_chance(a, b))
 
-    def increases(self, prices: FloatArray, a: int, others: IntArray) -> FloatArray:
-        """What merges that lose so much add to the gaps."""
-        return np.asarray(prices + self.of(a, others))
+    def increases(self, prices: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+        """The inverse of `prices`."""
+        return np.asarray(prices + self.by_chance(a, b))
 
     def merge(self, a: int, b: int) -> None:
-        """The two are one from now on."""
-        self._each[a] = max(self._each[a], self._each[b])
+        """A union has as many free parameters as the part with more."""
+        self._by_chance[a] = max(self._by_chance[a], self._by_chance[b])
 
 
 def least_loss_path(
     problem: FusionProblem, observed: FusionProblem, report: Report, *, within_silos: bool
-) -> PenaltyPath:
-    """Always the merge that loses least.
+) -> MergePath:
+    """Always the merge with the least loss.
 
     Parameters
     ----------
     problem : FusionProblem
     observed : FusionProblem
-        The same by nats an observation: its `FusionProblem.per_observation`.
+        The same with divergences in nats per observation: its `FusionProblem.per_observation`.
     report : callable
-        Told of progress.
+        Receives the progress.
     within_silos : bool
-        Whether components of one silo may merge, too. The path then goes down to one.
+        Whether components of one silo may merge, too. The path then ends with one cluster.
 
     Returns
     -------
-    PenaltyPath
+    MergePath
     """
     report("comparing", 0, None)
     n, every = problem.n, np.arange(problem.n)
-    state, chance = Clusters(observed, every), Chance(problem)
+    state, pricing = Clusters(observed, every), LossPricing(problem)
+    prices = pricing.prices(observed.pair_increases, every[:, None], every)
     excluded = (problem.silo[:, None] == problem.silo) & (not within_silos)
-    losses = observed.pair_increases - chance.of(every[:, None], every)
-    pairs = Nearest(np.where(excluded, np.inf, losses))
-    merges, total = [], [0.0]
-    for made in agglomerate(state, pairs, chance, apart=not within_silos):
-        merges.append((made.a, made.b))
-        total.append(total[-1] + made.price)
-        report("merging", len(merges), n)
-    steps = np.array(merges, dtype=np.intp).reshape(-1, 2)
-    increases, savings = _walked(problem, steps)
-    return PenaltyPath(
-        merges=steps,
-        ratios=increases / savings,
-        divergences=np.concatenate([[0.0], np.cumsum(increases)]),
-        n_components=n - np.arange(len(steps) + 1),
-        losses=_rising(np.array(total)),
+    candidates = AllPairs(
+        state, np.where(excluded, np.inf, prices), pricing, apart=not within_silos
     )
+    made = list(agglomerate(candidates, n, report))
+    merges = [(merge.a, merge.b) for merge in made]
+    losses = _rising(np.cumsum([0.0, *(merge.price for merge in made)]))
+    return MergePath.of_merges(n, made, increases=_increases(problem, merges), losses=losses)
 
 
-def _walked(problem: FusionProblem, merges: IntArray) -> tuple[FloatArray, FloatArray]:
-    """What each of some merges adds to the gaps, and what it saves of the penalty, both (m,)."""
-    state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
-    increases, savings = np.empty((2, len(merges)))
+def _increases(problem: FusionProblem, merges: Sequence[tuple[int, int]] | IntArray) -> FloatArray:
+    """Replay merges: the increase of the Jensen gaps by each, (m,)."""
+    state, increases = Clusters(problem, np.arange(problem.n, dtype=np.intp)), np.empty(len(merges))
     for step, (a, b) in enumerate(merges):
         increases[step] = state.merge_increases(np.array([a]), np.array([b]))[0]
-        savings[step] = merge_saving(state.counts[a], state.counts[b])
         state.merge(int(a), int(b), float(increases[step]))
-    return increases, savings
+    return increases
 
 
-def _rising(losses: FloatArray) -> FloatArray:
-    """Luck with one merge does not make good what another lost."""
+def _rising(losses: Sequence[float] | FloatArray) -> FloatArray:
+    """Running maximum of totals: a merge that seems to gain does not offset one that loses."""
     return np.asarray(np.maximum.accumulate(losses))

@@ -18,9 +18,10 @@ from typing import Protocol
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import FloatArray, relabel
+from klfusion._utils.iterate import descend
 from klfusion._utils.progress import Report
-from klfusion.assignment.binary import solve_exact
+from klfusion.assignment.binary import solve_binary
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.objective.problem import FusionProblem
@@ -57,20 +58,16 @@ def alternate(
     report: Report,
 ) -> Alternation:
     """Assign, average, and again, until the objective falls by less than ``tol`` (relative)."""
-    plan: Plan | None = None
-    trace: list[float] = []
-    for iteration in range(max_iter):
-        new_plan = assign(problem.costs(centres), problem, plan)
-        new_plan, size = _without_unused(new_plan)
-        value = objective(problem, new_plan, size, penalty)
-        report("alternating", iteration + 1, max_iter)
-        if plan is not None and trace[-1] - value <= tol * abs(value):
-            return Alternation(plan, centres, trace, converged=True)
-        plan, centres = new_plan, problem.average(new_plan, size)
-        trace.append(value)
-    if plan is None:
-        raise ValueError(f"expected max_iter >= 1, got {max_iter}")
-    return Alternation(plan, centres, trace, converged=False)
+
+    def step(centres: FloatArray, previous: Plan | None) -> tuple[tuple[FloatArray, Plan], float]:
+        plan, size = _without_unused(assign(problem.costs(centres), problem, previous))
+        return (problem.average(plan, size), plan), objective(problem, plan, size, penalty)
+
+    (centres, plan), trace, converged = descend(
+        lambda state: step(*state), *step(centres, None),
+        tol=tol, max_iter=max_iter - 1, stage="alternating", report=report,
+    )  # fmt: skip
+    return Alternation(plan, centres, trace, converged)
 
 
 def assign_hungarian(costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
@@ -80,7 +77,7 @@ def assign_hungarian(costs: FloatArray, problem: FusionProblem, previous: Plan |
 
 
 @dataclass(frozen=True)
-class AssignExact:
+class AssignBinary:
     """The binary problem at fixed costs."""
 
     penalty: float
@@ -88,7 +85,7 @@ class AssignExact:
     def __call__(self, costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
         """Improve the previous labels."""
         start = None if previous is None else previous.astype(np.intp)
-        return solve_exact(costs, problem.silos, self.penalty, start=start).labels
+        return solve_binary(costs, problem.silos, self.penalty, start=start).labels
 
 
 @dataclass(frozen=True)
@@ -109,5 +106,5 @@ def _without_unused(plan: Plan) -> tuple[Plan, int]:
         used = plan.sum(axis=0) > _NOTHING
         plan = plan[:, used] / plan[:, used].sum(axis=1, keepdims=True)
         return plan, plan.shape[1]
-    used, labels = np.unique(plan, return_inverse=True)
-    return labels.astype(np.intp), len(used)
+    labels = relabel(plan.astype(np.intp))
+    return labels, int(labels.max()) + 1

@@ -22,11 +22,11 @@ from klfusion.methods.search import (
     known_size_starts,
     penalised_starts,
 )
-from klfusion.methods.topics import best_together
-from klfusion.model_size.revision import find_blends, gather_stragglers, part_doubles
+from klfusion.methods.topics import best_reconstruction
+from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters
 from klfusion.model_size.selection import choose
 from klfusion.model_size.silo_variation import Walk
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, objective
 
@@ -145,7 +145,7 @@ class Auto(PathMethod):
         if n_components is not None:
             if problem.n - n_components <= len(least.merges):
                 return cut(problem, least, problem.n - n_components)
-            labels = best_together(
+            labels = best_reconstruction(
                 self, observed, n_components, rng, report,
                 n_init=max(self.n_init, _TOPIC_STARTS),
             )  # fmt: skip
@@ -156,7 +156,7 @@ class Auto(PathMethod):
         labels = path.labels(choice.steps)
         mixed = _mixed(problem, labels)
         if mixed is None:
-            labels = gather_stragglers(problem, labels)
+            labels = merge_singletons(problem, labels)
         steps = problem.n - int(labels.max()) - 1
         steps = max(steps, min(choice.possible, least.steps_within(_DOUBTFUL_LOSS)))
         if steps <= len(least.merges):
@@ -169,7 +169,7 @@ class Auto(PathMethod):
         self,
         problem: FusionProblem,
         penalty: float,
-        path: PenaltyPath,
+        path: MergePath,
         start: IntArray,
         rng: np.random.Generator,
         report: Report,
@@ -183,7 +183,7 @@ class Auto(PathMethod):
 
     def _with_outliers(self, problem: FusionProblem, found: Matching, report: Report) -> Matching:
         """Components that one silo alone has, moved to a cluster that is near enough."""
-        gathered = gather_stragglers(problem, found.labels)
+        gathered = merge_singletons(problem, found.labels)
         if (gathered == found.labels).all():
             return found
         labels, trace, converged = refine(
@@ -195,7 +195,7 @@ class Auto(PathMethod):
     def _of_known_size(
         self,
         problem: FusionProblem,
-        path: PenaltyPath,
+        path: MergePath,
         size: int,
         rng: np.random.Generator,
         report: Report,
@@ -213,5 +213,5 @@ class Auto(PathMethod):
 def _mixed(problem: FusionProblem, labels: IntArray) -> BoolArray | None:
     """Which components are mixtures of two others, if any is."""
     # Mixed components that were taken for members of a cluster are looked for as a part of it.
-    mixed = find_blends(problem, part_doubles(problem, labels))
+    mixed = find_mixed(problem, split_clusters(problem, labels))
     return mixed if mixed.any() else None

@@ -15,7 +15,7 @@ from klfusion.methods.method import Method
 from klfusion.methods.path_method import PathMethod
 from klfusion.methods.search import other_divergence
 from klfusion.model_size.preparation import Prepared, prepare
-from klfusion.objective.divergences import KL, amid_problem
+from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status
 from klfusion.posteriors.posterior import Posterior
@@ -54,8 +54,8 @@ def _other_divergence(
 ) -> Matching:
     """Alternate under the method's divergence, from the matching under KL."""
     kept, variation = np.flatnonzero(found.labels >= 0), found.variation
-    some = method.compared(problem.some(kept)).varied(variation)
-    other = amid_problem(some, method.divergence)
+    some = method.compared(problem.some(kept)).with_variation(variation)
+    other = problem_with_divergence(some, method.divergence)
     start = replace(found, labels=found.labels[kept])
     new = other_divergence(method, other, start, method.given_penalty, rng, report)
     return replace(new.of_rows(kept, problem.n), variation=variation)

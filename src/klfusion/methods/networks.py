@@ -8,28 +8,26 @@ them would be merged if they were allowed to be, and merges may lose 15 % of wha
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils import memory
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.penalty import merge_saving
 from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
+from klfusion.merging.neighbours import neighbour_path
 from klfusion.methods.method import Method, Penalty, check_penalty
 from klfusion.methods.search import best_of, known_size, known_size_starts
-from klfusion.objective.clusters import Clusters, how_many_shared, merge_saving
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.clusters import Clusters
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status
 
-_NEIGHBOURS = 20  # of a cluster, with which merging is tried
 _MAX_PAIRS = 4_000  # of one silo's units, looked at to learn how near different ones lie
 _TINY = float(np.finfo(np.float64).tiny)
-_BATCH = 2_000_000  # numbers in one batch of trial merges
 
 
 @final
@@ -106,8 +104,7 @@ class Networks(Method):
         report: Report,
     ) -> Matching:
         """Walk the path, cut it, refine."""
-        path = neighbour_path(problem, report)
-        size = n_components
+        path, size = neighbour_path(problem, report), n_components
         if size is not None and problem.n - size <= len(path.merges):
             centres = problem.average(path.labels(problem.n - size), size)
             return known_size(self, problem, centres, report, path=path)
@@ -123,7 +120,7 @@ class Networks(Method):
         bound = min(_bound(problem, labels, penalty), value)
         return Matching(labels, value, bound, trace, penalty, Status.of(converged), path)
 
-    def _chosen(self, problem: FusionProblem, path: PenaltyPath) -> float:
+    def _chosen(self, problem: FusionProblem, path: MergePath) -> float:
         if len(path.ratios) == 0:
             return 1.0
         null = _null_penalty(problem, self.within)
@@ -140,100 +137,11 @@ def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
     return scales
 
 
-def _loss_penalty(problem: FusionProblem, path: PenaltyPath, loss: float) -> float:
+def _loss_penalty(problem: FusionProblem, path: MergePath, loss: float) -> float:
     """The penalty up to which merges lose this share of the divergence of all units from one."""
     whole = problem.divergence(np.zeros(problem.n, dtype=np.intp), 1)
     steps = int(np.searchsorted(path.divergences, loss * whole, side="right")) - 1
     return float(path.penalties[steps - 1]) if steps > 0 else 0.5 * float(path.penalties[0])
-
-
-def neighbour_path(problem: FusionProblem, report: Report) -> PenaltyPath:
-    """The penalty path on which a cluster may merge with its nearest neighbours only.
-
-    Neighbours are found by one matrix of divergences. What a merged cluster may merge with are the
-    neighbours of both, so that each merge costs a few dozen log-partitions instead of one a
-    cluster.
-    """
-    n = problem.n
-    memory.require(3 * 8 * n * n, f"comparing all pairs of {n:,} units", "fuse smaller networks")
-    state = Clusters(problem, np.arange(n, dtype=np.intp))
-    holds = np.zeros((n, len(problem.silos)), dtype=bool)
-    holds[np.arange(n), problem.silo] = True
-    version = np.zeros(n, dtype=np.intp)
-    merges: list[tuple[int, int]] = []
-    ratios: list[float] = []
-    total = [0.0]
-    while True:
-        near = _neighbours(state, holds)
-        heap = _candidates(state, near, version)
-        if not heap:
-            break
-        while heap:
-            ratio, a, b, increase, version_a, version_b = heappop(heap)
-            if version[a] != version_a or version[b] != version_b:
-                continue
-            merges.append((a, b))
-            ratios.append(ratio)
-            total.append(total[-1] + increase)
-            report("merging", len(merges), n)
-            state.merge(a, b, increase)
-            holds[a] |= holds[b]
-            version[a] += 1
-            version[b] = -1
-            around = near[a] | near.pop(b)
-            for c in around:  # all that knew b now know a
-                if c in near and b in near[c]:
-                    near[c] = (near[c] - {b}) | {a}
-            near[a] = {
-                c for c in around if c != a and version[c] >= 0 and not (holds[c] & holds[a]).any()
-            }
-            for c in near[a]:
-                near[c].add(a)
-            for entry in _candidates(state, {a: near[a]}, version):
-                heappush(heap, entry)
-    return PenaltyPath(
-        merges=np.array(merges, dtype=np.intp).reshape(-1, 2),
-        ratios=np.array(ratios, dtype=np.float64),
-        divergences=np.array(total),
-        n_components=n - np.arange(len(merges) + 1),
-    )
-
-
-def _neighbours(state: Clusters, holds: BoolArray) -> dict[int, set[int]]:
-    """Of each cluster, the nearest that it may merge with."""
-    used = np.flatnonzero(state.counts)
-    centres = state.sums[used] / state.mass[used, None]
-    kl = state.problem.family.kl_from(centres, centres, state.centre_a[used])
-    kl = kl + kl.T
-    kl[how_many_shared(holds[used], holds[used]) > 0] = np.inf
-    few = min(_NEIGHBOURS, len(used) - 1)
-    near: dict[int, set[int]] = {int(a): set() for a in used}
-    if few < 1:
-        return near
-    nearest = np.argpartition(kl, few - 1, axis=1)[:, :few]
-    for i, row in enumerate(nearest):
-        for k in row[np.isfinite(kl[i, row])]:
-            near[int(used[i])].add(int(used[k]))
-            near[int(used[k])].add(int(used[i]))
-    return near
-
-
-_Entry = tuple[float, int, int, float, int, int]  # ratio, clusters, increase, their versions
-
-
-def _candidates(state: Clusters, near: dict[int, set[int]], version: IntArray) -> list[_Entry]:
-    """A sorted list, which is a heap, of the merges of clusters with their neighbours."""
-    pairs = sorted({(min(a, c), max(a, c)) for a, others in near.items() for c in others})
-    if not pairs:
-        return []
-    a, b = np.array(pairs, dtype=np.intp).T
-    step = max(1, _BATCH // state.sums.shape[1])
-    increase = np.concatenate(
-        [state.merge_increases(a[i : i + step], b[i : i + step]) for i in range(0, len(a), step)]
-    )
-    ratio = increase / merge_saving(state.counts[a], state.counts[b])
-    columns = (ratio, a, b, increase, version[a], version[b])
-    return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _null_penalty(problem: FusionProblem, quantile: float) -> float:
@@ -245,8 +153,7 @@ def _null_penalty(problem: FusionProblem, quantile: float) -> float:
         some = np.linspace(0, len(a) - 1, _MAX_PAIRS).astype(np.intp)
         a, b = a[some], b[some]
     state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
-    one = np.ones(1, dtype=np.intp)
-    ratios = state.merge_increases(a, b) / merge_saving(one, one)
+    ratios = state.merge_increases(a, b) / merge_saving(1, 1)
     return float(np.quantile(ratios, quantile))
 
 

@@ -16,8 +16,8 @@ from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
 from klfusion.methods.method import Method
 from klfusion.methods.search import certified
-from klfusion.model_size.silo_variation import Walk, with_variation
-from klfusion.objective.parts import InMemory, Stock
+from klfusion.model_size.silo_variation import Walk, estimate_variation
+from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
 
@@ -42,7 +42,7 @@ class PathMethod(Method):
         self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
     ) -> FusionProblem:
         """Posteriors of comparable certainty, less certain by a ``variation`` between silos."""
-        return problem.centred(*like).comparable(*like).varied(variation)
+        return problem.centred(*like).comparable(*like).with_variation(variation)
 
     def run(
         self,
@@ -52,7 +52,7 @@ class PathMethod(Method):
         report: Report,
     ) -> Matching:
         """Estimate the variation between silos; walk the path of all components or a sample."""
-        varying = with_variation(problem, rng, report, n_components)
+        varying = estimate_variation(problem, rng, report, n_components)
         most = most_on_path(problem.family)
         # A sample must have more components than it is to find.
         if self.samples and problem.n > most >= 2 * (n_components or 0):
@@ -95,7 +95,7 @@ class PathMethod(Method):
         report: Report,
     ) -> Matching:
         """The path of a sample of silos, then assignments of all."""
-        found = self.stream(Stock.of(InMemory(problem)), n_components, rng, report)
+        found = self.stream(SiloStore.of(InMemory(problem)), n_components, rng, report)
         moves = problem.n * int(found.labels.max()) * problem.family.size
         if (found.labels < 0).any() or moves > _MOST_MOVES:
             return found
@@ -107,16 +107,16 @@ class PathMethod(Method):
         return certified(problem, labels, trace, converged, found.penalty, found.path)
 
     def stream(
-        self, stock: Stock, n_components: int | None, rng: np.random.Generator, report: Report
+        self, store: SiloStore, n_components: int | None, rng: np.random.Generator, report: Report
     ) -> Matching:
         """The path of a sample of silos that lie in parts, then assignments of all."""
         return fuse_many(
-            stock,
+            store,
             lambda sample: self.on_sample(sample, n_components, rng, report),
             self,
-            most=most_on_path(stock.parts.family),
+            most=most_on_path(store.batches.family),
             grows=n_components is None,
-            second_look=self.given_penalty is None,
+            revise=self.given_penalty is None,
             rng=rng,
             report=report,
         )

@@ -9,9 +9,9 @@ from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
 from klfusion.merging.local_search import refine
-from klfusion.methods.alternation import AssignExact, alternate, assign_hungarian
+from klfusion.methods.alternation import AssignBinary, alternate, assign_hungarian
 from klfusion.methods.seeding import kl_plus_plus
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Limits, Matching, Status, objective
 
@@ -20,7 +20,7 @@ def penalised_starts(
     limits: Limits,
     problem: FusionProblem,
     penalty: float,
-    path: PenaltyPath | None,
+    path: MergePath | None,
     starts: list[IntArray],
     n_seeded: int,
     rng: np.random.Generator,
@@ -40,7 +40,7 @@ def penalised_starts(
             least = problem.largest_silo
             centres = seed_centres(problem, 2 * least, rng, least)
             found = alternate(
-                problem, centres, AssignExact(penalty), penalty,
+                problem, centres, AssignBinary(penalty), penalty,
                 max_iter=limits.max_iter, tol=limits.tol, report=report,
             )  # fmt: skip
             labels, head = found.plan.astype(np.intp), found.trace[:-1]
@@ -60,7 +60,7 @@ def certified(
     trace: list[float],
     converged: bool,
     penalty: float,
-    path: PenaltyPath | None,
+    path: MergePath | None,
 ) -> Matching:
     """What a search ended with, and the relaxation's bound at its centres."""
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
@@ -70,12 +70,12 @@ def certified(
     )
 
 
-def cut(problem: FusionProblem, path: PenaltyPath, steps: int) -> Matching:
+def cut(problem: FusionProblem, path: MergePath, steps: int) -> Matching:
     """A path's own solution after so many steps, which is what its losses are told of."""
     return without_penalty(problem, path.labels(steps), path)
 
 
-def without_penalty(problem: FusionProblem, labels: IntArray, path: PenaltyPath) -> Matching:
+def without_penalty(problem: FusionProblem, labels: IntArray, path: MergePath) -> Matching:
     """A plan that may hold components of one silo together: so may those of its bound."""
     size = int(labels.max()) + 1
     value = problem.divergence(labels, size)
@@ -98,7 +98,7 @@ def known_size_starts(
     refined: bool = True,
     n_init: int | None = None,
     from_silos: bool = False,
-    path: PenaltyPath | None = None,
+    path: MergePath | None = None,
 ) -> list[Matching]:
     """Known size from KL k-means++ seeds, several times.
 
@@ -121,7 +121,7 @@ def known_size(
     report: Report,
     *,
     refined: bool = True,
-    path: PenaltyPath | None = None,
+    path: MergePath | None = None,
 ) -> Matching:
     """Hungarian assignments and averages (paper, sections 3 and 4.1), then local search."""
     found = alternate(
@@ -166,7 +166,7 @@ def other_divergence(
             alternate(
                 problem,
                 centres,
-                AssignExact(penalty),
+                AssignBinary(penalty),
                 penalty,
                 max_iter=limits.max_iter,
                 tol=limits.tol,

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, relabel
+from klfusion._utils.iterate import descend
 from klfusion._utils.progress import Report
 from klfusion.methods.search import known_size_starts
 from klfusion.objective.problem import FusionProblem
@@ -27,7 +28,7 @@ _LEAST_GAIN = 1e-6  # nats an observation
 _COUNTS = 0.02  # share of a mixture from which on a change in it is looked at
 
 
-def best_together(
+def best_reconstruction(
     limits: Limits,
     observed: FusionProblem,
     size: int,
@@ -57,7 +58,7 @@ def best_together(
     int array of shape (n,)
     """
     coarse = observed.coarser(_OUTCOMES)
-    together = Together(coarse, size)
+    together = Reconstruction(coarse, size)
     runs = known_size_starts(limits, coarse, size, rng, report, n_init=n_init, from_silos=True)
     plans = {together.mixed(run.labels).loss: run.labels for run in runs}
     n_polished = min(_POLISHED, _MOST_ENTRIES // (coarse.n * size * coarse.family.size))
@@ -69,7 +70,7 @@ def best_together(
         polished.append(together.polished(plans[loss], limits.max_iter))
     labels = min(polished, key=lambda found: found.loss).labels
     # A start may have left places empty, and not all of them need have been taken since.
-    return np.unique(labels, return_inverse=True)[1].astype(np.intp)
+    return relabel(labels)
 
 
 class Mixed(NamedTuple):
@@ -80,7 +81,7 @@ class Mixed(NamedTuple):
     mixtures: FloatArray
 
 
-class Together:
+class Reconstruction:
     """What plans of one size lose if their global components predict together.
 
     Parameters
@@ -108,17 +109,17 @@ class Together:
 
     def polished(self, labels: IntArray, max_iter: int) -> Mixed:
         """The plan after every move of a component that lowers the loss: places are swapped."""
-        found = self.mixed(*self.mixed(labels)[1:])
-        for _ in range(max_iter):
-            before = found.loss
-            for one, other, place in self._promising(found):
-                if self._possible(found.labels, one, other, place):
-                    trial = self._moved(found, one, other, place)
-                    if trial.loss < found.loss - _LEAST_GAIN:
-                        found = trial
-            if found.loss >= before - _LEAST_GAIN:
-                break
-        return found
+        start = self.mixed(*self.mixed(labels)[1:])
+        return descend(self._improved, start, start.loss, max_iter=max_iter).state
+
+    def _improved(self, found: Mixed) -> tuple[Mixed, float]:
+        """The plan after a sweep over the most promising moves."""
+        for one, other, place in self._promising(found):
+            if self._possible(found.labels, one, other, place):
+                trial = self._moved(found, one, other, place)
+                if trial.loss < found.loss - _LEAST_GAIN:
+                    found = trial
+        return found, found.loss
 
     def _possible(self, labels: IntArray, one: int, other: int, place: int) -> bool:
         """Whether a move that was possible before others were made still is."""

@@ -1,16 +1,16 @@
-"""A second look at a matching: clusters weighed by how far members usually lie from their own.
+"""Revision of a matching, with the distribution of distances between members and their cluster.
 
-Taking a component out of its cluster and putting it back costs some nats. Over all components that
-cost shows what is *usual*, in silos as in local fits. Three things can then be told that the path
-of merges cannot:
+Removing a component from its cluster and adding it again increases the Jensen gap by some nats.
+These increases, over all components, are the reference distribution of members. With it, three
+errors of the path of merges can be found:
 
-- a *double*, two components in one cluster: more of what its members differ by is the difference of
-  two halves than would be if there were one (the test of Duda and Hart);
-
-- a *straggler*, what one silo alone has, is no farther from a larger cluster than the
-  farthest of so many members is expected to be: it belongs there;
-- a *blend*, what a local fit makes of two components it failed to tell apart, lies as near as usual
-  to a weighted average of two clusters that its silos lack, and far from every single one.
+- a cluster that holds two components: the difference between its halves explains a larger share of
+  its spread than in one component (the test of Duda and Hart);
+- a singleton, a cluster of one silo alone, that is no farther from a larger cluster than the
+  farthest of its members is expected to be: it joins that cluster;
+- a mixed component, one local component fitted to the data of two. It lies within the distribution
+  of members around a weighted average of two clusters that its silos lack, and outside around
+  every single one.
 """
 
 from __future__ import annotations
@@ -22,115 +22,104 @@ import numpy as np
 from scipy.special import ndtri
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.iterate import settle
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
-# Members of clusters of three or more it takes to know what is usual.
-_LEAST_MEMBERS = 10
-# A double: halves of three members or more differ by this many deviations more than those of one
-# component would, and by a third of all.
-_DOUBLE = 4.5
-_DOUBLE_SHARE = 1.0 / 3.0
-_LEAST_OF_DOUBLE = 6
-_PASSES = 10
-# A straggler stays alone if the farthest of all members lies so far in one case of twenty.
-_LEVEL = 0.05
-# A blend lies no farther than 95 % of members from an average of two clusters, and farther from
-# each of them by two and a half deviations.
-_USUAL = 1.645
-_APART = 2.5
-_SHARES = np.linspace(0.2, 0.8, 5)
-_FINER_STEPS = (0.04, 0.01)
+_LEAST_MEMBERS = 10  # of clusters of three or more; fewer do not show a distribution
+# A cluster is split if its halves, of three members or more, explain a share of its spread that
+# is 4.5 standard deviations above that of one component, and a third at least.
+_SPLIT_DEVIATIONS = 4.5
+_SPLIT_SHARE = 1.0 / 3.0
+_LEAST_HALF = 3
+_PASSES = 10  # of splitting, and of 2-means
+_LEVEL = 0.05  # probability that the farthest of all members is rejected
+_QUANTILE_95 = 1.645  # standard deviations: 95 % of members lie within
+_MIXED_DEVIATIONS = 2.5  # a mixed component is so much nearer to an average than to a cluster
+_SHARES = np.linspace(0.2, 0.8, 5)  # of the first of two clusters in an average
+_FINER_STEPS = (0.04, 0.01)  # of shares, around the best so far
 _AROUND = np.arange(-3, 4)
-_NEAREST = 6  # clusters of which pairs are tried
-_OUTCOMES = 500  # words over which what is surely no blend is told
-_SURELY = 2.0  # times as far there as blends may be at most
+_NEAREST = 6  # clusters of which all pairs are averaged
+_OUTCOMES = 500  # words of the coarse problem on which most candidates are rejected
+_REJECTED = 2.0  # times the 95 % quantile there: gaps of the coarse problem are lower bounds
+_LEAST_DEVIATION = 1e-3  # of logarithms; copies would have none
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
-class Usual:
-    """Median and (upper) deviation of the logarithm of what a member adds to its cluster."""
+class MemberDistribution:
+    """Log-normal distribution of the increase of the gap by which a member joins its cluster.
 
-    middle: float
-    spread: float
+    Median and upper standard deviation of the logarithm.
+    """
+
+    median: float
+    deviation: float
 
     @classmethod
-    def of(cls, clusters: Clusters) -> Usual | None:
-        """Learned from clusters of three or more; ``None`` if those are too few."""
+    def of(cls, clusters: Clusters) -> MemberDistribution | None:
+        """Fit to clusters of three or more; ``None`` if those have too few members."""
         members = np.flatnonzero(clusters.counts[clusters.labels] > 2)
         if len(members) < _LEAST_MEMBERS:
             return None
-        logs = _logarithm(_left_out_increases(clusters, members))
-        middle, upper = np.quantile(logs, [0.5, 0.8413])
-        return cls(float(middle), max(float(upper - middle), 1e-3))
+        logs = _logarithm(_leave_one_out_increases(clusters, members))
+        median, upper = np.quantile(logs, [0.5, 0.8413])  # the upper one: a standard deviation
+        return cls(float(median), max(float(upper - median), _LEAST_DEVIATION))
 
-    def deviations(self, increase: FloatArray | float) -> FloatArray:
-        """How unusual it is that something adds so much."""
-        return np.asarray((_logarithm(np.asarray(increase)) - self.middle) / self.spread)
+    def z_score(self, increase: FloatArray | float) -> FloatArray:
+        """Standard deviations of an increase above the median."""
+        return np.asarray((_logarithm(np.asarray(increase)) - self.median) / self.deviation)
 
     def explained(
-        self,
-        count: FloatArray | float,
-        part: FloatArray | float,
-        stretch: float = 1.0,
+        self, count: FloatArray | float, part: FloatArray | float, stretch: float = 1.0
     ) -> FloatArray:
-        """The most of a component's spread that is explained by a plane through it.
+        """Upper limit of the share of a component's spread that a plane through it explains.
 
         The plane cuts off ``part`` of its ``count`` members, along an axis with ``stretch`` times
-        the usual share. A chi-square of ``d`` degrees varies by ``sqrt(2 / d)`` on the scale of
-        logarithms, which tells the dimension.
+        the average share. The logarithm of a chi-square of ``d`` degrees of freedom has standard
+        deviation ``sqrt(2 / d)``, which gives the dimension.
         """
-        dim = max(2.0 / self.spread**2, 1.0)
+        dim = max(2.0 / self.deviation**2, 1.0)
         density = np.exp(-0.5 * ndtri(part) ** 2) / np.sqrt(2.0 * np.pi)
         expected = stretch * density**2 / (part * (1.0 - part)) / dim + 1.0 / (count - 1.0)
         deviation = np.sqrt(2.0 * (1.0 - 8.0 / (np.pi**2 * dim)) / (count * dim))
-        return np.asarray(expected + _DOUBLE * deviation)
+        return np.asarray(expected + _SPLIT_DEVIATIONS * deviation)
 
     @property
-    def most(self) -> float:
-        """What 95 % of members add at most."""
-        return float(np.exp(self.middle + _USUAL * self.spread))
+    def quantile_95(self) -> float:
+        """The increase that 95 % of members do not exceed."""
+        return float(np.exp(self.median + _QUANTILE_95 * self.deviation))
 
-    def farthest(self, n: int) -> float:
-        """What the farthest of ``n`` members adds, but for one case of twenty."""
+    def maximum(self, n: int) -> float:
+        """The increase that the farthest of ``n`` members exceeds in 5 % of cases (Sidak)."""
         reach = float(ndtri((1.0 - _LEVEL) ** (1.0 / n)))
-        return float(np.exp(self.middle + reach * self.spread))
+        return float(np.exp(self.median + reach * self.deviation))
 
 
-def part_doubles(problem: FusionProblem, labels: IntArray) -> IntArray:
-    """Labels with doubles parted in two, and again while that leaves others.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-    labels : int array of shape (n,)
-
-    Returns
-    -------
-    int array of shape (n,)
-    """
+def split_clusters(problem: FusionProblem, labels: IntArray) -> IntArray:
+    """Labels, (n,), with clusters of two components split, and again while that leaves others."""
     clusters = Clusters(problem, labels)
     for _ in range(_PASSES):
-        large = np.flatnonzero(clusters.counts >= _LEAST_OF_DOUBLE)
-        halves = {int(g): _in_two(problem, np.flatnonzero(clusters.labels == g)) for g in large}
+        large = np.flatnonzero(clusters.counts >= 2 * _LEAST_HALF)
+        halves = {int(g): _half(problem, np.flatnonzero(clusters.labels == g)) for g in large}
         halved = clusters.labels.copy()
         for number, half in enumerate(halves.values()):
             halved[half] = clusters.size + number
-        # What is usual, and in how many dimensions members vary, must not be learned from doubles.
-        usual = Usual.of(Clusters(problem, halved))
-        if usual is None:
+        # Members of clusters of two would widen the distribution that finds those clusters.
+        members = MemberDistribution.of(Clusters(problem, halved))
+        if members is None:
             break
-        parted = [half for g, half in halves.items() if _is_double(clusters, g, half, usual)]
-        if not parted:
+        split = [half for g, half in halves.items() if _holds_two(clusters, g, half, members)]
+        if not split:
             break
-        for number, half in enumerate(parted):
+        for number, half in enumerate(split):
             clusters.labels[half] = clusters.size + number
         clusters.compact()
     return clusters.labels
 
 
-def _in_two(problem: FusionProblem, members: IntArray) -> IntArray:
-    """One of the two parts that two means, started far apart, divide a cluster into."""
+def _half(problem: FusionProblem, members: IntArray) -> IntArray:
+    """One of the two parts of a cluster by 2-means, started far apart."""
     family, natural = problem.family, problem.natural[members]
     log_partition, weights = problem.log_partition[members], problem.weights[members]
     centres = (weights @ natural / weights.sum())[None]
@@ -138,22 +127,23 @@ def _in_two(problem: FusionProblem, members: IntArray) -> IntArray:
         far = int(family.kl_from(centres, natural, log_partition)[:, 0].argmax())
         centres, previous = natural[far : far + 1], centres
     centres = np.concatenate([previous, centres])
-    second = np.zeros(len(members), dtype=bool)
-    for _ in range(_PASSES):
-        old = second
-        second = family.kl_from(centres, natural, log_partition).argmin(axis=1) == 1
-        if (second == old).all() or second.all() or not second.any():
-            break
-        centres = np.stack(
-            [weights[part] @ natural[part] / weights[part].sum() for part in (~second, second)]
-        )
-    return members[second]
+
+    def nearest(centres: FloatArray) -> BoolArray:
+        return np.asarray(family.kl_from(centres, natural, log_partition).argmin(axis=1) == 1)
+
+    def step(second: BoolArray) -> BoolArray:
+        if second.all() or not second.any():
+            return second
+        halves = (~second, second)
+        return nearest(np.stack([weights[h] @ natural[h] / weights[h].sum() for h in halves]))
+
+    return members[settle(step, nearest(centres), max_iter=_PASSES - 1)]
 
 
-def _is_double(clusters: Clusters, g: int, half: IntArray, usual: Usual) -> bool:
+def _holds_two(clusters: Clusters, g: int, half: IntArray, members: MemberDistribution) -> bool:
     """Whether a half differs from the rest by more than halves of one component do."""
-    count, least = int(clusters.counts[g]), 3
-    if not least <= len(half) <= count - least:
+    count = int(clusters.counts[g])
+    if not _LEAST_HALF <= len(half) <= count - _LEAST_HALF:
         return False
     problem = clusters.problem
     weights = problem.weights[half]
@@ -163,65 +153,48 @@ def _is_double(clusters: Clusters, g: int, half: IntArray, usual: Usual) -> bool
     before = np.array([mass, rest_mass]) @ problem.family.log_partition(parts)
     gap = clusters.gaps()[g]
     share = (before - clusters.mass[g] * clusters.centre_a[g]) / max(gap, 1e-300)
-    return bool(share >= max(float(usual.explained(count, 0.5)), _DOUBLE_SHARE))
+    return bool(share >= max(float(members.explained(count, 0.5)), _SPLIT_SHARE))
 
 
-def gather_stragglers(problem: FusionProblem, labels: IntArray) -> IntArray:
-    """Labels with stragglers put where they belong, the nearest first.
+def merge_singletons(problem: FusionProblem, labels: IntArray) -> IntArray:
+    """Labels, (n,), with singletons merged into clusters whose members they may be.
 
-    Parameters
-    ----------
-    problem : FusionProblem
-    labels : int array of shape (n,)
-
-    Returns
-    -------
-    int array of shape (n,)
+    The nearest is merged first; the distribution of members is fitted again after each.
     """
     clusters = Clusters(problem, labels)
-    while (usual := Usual.of(clusters)) is not None:
-        alone, larger = np.flatnonzero(clusters.counts == 1), np.flatnonzero(clusters.counts > 2)
+    while (members := MemberDistribution.of(clusters)) is not None:
+        single, larger = np.flatnonzero(clusters.counts == 1), np.flatnonzero(clusters.counts > 2)
         holds = clusters.occupied()
-        a, b = np.nonzero(~(holds[larger] @ holds[alone].T))
+        a, b = np.nonzero(~(holds[larger] @ holds[single].T))
         if len(a) == 0:
             break
-        increases = clusters.merge_increases(larger[a], alone[b])
+        increases = clusters.merge_increases(larger[a], single[b])
         nearest = int(increases.argmin())
-        if increases[nearest] > usual.farthest(problem.n):
+        if increases[nearest] > members.maximum(problem.n):
             break
-        clusters.merge(int(larger[a[nearest]]), int(alone[b[nearest]]), float(increases[nearest]))
+        clusters.merge(int(larger[a[nearest]]), int(single[b[nearest]]), float(increases[nearest]))
         clusters.compact()
     return clusters.labels
 
 
-def find_blends(problem: FusionProblem, labels: IntArray) -> BoolArray:
-    """Which components are in clusters that are blends of two others, the smallest looked at first.
+def find_mixed(problem: FusionProblem, labels: IntArray) -> BoolArray:
+    """Which components are in mixed clusters, (n,): averages of two others, the smallest first.
 
-    Natural parameters of observations add up, so those of a component that describes the
-    observations of two lie between theirs.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-    labels : int array of shape (n,)
-
-    Returns
-    -------
-    bool array of shape (n,)
+    Natural parameters of observations add up. So a component fitted to the observations of two
+    lies between them. Every silo keeps one component at least.
     """
     clusters = Clusters(problem, labels)
-    blended = np.zeros(clusters.size, dtype=bool)
-    usual = Usual.of(clusters)
-    if usual is None:
-        return blended[clusters.labels]
+    mixed = np.zeros(clusters.size, dtype=bool)
+    members = MemberDistribution.of(clusters)
+    if members is None:
+        return mixed[clusters.labels]
     holds = clusters.occupied()
-    coarse = Clusters(problem.coarser(_OUTCOMES), clusters.labels)
-    known: dict[tuple[int, int], FloatArray] = {}
-    known_coarse: dict[tuple[int, int], FloatArray] = {}
+    averages = _Averages(clusters)
+    coarse = _Averages(Clusters(problem.coarser(_OUTCOMES), clusters.labels))
     for c in np.argsort(clusters.counts, kind="stable"):
         absent = ~holds[:, holds[c]]  # from the silos that hold c, (G, n_c)
         others = np.flatnonzero(
-            (clusters.counts > clusters.counts[c]) & ~blended & (absent.mean(axis=1) >= 0.5)
+            (clusters.counts > clusters.counts[c]) & ~mixed & (absent.mean(axis=1) >= 0.5)
         )
         if len(others) < 2:
             continue
@@ -231,73 +204,68 @@ def find_blends(problem: FusionProblem, labels: IntArray) -> BoolArray:
         pairs = pairs[(absent[pairs[:, 0]] & absent[pairs[:, 1]]).mean(axis=1) >= 0.5]
         if len(pairs) == 0:
             continue
-        if coarse.problem is not problem:  # gaps are smaller there, and told in a moment
-            increase = _increase_over_best_blend(coarse, int(c), pairs, known_coarse)
-            if increase > _SURELY * usual.most:
-                continue
-        increase = _increase_over_best_blend(clusters, int(c), pairs, known)
-        apart = float(usual.deviations(single.min()) - usual.deviations(increase))
-        blended[c] = increase <= usual.most and apart >= _APART
-    found: BoolArray = blended[clusters.labels]
-    for rows in problem.silos:  # no silo goes without
+        limit = _REJECTED * members.quantile_95
+        if coarse.clusters.problem is not problem and coarse.least_increase(int(c), pairs) > limit:
+            continue
+        increase = averages.least_increase(int(c), pairs)
+        nearer = float(members.z_score(single.min()) - members.z_score(increase))
+        mixed[c] = increase <= members.quantile_95 and nearer >= _MIXED_DEVIATIONS
+    found: BoolArray = mixed[clusters.labels]
+    for rows in problem.silos:
         if found[rows].all():
             found[rows] = False
     return found
 
 
-def _increase_over_best_blend(
-    clusters: Clusters, c: int, pairs: IntArray, known: dict[tuple[int, int], FloatArray]
-) -> float:
-    """Least increase of the gaps if ``c`` joined a weighted average of one of the pairs (k, 2).
+class _Averages:
+    """Weighted averages of two centres, each as certain as the mass behind it."""
 
-    ``known`` keeps the averages' log-partitions, which do not depend on ``c``.
-    """
-    increases = np.empty((len(pairs), len(_SHARES)))
-    for k, (i, j) in enumerate(pairs.tolist()):
-        if (i, j) not in known:
-            known[i, j] = clusters.problem.family.log_partition(_blends(clusters, i, j, _SHARES)[0])
-        increases[k] = _blend_increases(clusters, c, i, j, _SHARES, known[i, j])
-    best, share = np.unravel_index(increases.argmin(), increases.shape)
-    i, j = pairs[best].tolist()
-    # Where clusters lie far apart for what is usual, a coarse grid of shares would miss it.
-    middle = _SHARES[share]
-    for step in _FINER_STEPS:
-        finer = middle + step * _AROUND
-        found = _blend_increases(clusters, c, i, j, finer)
-        middle = finer[found.argmin()]
-    return float(found.min())
+    def __init__(self, clusters: Clusters) -> None:
+        self.clusters = clusters
+        self._known: dict[tuple[int, int], FloatArray] = {}  # log-partitions at `_SHARES`
 
+    def least_increase(self, c: int, pairs: IntArray) -> float:
+        """Least increase of the gaps if ``c`` joined an average of one of the pairs (k, 2)."""
+        increases = np.empty((len(pairs), len(_SHARES)))
+        for k, (i, j) in enumerate(pairs.tolist()):
+            if (i, j) not in self._known:
+                average = self._average(i, j, _SHARES)[0]
+                self._known[i, j] = self.clusters.problem.family.log_partition(average)
+            increases[k] = self._increases(c, i, j, _SHARES, self._known[i, j])
+        best, share = np.unravel_index(increases.argmin(), increases.shape)
+        i, j = pairs[best].tolist()
+        # Between clusters that lie far apart a coarse grid of shares would miss the minimum.
+        middle = _SHARES[share]
+        for step in _FINER_STEPS:
+            finer = middle + step * _AROUND
+            found = self._increases(c, i, j, finer)
+            middle = finer[found.argmin()]
+        return float(found.min())
 
-def _blends(clusters: Clusters, i: int, j: int, share: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Averages of two centres (m, p), each as certain as the mass behind it (m,) makes it."""
-    first, second = clusters.mass[i], clusters.mass[j]
-    blend = np.outer(share / first, clusters.sums[i])
-    blend += np.outer((1.0 - share) / second, clusters.sums[j])
-    return blend, 1.0 / (share**2 / first + (1.0 - share) ** 2 / second)
+    def _average(self, i: int, j: int, share: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Averages (m, p), and the mass (m,) that makes each as certain as its two centres."""
+        first, second = self.clusters.mass[i], self.clusters.mass[j]
+        average = np.outer(share / first, self.clusters.sums[i])
+        average += np.outer((1.0 - share) / second, self.clusters.sums[j])
+        return average, 1.0 / (share**2 / first + (1.0 - share) ** 2 / second)
 
-
-def _blend_increases(
-    clusters: Clusters,
-    c: int,
-    i: int,
-    j: int,
-    share: FloatArray,
-    log_partition: FloatArray | None = None,
-) -> FloatArray:
-    """Increase of the gaps if ``c`` joined each average of clusters ``i`` and ``j``, (m,)."""
-    family = clusters.problem.family
-    blend, mass = _blends(clusters, i, j, share)
-    if log_partition is None:
-        log_partition = family.log_partition(blend)
-    total = mass + clusters.mass[c]
-    blend *= (mass / total)[:, None]
-    blend += clusters.sums[c] / total[:, None]
-    before = mass * log_partition + clusters.mass[c] * clusters.centre_a[c]
-    return np.asarray(before - total * family.log_partition(blend))
+    def _increases(
+        self, c: int, i: int, j: int, share: FloatArray, log_partition: FloatArray | None = None
+    ) -> FloatArray:
+        """Increase of the gaps if ``c`` joined each average of clusters ``i`` and ``j``, (m,)."""
+        clusters, family = self.clusters, self.clusters.problem.family
+        average, mass = self._average(i, j, share)
+        if log_partition is None:
+            log_partition = family.log_partition(average)
+        total = mass + clusters.mass[c]
+        average *= (mass / total)[:, None]
+        average += clusters.sums[c] / total[:, None]
+        before = mass * log_partition + clusters.mass[c] * clusters.centre_a[c]
+        return np.asarray(before - total * family.log_partition(average))
 
 
-def _left_out_increases(clusters: Clusters, members: IntArray) -> FloatArray:
-    """What each of some components adds to the gap of the rest of its cluster."""
+def _leave_one_out_increases(clusters: Clusters, members: IntArray) -> FloatArray:
+    """Increase of the gap of the rest of its cluster if each of some components joins it."""
     problem, own = clusters.problem, clusters.labels[members]
     weights = problem.weights[members]
     rest = clusters.mass[own] - weights
@@ -308,4 +276,4 @@ def _left_out_increases(clusters: Clusters, members: IntArray) -> FloatArray:
 
 
 def _logarithm(increase: FloatArray) -> FloatArray:
-    return np.log(np.maximum(increase, np.finfo(np.float64).tiny))
+    return np.log(np.maximum(increase, _TINY))

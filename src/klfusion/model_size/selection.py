@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.penalty import merge_saving
 from klfusion.merging.penalty_path import Distances
-from klfusion.objective.clusters import merge_saving
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
 # A merge is believed if different components look like this in fewer than one case of seven. Where
@@ -69,7 +69,7 @@ class Choice:
 
 
 def choose(
-    problem: FusionProblem, path: PenaltyPath, distances: Distances, *, topics: bool = False
+    problem: FusionProblem, path: MergePath, distances: Distances, *, topics: bool = False
 ) -> Choice:
     """The number of merges to believe, and a penalty that asks for them."""
     if len(path.ratios) == 0:
@@ -89,12 +89,11 @@ def choose(
     return Choice(steps, _penalty_between(path, distances, steps, noise), max(steps, possible))
 
 
-def _penalty_between(path: PenaltyPath, distances: Distances, steps: int, noise: float) -> float:
+def _penalty_between(path: MergePath, distances: Distances, steps: int, noise: float) -> float:
     """A penalty that pays for so many merges and, as far as possible, for no more."""
     before = float(np.max(path.ratios[:steps], initial=noise))
     if steps == len(path.ratios):  # all that are left share silos: what would merging them take?
-        one = np.ones(1, dtype=np.intp)
-        apart = float(np.exp(distances.typical[-1]) / (2.0 * merge_saving(one, one)[0]))
+        apart = float(np.exp(distances.typical[-1]) / (2.0 * merge_saving(1, 1)))
         return max(1.2 * before, math.sqrt(before * apart) if np.isfinite(apart) else 0.0)
     after = max(float(path.ratios[steps]), noise)
     if steps == 0:
@@ -110,10 +109,10 @@ def _noise(problem: FusionProblem, distances: Distances) -> float:
 
 
 def _chance_if_different(
-    problem: FusionProblem, path: PenaltyPath, distances: Distances
+    problem: FusionProblem, path: MergePath, distances: Distances
 ) -> FloatArray:
     """For each merge, the chance that different components explain it, (m,)."""
-    alone = np.where(_smaller_sizes(path) == 1, _odds_of_one_silo(problem, path), 1.0)
+    alone = np.where(path.sizes.min(axis=1) == 1, _odds_of_one_silo(problem, path), 1.0)
     chance = _chance_of_lying_near(distances) * alone
     return np.where(_too_far(distances) & (alone == 1.0), 1.0, chance)
 
@@ -138,16 +137,7 @@ def _too_far(distances: Distances) -> BoolArray:
     return far
 
 
-def _smaller_sizes(path: PenaltyPath) -> IntArray:
-    """Members of the smaller cluster of each merge, (m,)."""
-    counts, smaller = np.ones(path.n_components[0], dtype=np.intp), []
-    for a, b in path.merges:
-        smaller.append(min(counts[a], counts[b]))
-        counts[a] += counts[b]
-    return np.array(smaller, dtype=np.intp)
-
-
-def _odds_of_one_silo(problem: FusionProblem, path: PenaltyPath) -> FloatArray:
+def _odds_of_one_silo(problem: FusionProblem, path: MergePath) -> FloatArray:
     """Before each merge, the odds that what one silo alone has is a component, not a failed fit.
 
     If a component is as likely to be in any number of silos, one in ``J + 1`` is in just one.
@@ -210,7 +200,7 @@ def _beyond_a_jump(distances: Distances, steps: int) -> BoolArray:
     return np.asarray(distances.merged > farthest + _CLEAR_JUMP)
 
 
-def _steps_to_jump(path: PenaltyPath, noise: float) -> int:
+def _steps_to_jump(path: MergePath, noise: float) -> int:
     """Merges before the largest jump of the path; all of them if no jump is clear.
 
     The first of many merges are of pairs that happen to coincide, some far more closely than
@@ -224,16 +214,14 @@ def _steps_to_jump(path: PenaltyPath, noise: float) -> int:
     return int(evidence.argmax()) + 1
 
 
-def _steps_to_unlike(problem: FusionProblem, path: PenaltyPath) -> int:
+def _steps_to_unlike(problem: FusionProblem, path: MergePath) -> int:
     """Merges before the first of components so far apart that nobody would take them for one."""
-    centres, counts = problem.as_given.copy(), np.ones(problem.n)
-    for step, (a, b) in enumerate(path.merges):
+    centres = problem.as_given.copy()
+    for step, ((a, b), (n_a, n_b)) in enumerate(zip(path.merges, path.sizes, strict=True)):
         separation = problem.family.separation(centres, np.array([a]), np.array([b]))
         if separation is None:
             break
         if separation[0] > _UNLIKE:
             return step
-        total = counts[a] + counts[b]
-        centres[a] = (counts[a] * centres[a] + counts[b] * centres[b]) / total
-        counts[a] = total
+        centres[a] = (n_a * centres[a] + n_b * centres[b]) / (n_a + n_b)
     return len(path.merges)

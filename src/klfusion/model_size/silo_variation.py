@@ -1,9 +1,10 @@
-"""How much silos vary, learned together with a matching.
+"""Variation between silos, estimated together with a matching.
 
-A component's posterior says how well a silo knows its own; how much it says about a global one
-depends on how components vary between silos, and that is seen only in components that are matched.
-So the path is walked, what it matches shows the variation, components are compared again with the
-variation in mind, and so on until the matching stays. See `klfusion.families.random_effects`.
+A component's posterior states how certain a silo is of its own component. What it implies for the
+global one depends on how components vary between silos, and that shows only in matched components.
+So the path is computed, the components it matches give the variation, the components are compared
+again with this variation, and so on until the matching stays the same. See
+`klfusion.families.random_effects`.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.progress import Report
 from klfusion.merging.penalty_path import Distances, penalty_path
 from klfusion.model_size.selection import choose
-from klfusion.objective.merge_path import PenaltyPath
-from klfusion.objective.parts import InMemory, Stock
+from klfusion.objective.batches import InMemory, SiloStore
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
-_MOST = 400  # components of silos at random from which variation is learned
-_ROUNDS = 5
+_MOST = 400  # components of random silos from which variation is estimated
+_ROUNDS = 5  # of matching and estimating, at most
 
 
-Walk = tuple[PenaltyPath, Distances]
+Walk = tuple[MergePath, Distances]
 
 
 @dataclass(frozen=True, eq=False)
-class Varying:
-    """Components as they look where silos vary.
+class VariationEstimate:
+    """Components compared under the variation between silos.
 
     Parameters
     ----------
     problem : FusionProblem
     variation : array of shape (family.variation_size,), optional
-        None where nothing is matched, or the family compares components as they are.
-    walk : (PenaltyPath, Distances), optional
-        The problem's path, where it has been walked.
+        None where nothing is matched, or the family has no variation.
+    walk : (MergePath, Distances), optional
+        The problem's path, where it has been computed.
     """
 
     problem: FusionProblem
@@ -45,42 +46,42 @@ class Varying:
     walk: Walk | None = None
 
 
-def with_variation(
+def estimate_variation(
     problem: FusionProblem,
     rng: np.random.Generator,
     report: Report,
     n_components: int | None = None,
-) -> Varying:
-    """The problem as it looks where silos vary as its own do, and how much that is.
+) -> VariationEstimate:
+    """Estimate the variation between silos, and compare components under it.
 
     Parameters
     ----------
     problem : FusionProblem
     rng : numpy.random.Generator
-        Draws the silos to learn from, where there are many.
+        Draws the silos to estimate from, where there are many.
     report : callable
     n_components : int, optional
         The size of the global model, where it is known.
 
     Returns
     -------
-    Varying
+    VariationEstimate
     """
     if problem.family.variation_size == 0:
-        return Varying(problem)
-    some = problem if problem.n <= _MOST else _silos_at_random(problem, rng)
-    seen, labels = Varying(some), np.arange(some.n)
+        return VariationEstimate(problem)
+    some = problem if problem.n <= _MOST else _random_silos(problem, rng)
+    found, labels = VariationEstimate(some), np.arange(some.n)
     for _ in range(_ROUNDS):
-        walk = penalty_path(seen.problem, report)
-        seen = replace(seen, walk=walk)
-        previous, labels = labels, _matching(seen.problem, walk, n_components)
-        if labels.max() + 1 == some.n or (labels == previous).all():  # nothing, or no news
+        walk = penalty_path(found.problem, report)
+        found = replace(found, walk=walk)
+        previous, labels = labels, _matching(found.problem, walk, n_components)
+        if labels.max() + 1 == some.n or (labels == previous).all():  # no match, or no change
             break
         variation = some.family.variation(some.natural, labels)
-        seen = Varying(some.varied(variation), variation)
+        found = VariationEstimate(some.with_variation(variation), variation)
     if some is problem:
-        return seen
-    return Varying(problem.varied(seen.variation), seen.variation)
+        return found
+    return VariationEstimate(problem.with_variation(found.variation), found.variation)
 
 
 def _matching(problem: FusionProblem, walk: Walk, n_components: int | None) -> IntArray:
@@ -91,7 +92,7 @@ def _matching(problem: FusionProblem, walk: Walk, n_components: int | None) -> I
     return path.labels(min(max(problem.n - n_components, 0), len(path.merges)))
 
 
-def _silos_at_random(problem: FusionProblem, rng: np.random.Generator) -> FusionProblem:
-    """Two silos or more, with about as many components as are looked at."""
-    stock = Stock.of(InMemory(problem))
-    return stock.take(stock.first_silos(rng.permutation(stock.n_silos), _MOST))
+def _random_silos(problem: FusionProblem, rng: np.random.Generator) -> FusionProblem:
+    """Two silos or more, with about `_MOST` components."""
+    store = SiloStore.of(InMemory(problem))
+    return store.take(store.first_silos(rng.permutation(store.n_silos), _MOST))

@@ -1,7 +1,7 @@
-"""A binary plan as running sums: what it costs, and what a change to it would cost.
+"""A binary plan as running sums: its cost, and the cost of changes.
 
 The cost of a cluster at its own barycenter is its Jensen gap ``sum_i w_i A(eta_i) - W A(S / W)``
-with ``S = sum_i w_i eta_i`` and ``W = sum_i w_i``, so sums are all that must be kept.
+with ``S = sum_i w_i eta_i`` and ``W = sum_i w_i``, so sums suffice.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
+from klfusion._utils.penalty import total_penalty
 from klfusion.objective.problem import FusionProblem
 
-# Above this many numbers a batch of trial sums is not formed; the divergence to the centre,
-# shrunk as the quadratic approximation says, stands in for the exact increase.
+# Numbers in a batch of trial sums, 12 MB. Above, the divergence to the centre with its
+# second-order factor replaces the exact increase.
 _MAX_TRIAL_ENTRIES = 1_500_000
-
-_NEIGHBOURS = 4  # of a cluster: those that may become one with it
+_NEIGHBOURS = 4  # candidates of a cluster for a merge
 
 
 class Clusters:
-    """Sums of natural parameters of each cluster, updated as components come and go.
+    """Sums of natural parameters of each cluster, updated by moves and merges.
 
     Parameters
     ----------
@@ -37,14 +37,14 @@ class Clusters:
         self.compact()
 
     def compact(self) -> None:
-        """Number clusters without holes and sum anew, so that rounding does not pile up."""
+        """Number clusters without gaps and compute the sums again, which removes rounding."""
         labels, counts = self.labels, np.bincount(self.labels)
         if not counts.all():
-            labels = np.unique(labels, return_inverse=True)[1].astype(np.intp)
+            labels = relabel(labels)
         self.assign(labels, int(np.count_nonzero(counts)))
 
     def assign(self, labels: IntArray, size: int) -> None:
-        """Take over a plan of ``size`` clusters, some perhaps empty."""
+        """Set a plan of ``size`` clusters, some perhaps empty."""
         self.labels = labels.copy()
         self.counts = np.bincount(labels, minlength=size)
         self.mass, self.sums, self.members_a = self.problem.sums(labels, size)
@@ -69,7 +69,7 @@ class Clusters:
 
     def objective(self, penalty: float) -> float:
         """Sum of gaps plus ``penalty * sum_g sqrt(n_g)``."""
-        return float(self.gaps().sum() + penalty * np.sqrt(self.counts).sum())
+        return float(self.gaps().sum()) + total_penalty(self.counts, penalty)
 
     def occupied(self) -> BoolArray:
         """(G, J): whether a cluster holds a component of a silo."""
@@ -93,7 +93,7 @@ class Clusters:
         self._refresh(labels)
 
     def put_in(self, rows: slice, labels: IntArray) -> None:
-        """Add a silo's components to distinct clusters; a label beyond the last opens one."""
+        """Add a silo's components to distinct clusters; a label beyond the last is a new one."""
         problem = self.problem
         new = int(labels.max()) + 1 - self.size
         if new > 0:
@@ -111,7 +111,7 @@ class Clusters:
         self._refresh(labels)
 
     def merge(self, a: int, b: int, increase: float) -> None:
-        """Move all of ``b`` into ``a``, which is known to cost ``increase``."""
+        """Move all of ``b`` into ``a``, which increases the gaps by ``increase``."""
         before = self.mass[a] * self.centre_a[a] + self.mass[b] * self.centre_a[b]
         self.labels[self.labels == b] = a
         for array in (self.counts, self.mass, self.sums, self.members_a):
@@ -128,14 +128,13 @@ class Clusters:
             centres = self.sums[used] / self.mass[used, None]
             self.centre_a[used] = self.problem.family.log_partition(centres)
 
-    # What a change would cost -------------------------------------------------------------
+    # Cost of changes ----------------------------------------------------------------------
 
     def increases(self, rows: slice, other: FusionProblem | None = None) -> FloatArray:
         """Increase of the gaps if row ``l`` joined cluster ``g``, (L, G); 0 for an empty one.
 
-        The rows must have been taken out, or be those of another problem. For large problems this
-        is the divergence to the centre times ``W / (W + w)``, its second-order approximation; else
-        exact.
+        The rows must have been taken out, or be those of another problem. The increase is exact,
+        for large problems to second order: the divergence to the centre times ``W / (W + w)``.
         """
         problem = self.problem if other is None else other
         used = np.flatnonzero(self.counts)
@@ -157,7 +156,7 @@ class Clusters:
         return out
 
     def merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
-        """Increase of the gaps if cluster ``a[k]`` and ``b[k]`` became one."""
+        """Increase of the gaps if clusters ``a[k]`` and ``b[k]`` merged."""
         if self.problem.knows_pairs:
             row = np.empty(self.size, dtype=np.intp)
             row[self.labels] = np.arange(self.problem.n)
@@ -169,7 +168,7 @@ class Clusters:
         return self._merge_increases(a, b)
 
     def merge_increases_with(self, a: int, others: IntArray) -> FloatArray:
-        """Increase of the gaps if cluster ``a``, of several members, became one with each other."""
+        """Increase of the gaps if cluster ``a``, of several members, merged with each other."""
         total = self.mass[a] + self.mass[others]
         before = self.mass[a] * self.centre_a[a] + self.mass[others] * self.centre_a[others]
         after = self.problem.log_partition_beside(self.sums, a, others, total)
@@ -182,16 +181,10 @@ class Clusters:
         return np.asarray(np.maximum(before - total * after, 0.0))
 
 
-def merge_saving(n_a: IntArray | FloatArray, n_b: IntArray | FloatArray) -> FloatArray:
-    """What merging clusters of ``n_a`` and ``n_b`` components takes off the penalty's sum."""
-    return np.asarray(np.sqrt(n_a) + np.sqrt(n_b) - np.sqrt(n_a + n_b))
+def shared_silos(holds: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:
+    """Number of silos that rows ``(k, J)`` and others ``(m, J)`` or ``(J,)`` share.
 
-
-def how_many_shared(holds: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:
-    """Silos that rows ``(k, J)`` and others ``(m, J)`` or ``(J,)`` both hold, by one product.
-
-    In single precision, where OpenBLAS may raise a floating-point flag for numbers that are not
-    there: what it returns is right.
+    One product in single precision, for which OpenBLAS may raise a spurious floating-point flag.
     """
     with np.errstate(invalid="ignore"):
         shared = holds.astype(np.float32, copy=False) @ others.astype(np.float32, copy=False).T
@@ -199,9 +192,9 @@ def how_many_shared(holds: NDArray[Any], others: NDArray[Any]) -> NDArray[np.flo
 
 
 def nearest_pairs(kl: FloatArray, apart: BoolArray) -> tuple[IntArray, IntArray]:
-    """Pairs of near clusters, each once, of those that are ``apart``: that may become one.
+    """Pairs of near clusters, each once, among those that share no silo: ``apart``, (G, G).
 
-    ``kl`` and ``apart`` are (G, G); of each cluster the nearest few are looked at.
+    Each cluster with its nearest few by symmetrised ``kl``, (G, G).
     """
     distance = np.where(apart, kl + kl.T, np.inf)
     np.fill_diagonal(distance, np.inf)

@@ -1,7 +1,7 @@
-"""How far apart distributions are, and which lies amid them.
+"""Divergences between distributions, and their barycenters.
 
 A divergence is one small object: ``costs`` from centres to components, and the ``barycenter`` that
-minimises their weighted sum. `AmidProblem` hands both to the algorithm, which knows no more.
+minimises their weighted sum. `DivergenceProblem` gives both to the alternation.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from klfusion.families import DiagonalNormal, Family, Normal
 from klfusion.objective.mean_map import check_size, derivative, natural_from_mean, scaled_step
 from klfusion.objective.problem import FusionProblem
 
-_BURES_STEPS = 200
-_BURES_TOLERANCE = 1e-12
-_DESCENT_STEPS = 500
-_DESCENT_DONE = 1e-12  # nats to gain
-_SHORTEST = 1e-6  # of a step
+_BURES_STEPS = 200  # most fixed-point iterations
+_BURES_TOLERANCE = 1e-12  # relative change of the covariance: near rounding
+_DESCENT_STEPS = 500  # most Newton steps
+_DESCENT_DONE = 1e-12  # nats: expected fall of the last step
+_SHORTEST = 1e-6  # share of a Newton step below which rounding hides the fall
 
 
 class Divergence(ABC):
-    """What the alternation needs to know of a divergence.
+    """Costs and barycenter of a divergence: all that the alternation uses.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Jeffreys(Divergence):
         return family.kl_from(centres, locals_) + family.kl(locals_, centres)
 
     def barycenter(self, family: Family, natural: FloatArray, weights: FloatArray) -> FloatArray:
-        """Down ``<mu(eta), eta - eta_bar> - <mu_bar, eta>``, which is the sum but for constants.
+        """Minimise ``<mu(eta), eta - eta_bar> - <mu_bar, eta>``, the sum up to constants.
 
         Its gradient is ``H (eta - eta_bar) + mu(eta) - mu_bar`` with ``H`` the derivative of the
         mean map, and its curvature about ``2 H``.
@@ -125,7 +125,7 @@ class Jeffreys(Divergence):
                 and value(eta - length * step) <= now - 0.25 * length * decrement
             ):
                 length /= 2.0
-            if length <= _SHORTEST:  # rounding hides what is left to gain
+            if length <= _SHORTEST:
                 break
             eta = eta - length * step
         return eta
@@ -133,12 +133,12 @@ class Jeffreys(Divergence):
 
 @final
 class EuclideanNatural(Divergence):
-    """Squared distance of natural parameters, whatever their units."""
+    """Squared Euclidean distance of natural parameters, in their own units."""
 
     name = "euclidean-natural"
 
     def costs(self, family: Family, centres: FloatArray, locals_: FloatArray) -> FloatArray:
-        """Plain."""
+        """Squared distances."""
         del family
         return _squares(locals_, centres)
 
@@ -149,12 +149,12 @@ class EuclideanNatural(Divergence):
 
 @final
 class EuclideanMean(Divergence):
-    """Squared distance of mean parameters, whatever their units."""
+    """Squared Euclidean distance of mean parameters, in their own units."""
 
     name = "euclidean-mean"
 
     def costs(self, family: Family, centres: FloatArray, locals_: FloatArray) -> FloatArray:
-        """Plain."""
+        """Squared distances."""
         return _squares(family.mean(locals_), family.mean(centres))
 
     def barycenter(self, family: Family, natural: FloatArray, weights: FloatArray) -> FloatArray:
@@ -176,7 +176,7 @@ class Wasserstein(Divergence):
         if root.ndim == 2:
             return np.asarray(distance + _squares(root, centre_root))
         trace, centre_trace = (np.einsum("nij,nij->n", r, r) for r in (root, centre_root))
-        # The square root of S^1/2 S' S^1/2 has the singular values of S^1/2 S'^1/2 for a trace.
+        # The trace of the root of S^1/2 S' S^1/2 is the sum of singular values of S^1/2 S'^1/2.
         inner = root[:, None] @ centre_root[None]
         overlap = np.linalg.svd(inner, compute_uv=False).sum(axis=-1)
         shape = np.maximum(trace[:, None] + centre_trace - 2.0 * overlap, 0.0)
@@ -210,24 +210,23 @@ DIVERGENCES: dict[str, Divergence] = {
 
 @final
 @dataclass(frozen=True, eq=False)
-class AmidProblem(FusionProblem):
+class DivergenceProblem(FusionProblem):
     """A problem whose costs and averages are those of a divergence."""
 
-    amid: Divergence = field(kw_only=True)
+    chosen: Divergence = field(kw_only=True)
 
     def costs(self, centres: FloatArray) -> FloatArray:
         """Weighted divergences, an (n, G) matrix."""
-        return self.amid.costs(self.family, centres, self.natural) * self.weights[:, None]
+        return self.chosen.costs(self.family, centres, self.natural) * self.weights[:, None]
 
     def average(self, plan: FloatArray | IntArray, n_components: int) -> FloatArray:
-        """Barycenters ``(G, p)`` of a binary plan in which none is left empty."""
-        members = [np.flatnonzero(plan == g) for g in range(n_components)]
-        return np.stack(
-            [
-                self.amid.barycenter(self.family, self.natural[rows], self.weights[rows])
-                for rows in members
-            ]
-        )
+        """Barycenters ``(G, p)`` of a binary plan without empty components."""
+        members = (np.flatnonzero(plan == g) for g in range(n_components))
+        found = [
+            self.chosen.barycenter(self.family, self.natural[rows], self.weights[rows])
+            for rows in members
+        ]
+        return np.stack(found)
 
     def divergence(self, plan: FloatArray | IntArray, n_components: int) -> float:
         """Total divergence of a binary plan from its barycenters."""
@@ -236,18 +235,18 @@ class AmidProblem(FusionProblem):
 
 
 def chosen_divergence(name: str) -> Divergence:
-    """The divergence of a name, or an error that lists them."""
+    """The divergence of a name; an error lists the names."""
     if name not in DIVERGENCES:
         raise KLFusionError(f"expected divergence to be one of {[*DIVERGENCES]}, got {name!r}")
     return DIVERGENCES[name]
 
 
-def amid_problem(problem: FusionProblem, name: str) -> FusionProblem:
-    """The problem with the costs and averages of a divergence; as it is for ``"kl"``."""
+def problem_with_divergence(problem: FusionProblem, name: str) -> FusionProblem:
+    """The problem with the costs and averages of a divergence; unchanged for ``"kl"``."""
     if name == KL.name:
         return problem
     fields = problem.family, problem.natural, problem.silo, problem.weights
-    return AmidProblem(*fields, problem.counts, amid=chosen_divergence(name))
+    return DivergenceProblem(*fields, problem.counts, chosen=chosen_divergence(name))
 
 
 def _squares(a: FloatArray, b: FloatArray) -> FloatArray:

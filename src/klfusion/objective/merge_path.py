@@ -1,21 +1,34 @@
-"""`PenaltyPath`: a model for every penalty, and for every size."""
+"""`MergePath`: a model for every penalty, and for every size."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, relabel
+from klfusion._utils.penalty import merge_saving
 from klfusion.errors import KLFusionError
 
 
+class Merge(NamedTuple):
+    """Cluster ``b`` becomes part of ``a``, which increases the Jensen gaps by ``increase``."""
+
+    price: float
+    a: int
+    b: int
+    increase: float
+
+
 @dataclass(frozen=True, eq=False)
-class PenaltyPath:
+class MergePath:
     """Every size from all components apart (step 0) to no merge left.
 
-    What a merge costs is divergence, what it saves is penalty, so that each step has a penalty from
-    which on it pays: one pass gives a model for every penalty, and every size.
+    A merge costs divergence and saves penalty. So each step has a penalty above which it lowers the
+    objective, and one pass gives a model for every penalty and every size.
 
     Parameters
     ----------
@@ -23,16 +36,16 @@ class PenaltyPath:
         Step ``t`` merges the clusters of rows ``merges[t, 0]`` and ``merges[t, 1]`` (each named
         by one of its components).
     ratios : array of shape (m,)
-        The penalty at which each merge pays by itself.
+        The penalty above which each merge alone lowers the objective.
     divergences : array of shape (m + 1,)
         Total Jensen gap before each step, and at the end.
     n_components : int array of shape (m + 1,)
         Number of clusters before each step, and at the end.
-    losses : array of shape (m + 1,), optional
-        What prediction loses by so many merges, in nats an observation, as estimated from the
-        posteriors alone; None where it is not known how many observations are behind them.
     rows : int array of shape (number of local components,), optional
-        The path's row of each local component, silos one after the other; -1 for one left out.
+        The path's row of each local component, silos one after the other; -1 if left out.
+    losses : array of shape (m + 1,), optional
+        Estimated predictive loss after so many merges, in nats per observation; None where the
+        number of observations behind the posteriors is unknown.
 
     Examples
     --------
@@ -59,6 +72,34 @@ class PenaltyPath:
     rows: IntArray | None = None
     losses: FloatArray | None = None
 
+    @classmethod
+    def of_merges(
+        cls,
+        n: int,
+        made: Sequence[Merge],
+        *,
+        increases: FloatArray | None = None,
+        losses: FloatArray | None = None,
+    ) -> MergePath:
+        """The path of some merges of ``n`` components, whose prices are the ratios.
+
+        With ``increases`` of another problem, (m,), the ratios are those of that problem.
+        """
+        merges = np.array([(merge.a, merge.b) for merge in made], dtype=np.intp).reshape(-1, 2)
+        if increases is None:
+            ratios = np.array([merge.price for merge in made], dtype=np.float64)
+            increases = np.array([merge.increase for merge in made], dtype=np.float64)
+        else:
+            ratios = increases / merge_saving(*_sizes(n, merges).T)
+        divergences = np.concatenate([[0.0], np.cumsum(increases)])
+        sizes = n - np.arange(len(merges) + 1)
+        return cls(merges, ratios, divergences, sizes, losses=losses)
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """Number of components in each of the two clusters that a step merges, (m, 2)."""
+        return _sizes(int(self.n_components[0]), self.merges)
+
     @property
     def penalties(self) -> FloatArray:
         """The penalty that reaches each step: the running maximum of the ratios, (m,)."""
@@ -67,17 +108,13 @@ class PenaltyPath:
     @property
     def objectives(self) -> FloatArray:
         """The objective of each step's clusters, at the penalty that reaches them, (m + 1,)."""
-        counts = np.ones(self.n_components[0])
-        roots = [counts.sum()]
-        for a, b in self.merges:
-            together = counts[a] + counts[b]
-            roots.append(roots[-1] + np.sqrt(together) - np.sqrt(counts[a]) - np.sqrt(counts[b]))
-            counts[a], counts[b] = together, 0.0
+        saved = np.concatenate([[0.0], np.cumsum(merge_saving(*self.sizes.T))])
+        roots = self.n_components[0] - saved
         return np.asarray(self.divergences + np.concatenate([[0.0], self.penalties]) * roots)
 
     @property
     def stability(self) -> FloatArray:
-        """How long each size lasts, (m + 1,): by what factor the penalty can grow, as a logarithm.
+        """Logarithm of the factor by which the penalty can grow at each size, (m + 1,).
 
         0 for a size that no penalty gives; infinite for the first and the last.
         """
@@ -87,11 +124,11 @@ class PenaltyPath:
         return np.where(np.isnan(lasts), 0.0, lasts)
 
     def steps_at(self, penalty: float) -> int:
-        """How many merges a penalty pays for."""
+        """Number of merges that lower the objective at a penalty."""
         return int(np.searchsorted(self.penalties, penalty, side="right"))
 
     def steps_within(self, max_loss: float) -> int:
-        """How many merges lose at most so much, in nats an observation."""
+        """Number of merges with a total loss of at most so many nats per observation."""
         if self.losses is None:
             raise KLFusionError(
                 "expected posteriors that tell how many observations they are worth, which "
@@ -104,4 +141,13 @@ class PenaltyPath:
         labels = np.arange(self.n_components[0], dtype=np.intp)
         for a, b in self.merges[:steps]:
             labels[labels == labels[b]] = labels[a]
-        return np.unique(labels, return_inverse=True)[1].astype(np.intp)
+        return relabel(labels)
+
+
+def _sizes(n: int, merges: IntArray) -> IntArray:
+    """Replay merges of ``n`` components: sizes of both clusters before each, (m, 2)."""
+    counts, sizes = np.ones(n, dtype=np.intp), np.empty_like(merges)
+    for step, (a, b) in enumerate(merges):
+        sizes[step] = counts[a], counts[b]
+        counts[a] += counts[b]
+    return sizes

@@ -1,4 +1,4 @@
-"""`FusionProblem`: all silos' components in one array, and the costs the algorithms ask for."""
+"""`FusionProblem`: the components of all silos in one array, and their costs and averages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from klfusion._utils import memory, threads
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Family
 
-_CERTAIN = 1e9  # observations after which nothing is uncertain
-_LEAST_COUNT = 1e-3  # so that a component without observations has a barycenter
-_BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums, which stay in cache
-_WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where one of each pair is one and the same
-_WIDE = 256  # natural parameters: pairs are then worked on row by row
+_CERTAIN = 1e9  # observations behind a posterior without uncertainty worth counting
+_LEAST_COUNT = 1e-3  # observations, so that a component without data has a weight
+_BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums: 256 kB stay in cache
+_WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where all pairs have one cluster in common
+_WIDE = 256  # natural parameters from which pairs are compared row by row
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,13 @@ class FusionProblem:
     family : Family
     natural : array of shape (n, p)
     silo : int array of shape (n,)
-        Which silo each component comes from; components of a silo are neighbours.
+        Silo of each component; the components of a silo are consecutive.
     weights : array of shape (n,)
         Weight of each component's divergence in the objective.
     counts : array of shape (n,), optional
-        How many observations stand behind each component.
+        Number of observations behind each component.
     given : array of shape (n, p), optional
-        Natural parameters as they were before being made comparable.
+        Natural parameters before they were made comparable.
     """
 
     family: Family
@@ -161,7 +161,7 @@ class FusionProblem:
     def sums(
         self, plan: FloatArray | IntArray, n_components: int
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What a plan, labels ``(n,)`` or weights ``(n, G)``, adds up in each global component.
+        """Sums of a plan, labels ``(n,)`` or weights ``(n, G)``, in each global component.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class FusionProblem:
         return mass, np.asarray(matrix @ self.natural), np.asarray(matrix @ self.log_partition)
 
     def average(self, plan: FloatArray | IntArray, n_components: int) -> FloatArray:
-        """KL barycenters ``(G, p)`` of a plan in which none is left empty."""
+        """KL barycenters ``(G, p)`` of a plan without empty components."""
         matrix = self._plan_matrix(plan, n_components)
         return np.asarray((matrix @ self.natural) / (matrix @ np.ones(self.n))[:, None])
 
@@ -190,20 +190,20 @@ class FusionProblem:
         """Transposed plan times the components' weights, (G, n)."""
         if plan.ndim == 2:
             return np.ascontiguousarray((plan * self.weights[:, None]).T)
-        edges = np.arange(self.n + 1)  # one entry a column
+        edges = np.arange(self.n + 1)  # one entry per column
         rows = np.asarray(plan, dtype=np.intp)
         return csc_array((self.weights, rows, edges), shape=(n_components, self.n))
 
     def some(self, rows: IntArray | slice) -> FusionProblem:
-        """Some of the components; what is known of them stays known."""
+        """Some of the components, with their optional fields and log-partitions."""
         return self._of(lambda own, _: own[rows], self)
 
     def joined(self, other: FusionProblem) -> FusionProblem:
-        """The components of both, of which neither knows what the other does not."""
+        """Concatenate two problems; optional fields are kept only if both have them."""
         return self._of(lambda own, others: np.concatenate([own, others]), other)
 
     def _of(self, make: Callable[[Any, Any], Any], other: FusionProblem) -> FusionProblem:
-        """A problem whose arrays are made of those that this and another have."""
+        """A problem whose arrays are made of those of this and another."""
         arrays = {
             name: make(getattr(self, name), getattr(other, name))
             for name in ("natural", "silo", "weights", "counts", "given")
@@ -215,35 +215,36 @@ class FusionProblem:
         return made
 
     def centred(self, *like: FloatArray) -> FusionProblem:
-        """The same divergences, computed where they lose fewest digits.
+        """The same divergences, at an origin where rounding loses the fewest digits.
 
-        Given the natural parameters of others, amid those: a part is centred as the whole is.
+        The origin is the centre of other natural parameters, if given, so that a batch has the
+        origin of the whole.
         """
         return replace(self, natural=self.family.centred(self.natural, *like))
 
     def comparable(self, *like: FloatArray) -> FusionProblem:
-        """The same components made comparable across silos of different size (as others are)."""
+        """The same components, tempered to one effective sample size (that of others, if given)."""
         natural = self.family.comparable(self.natural, *like)
         return replace(self, natural=natural, given=self.natural)
 
-    def varied(self, variation: FloatArray | None) -> FusionProblem:
-        """What components say of global ones if silos vary (None: if they do not)."""
+    def with_variation(self, variation: FloatArray | None) -> FusionProblem:
+        """Components as estimates of global ones under a variation between silos (None: none)."""
         if variation is None:
             return self
         return replace(self, natural=self.family.varied(self.natural, variation))
 
     def coarser(self, most: int) -> FusionProblem:
-        """Over fewer outcomes, where there are more than about ``most``: no gap is larger there."""
+        """Outcomes beyond about ``most`` merged into one, which makes no Jensen gap larger."""
         family, natural = self.family.coarser(self.natural, self.weights, most)
         if natural is self.natural:
             return self
         return FusionProblem(family, natural, self.silo, self.weights)
 
     def per_observation(self) -> FusionProblem | None:
-        """The problem whose divergences are nats an observation; None if there are none to count.
+        """The problem with divergences in nats per observation; None if no counts are known.
 
-        Every posterior is made as good as certain, so that divergences are between what they
-        predict, and weighs what it has of all observations.
+        Every posterior is made nearly certain, so that divergences are between predictive
+        distributions. Its weight is its share of all observations.
         """
         natural, counts = self.family.seen(self.as_given), self._observations
         size = self.family.effective_size(natural)
@@ -255,8 +256,8 @@ class FusionProblem:
         return FusionProblem(self.family, certain, self.silo, weights)
 
     def chance_per_observation(self) -> FloatArray:
-        """What of such divergences chance explains where components are the same, (n,)."""
-        assert self._observations is not None  # or there is no such problem
+        """Expected divergence per observation between samples of one component, (n,)."""
+        assert self._observations is not None  # else `per_observation` is None
         return 0.5 * self.family.n_told(self.as_given) / float(self._observations.sum())
 
     @property
@@ -266,12 +267,12 @@ class FusionProblem:
 
     @property
     def _observations(self) -> FloatArray | None:
-        """How many stand behind each component, as was told or as it is certain, (n,)."""
+        """Observations behind each component, (n,): its count, else its effective sample size."""
         if self.counts is None:
             return self.family.effective_size(self.as_given)
         return np.maximum(self.counts, _LEAST_COUNT)
 
 
 def _long_and_short(n: int) -> list[int]:
-    """``0, n - 1, 1, n - 2, ...``: rows of a triangle, any stretch of which has its share."""
+    """``0, n - 1, 1, n - 2, ...``: any run of these rows has its share of a triangle."""
     return [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]

@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion._utils.penalty import total_penalty
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
 Plan = FloatArray | IntArray  # weights (n, G), or labels (n,) of a binary plan
@@ -49,7 +50,7 @@ class Matching:
     penalty : float
         Weight of ``sum_g sqrt(n_g)``, in nats; 0 where the size was given.
     status : Status
-    path : PenaltyPath, optional
+    path : MergePath, optional
         Every size; its ``rows`` are those of the problem, None where it is that of a sample.
     plan : array of shape (n, G), optional
         A fractional plan, of which the labels are the rounding.
@@ -67,7 +68,7 @@ class Matching:
     trace: list[float]
     penalty: float
     status: Status
-    path: PenaltyPath | None = None
+    path: MergePath | None = None
     plan: FloatArray | None = None
     location: FloatArray | None = None
     variation: FloatArray | None = None
@@ -103,8 +104,8 @@ class Limits(Protocol):
 
 def objective(problem: FusionProblem, plan: Plan, n_components: int, penalty: float) -> float:
     """The paper's objective (eq. 9) of a plan at its own barycenters."""
-    if plan.ndim == 2:
-        norms = np.sqrt(np.square(plan).sum(axis=0))
+    if plan.ndim == 2:  # a column's norm is the root of its sum of squares
+        counts = np.square(plan).sum(axis=0)
     else:
-        norms = np.sqrt(np.bincount(plan, minlength=n_components))
-    return problem.divergence(plan, n_components) + penalty * float(norms.sum())
+        counts = np.bincount(plan, minlength=n_components)
+    return problem.divergence(plan, n_components) + total_penalty(counts, penalty)

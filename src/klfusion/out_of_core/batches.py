@@ -28,9 +28,9 @@ from klfusion.methods import MaxLoss, Method, PathMethod, method_for
 from klfusion.methods.matching import check_size
 from klfusion.model_size.cleaning import Sample
 from klfusion.model_size.preparation import Prepared, prepare, stack_silos
-from klfusion.model_size.silo_variation import with_variation
+from klfusion.model_size.silo_variation import estimate_variation
+from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.divergences import KL
-from klfusion.objective.parts import Parts, Stock
 from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.compatibility import check_together, silo_weights
 from klfusion.posteriors.posterior import Posterior
@@ -51,7 +51,9 @@ class Batches(Protocol):
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """What the task gives for the posteriors of each batch and its arguments, in order."""
 
-    def parts(self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]) -> Parts:
+    def parts(
+        self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]
+    ) -> ProblemBatches:
         """What is made of each batch, kept where it is quickly found again."""
 
 
@@ -122,13 +124,13 @@ def fuse_batches(
     some = _some(batches, [silo.n_components for silo in silos], rng)
     sample = Sample.of(some)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
-    variation = with_variation(like_all, rng, report, n_components).variation
+    variation = estimate_variation(like_all, rng, report, n_components).variation
     make = partial(_problem, sample=sample, method=method, variation=variation)
-    stock = Stock.of(batches.parts(make, own_weights, numbers))
-    check_size(method, n_components, int(np.concatenate(stock.sizes).max()), stock.n, silos)
-    matching = method.stream(stock, n_components, rng, report)
+    store = SiloStore.of(batches.parts(make, own_weights, numbers))
+    check_size(method, n_components, int(np.concatenate(store.sizes).max()), store.n, silos)
+    matching = method.stream(store, n_components, rng, report)
     found = matching.labels
-    own_found = stock.by_part(found)
+    own_found = store.by_batch(found)
     report("adding up", 0, None)
     added = partial(_added, sample=sample, size=int(found.max()) + 1)
     spread, members, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)

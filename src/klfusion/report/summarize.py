@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.fusion.result import Fusion
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_natural
@@ -88,7 +88,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     }
 
 
-def _path(fusion: Fusion, path: PenaltyPath) -> dict[str, Any]:
+def _path(fusion: Fusion, path: MergePath) -> dict[str, Any]:
     """The size that each penalty gives, and where this fusion lies on it."""
     penalty = fusion.penalty
     if penalty <= 0:  # the size was given: any penalty between these two steps would reach it

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import check_integer, generator
+from klfusion._utils.penalty import joining
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.objective.clusters import Clusters
@@ -174,7 +175,7 @@ def _margins(
 def _next_best(added: FloatArray, own: IntArray, counts: IntArray, penalty: float) -> FloatArray:
     """What one assignment of a silo loses when each match in turn is forbidden."""
     n = len(own)
-    costs = added + penalty * (np.sqrt(counts + 1.0) - np.sqrt(counts))
+    costs = added + joining(counts, penalty)
     # Without a penalty the size was given, and nothing may open a component.
     new = np.full((n, n), penalty if penalty > 0 else np.inf)
     costs = np.hstack([costs, new])

@@ -15,20 +15,21 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray, IntArray, by_size, numbering
 from klfusion._utils.checks import check_flag, check_integer, is_integer, is_number
+from klfusion._utils.penalty import joining
 from klfusion._utils.provenance import library_version
 from klfusion._utils.text import few
+from klfusion.assignment.one_silo import assign_silo
 from klfusion.errors import KLFusionError
 from klfusion.fusion.assemble import EMPTY, UNSUPPORTED, assemble, match_divergences
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, MaxLoss, PathMethod
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
-from klfusion.objective.divergences import KL, amid_problem
-from klfusion.objective.merge_path import PenaltyPath
+from klfusion.objective.divergences import KL, problem_with_divergence
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status, objective
 from klfusion.pooling.members import Matched, priors_of
@@ -202,7 +203,7 @@ def _table(fusion: Fusion, what: str) -> Table:
 
 def _pooled(fusion: Fusion, table: Table) -> FloatArray:
     units = table.units
-    problem = amid_problem(units.problem, fusion.settings.method.divergence)
+    problem = problem_with_divergence(units.problem, fusion.settings.method.divergence)
     size = int(units.labels.max()) + 1
     return pool(fusion.settings.pooling, replace(units, problem=problem), size)
 
@@ -211,7 +212,7 @@ def _kept(
     fusion: Fusion,
     table: Table,
     *,
-    path: PenaltyPath | None = None,
+    path: MergePath | None = None,
     history: Sequence[Mapping[str, Any]] | None = None,
 ) -> Fusion:
     """The fusion that a matching gives, from these silos alone."""
@@ -219,7 +220,7 @@ def _kept(
     table = table.with_support(settings.min_support)
     natural = _pooled(fusion, table)
     divergence = settings.method.divergence
-    problem = amid_problem(table.compared, divergence)
+    problem = problem_with_divergence(table.compared, divergence)
     if problem is table.compared:
         value = table.clusters.objective(fusion.penalty)
         centres = table.clusters.centres
@@ -231,7 +232,9 @@ def _kept(
     # Every component to its nearest, all sharing one column's norm: no plan costs less.
     bound = float(costs.min(axis=0).sum()) + fusion.penalty * np.sqrt(problem.n)
     all_labels = table.all_labels
-    divergences = match_divergences(amid_problem(table.stacked, divergence), natural, all_labels)
+    divergences = match_divergences(
+        problem_with_divergence(table.stacked, divergence), natural, all_labels
+    )
     settings = settings.with_weights(table.weights)
     if history is not None:
         certainty = table.comparison.certainty(table.stacked.family)
@@ -265,7 +268,7 @@ def _reasons(fusion: Fusion, table: Table, before: Table) -> dict[str, dict[int,
     return found
 
 
-def _path_labels(path: PenaltyPath, steps: int) -> IntArray:
+def _path_labels(path: MergePath, steps: int) -> IntArray:
     """Labels of all local components after so many merges, the largest clusters first."""
     assert path.rows is not None
     of_row = path.labels(steps)
@@ -318,11 +321,11 @@ def _assign_newcomer(
     clusters = table.clusters
     compared = table.comparison.apply(own, others.problem.natural)
     costs = clusters.increases(slice(0, n_new), compared)
-    costs += fusion.penalty * (np.sqrt(clusters.counts + 1.0) - np.sqrt(clusters.counts))
+    costs += joining(clusters.counts, fusion.penalty)
     # Without a penalty the size was given: it grows only for a silo with more components.
     price = fusion.penalty if fusion.penalty > 0 else 1.0 + n_new * float(costs.max())
-    column = linear_sum_assignment(np.hstack([costs, np.full((n_new, n_new), price)]))[1]
-    opened = column >= size
+    column = assign_silo(costs, new=price)
+    opened = column < 0
     column[opened] = size + np.arange(int(opened.sum()))
     labels = np.full(new.n_components, -1, dtype=np.intp)
     for (rows_of_group, _), label in zip(groups, column, strict=True):

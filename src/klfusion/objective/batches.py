@@ -1,4 +1,7 @@
-"""All silos in parts: in memory, in files, on other machines. No part holds half a silo."""
+"""The components of all silos in batches: in memory, in files, on other machines.
+
+A silo is never divided between batches.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,23 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import IntArray
+from klfusion._utils.arrays import IntArray, relabel
 from klfusion.families import Family
 from klfusion.objective.problem import FusionProblem
 
 _T = TypeVar("_T")
-_PART_ENTRIES = 4_000_000  # divergences in one part: 32 MB
+_BATCH_ENTRIES = 4_000_000  # divergences of one batch: 32 MB
 
 
-class Parts(Protocol):
-    """All silos, some in each part; a silo is never divided, and has a number of its own."""
+class ProblemBatches(Protocol):
+    """All silos, some in each batch; every silo has a number of its own."""
 
     @property
     def family(self) -> Family:
         """Of every component."""
 
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
-        """What the task gives for each part and its arguments, in the order of parts."""
+        """Results of the task for each batch and its arguments, in the order of batches."""
 
     def reduce(
         self,
@@ -34,12 +37,12 @@ class Parts(Protocol):
         combine: Callable[[_T, _T], _T],
         *arguments: Sequence[Any],
     ) -> _T:
-        """What the task gives for all parts, neighbours combined."""
+        """Results of the task for all batches, neighbours combined."""
 
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """A problem in parts small enough for their divergences to stay small, too."""
+    """A problem in batches so small that the matrix of their divergences is small, too."""
 
     problem: FusionProblem
     columns: int = 1_000  # global components expected
@@ -50,8 +53,8 @@ class InMemory:
         return self.problem.family
 
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
-        """One part after the other: the matrix products in it use all cores."""
-        return map(task, self.parts, *arguments)
+        """One batch after the other: the matrix products in it use all cores."""
+        return map(task, self.batches, *arguments)
 
     def reduce(
         self,
@@ -59,13 +62,13 @@ class InMemory:
         combine: Callable[[_T, _T], _T],
         *arguments: Sequence[Any],
     ) -> _T:
-        """The parts' results combined as they come."""
+        """Results of the batches, combined in their order."""
         return reduce(combine, self.map(task, *arguments))
 
     @cached_property
-    def parts(self) -> list[FusionProblem]:
-        """Views of runs of silos."""
-        problem, step = self.problem, max(1, _PART_ENTRIES // self.columns)
+    def batches(self) -> list[FusionProblem]:
+        """Views of consecutive silos."""
+        problem, step = self.problem, max(1, _BATCH_ENTRIES // self.columns)
         if problem.n <= step:
             return [problem]
         stops = np.array([rows.stop for rows in problem.silos])
@@ -75,20 +78,20 @@ class InMemory:
 
 
 @dataclass(frozen=True, eq=False)
-class Without:
-    """Parts less some components of each."""
+class SelectedRows:
+    """Some components of each batch."""
 
-    parts: Parts
-    kept: Sequence[IntArray]  # rows of each part
+    batches: ProblemBatches
+    rows: Sequence[IntArray]  # of each batch
 
     @property
     def family(self) -> Family:
         """Of every component."""
-        return self.parts.family
+        return self.batches.family
 
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
-        """The task on what is kept of each part."""
-        return self.parts.map(partial(_on_rows, task), self.kept, *arguments)
+        """Results of the task on the selected rows of each batch."""
+        return self.batches.map(partial(_on_rows, task), self.rows, *arguments)
 
     def reduce(
         self,
@@ -96,25 +99,25 @@ class Without:
         combine: Callable[[_T, _T], _T],
         *arguments: Sequence[Any],
     ) -> _T:
-        """The parts' results combined."""
-        return self.parts.reduce(partial(_on_rows, task), combine, self.kept, *arguments)
+        """Results of the batches, combined."""
+        return self.batches.reduce(partial(_on_rows, task), combine, self.rows, *arguments)
 
 
-def _on_rows(task: Callable[..., _T], part: FusionProblem, rows: IntArray, *arguments: Any) -> _T:
-    return task(part if len(rows) == part.n else part.some(rows), *arguments)
+def _on_rows(task: Callable[..., _T], batch: FusionProblem, rows: IntArray, *arguments: Any) -> _T:
+    return task(batch if len(rows) == batch.n else batch.some(rows), *arguments)
 
 
 @dataclass(frozen=True, eq=False)
-class Stock:
-    """Parts, and how many components there are in each silo of each."""
+class SiloStore:
+    """Batches, and the number of components in each silo of each batch."""
 
-    parts: Parts
+    batches: ProblemBatches
     sizes: Sequence[IntArray]
 
     @classmethod
-    def of(cls, parts: Parts) -> Stock:
-        """Ask the parts."""
-        return cls(parts, list(parts.map(_silo_sizes)))
+    def of(cls, batches: ProblemBatches) -> SiloStore:
+        """Count the components of the batches."""
+        return cls(batches, list(batches.map(_silo_sizes)))
 
     @cached_property
     def silo(self) -> IntArray:
@@ -124,7 +127,7 @@ class Stock:
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where each silo begins, (J,)."""
+        """First component of each silo, (J,)."""
         return np.concatenate([[0], np.cumsum(np.concatenate(self.sizes))[:-1]])
 
     @property
@@ -137,43 +140,40 @@ class Stock:
         """Number of silos."""
         return len(self.starts)
 
-    def by_part(self, values: Any) -> list[Any]:
-        """An array over all components, as one a part."""
+    def by_batch(self, values: Any) -> list[Any]:
+        """Split an array over all components into one per batch."""
         return np.split(values, np.cumsum([own.sum() for own in self.sizes])[:-1])
 
     def take(self, rows: IntArray) -> FusionProblem:
-        """Some components, in rising order, as a problem of their own."""
+        """Some components, in ascending order, as a problem of their own."""
         chosen = np.zeros(self.n, dtype=bool)
         chosen[rows] = True
-        kept = [np.flatnonzero(own) for own in self.by_part(chosen)]
-        return joined(list(Without(self.parts, kept).map(_itself)))
+        own = [np.flatnonzero(part) for part in self.by_batch(chosen)]
+        return concatenated(list(SelectedRows(self.batches, own).map(_itself)))
 
     def first_silos(self, order: IntArray, most: int) -> IntArray:
-        """The components of the first silos of an order, ``most`` in all but two silos at least."""
+        """Components of the first silos of an order: at most ``most``, of two silos at least."""
         sizes = np.concatenate(self.sizes)[order]
         enough = max(2, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
         return np.flatnonzero(np.isin(self.silo, order[:enough]))
 
 
-def _silo_sizes(part: FusionProblem) -> IntArray:
-    return np.array([rows.stop - rows.start for rows in part.silos], dtype=np.intp)
+def _silo_sizes(batch: FusionProblem) -> IntArray:
+    return np.array([rows.stop - rows.start for rows in batch.silos], dtype=np.intp)
 
 
-def _itself(part: FusionProblem) -> FusionProblem:
-    return part
+def _itself(batch: FusionProblem) -> FusionProblem:
+    return batch
 
 
-def joined(problems: Sequence[FusionProblem]) -> FusionProblem:
-    """One problem of several; silos keep their order and are numbered from 0 on."""
+def concatenated(problems: Sequence[FusionProblem]) -> FusionProblem:
+    """One problem of several; silos keep their order and are numbered from 0."""
 
-    def together(name: str) -> Any:
+    def stacked(name: str) -> Any:
         values = [getattr(one, name) for one in problems]
         return None if any(v is None for v in values) else np.concatenate(values)
 
-    silo = np.unique(together("silo"), return_inverse=True)[1].astype(np.intp)
-    some = replace(
-        problems[0], silo=silo,
-        **{name: together(name) for name in ("natural", "weights", "counts", "given")},
-    )  # fmt: skip
-    vars(some)["log_partition"] = together("log_partition")
-    return some
+    arrays = {name: stacked(name) for name in ("natural", "weights", "counts", "given")}
+    made = replace(problems[0], silo=relabel(stacked("silo")), **arrays)
+    vars(made)["log_partition"] = stacked("log_partition")
+    return made

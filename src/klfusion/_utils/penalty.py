@@ -1,0 +1,50 @@
+"""The penalty ``penalty * sum_g sqrt(n_g)`` of a binary plan, and what changes of a plan cost.
+
+``n_g`` is the number of local components in global component ``g``. With at most one component of
+a silo in each, this is the paper's L2,2,1 norm. It is concave in the counts: the next member of a
+large cluster costs less than that of a small one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray, IntArray
+
+Counts = IntArray | FloatArray
+
+
+def penalties(counts: Counts, penalty: float) -> FloatArray:
+    """Penalty of each cluster."""
+    return np.asarray(penalty * np.sqrt(counts))
+
+
+def total_penalty(counts: Counts, penalty: float) -> float:
+    """Penalty of all clusters."""
+    return float(penalty * np.sqrt(counts).sum())
+
+
+def joining(counts: Counts, penalty: float) -> FloatArray:
+    """Increase of the penalty if one component joins each cluster.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> joining(np.array([0, 1, 8]), penalty=10.0).round(1)
+    array([10. ,  4.1,  1.7])
+    """
+    return np.asarray(penalty * (np.sqrt(counts + 1.0) - np.sqrt(counts)))
+
+
+def tangents(counts: Counts, penalty: float) -> FloatArray:
+    """Slope of each cluster's penalty at its count.
+
+    The tangent lies above the concave penalty. So plans that are optimal at these prices per member
+    never raise the objective.
+    """
+    return np.asarray(0.5 * penalty / np.sqrt(np.maximum(counts, 1)))
+
+
+def merge_saving(n_a: Counts | int, n_b: Counts | int) -> FloatArray:
+    """Decrease of ``sum_g sqrt(n_g)`` if clusters of ``n_a`` and ``n_b`` components merge."""
+    return np.asarray(np.sqrt(n_a) + np.sqrt(n_b) - np.sqrt(n_a + n_b))
