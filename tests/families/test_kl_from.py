@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from klfusion.families import Gamma, NormalWishart, kl_matrix
+from klfusion.families import Gamma, NormalWishart
+from klfusion.families.numerics import kl_matrix
 
 from .cases import case_for, every_case
 

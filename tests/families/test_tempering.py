@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 
-from klfusion.errors import KLFusionError
 from klfusion.families import (
     Categorical,
     DiagonalNormal,
     Dirichlet,
-    Family,
     Gamma,
     NormalWishart,
     Product,
-    Wishart,
 )
 
 from .cases import CASES, case_for, every_case
@@ -151,11 +148,3 @@ def test_least_count_is_positive(case):
 def test_a_product_asks_for_what_its_factors_do():
     assert NormalWishart(4).least_count == 6.0
     assert Product(rate=Gamma(), inner=Product(place=NormalWishart(4))).least_count == 6.0
-
-
-def test_families_need_not_sample():
-    rng, natural = np.random.default_rng(7), Wishart(1).natural([[[1.0]]], [2.0])
-    with pytest.raises(KLFusionError, match="'wishart' does not define sampling"):
-        Family.sample(Wishart(1), natural, 3, rng)
-    with pytest.raises(KLFusionError, match="'wishart' does not define sampling"):
-        Family.statistics(Wishart(1), {})

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from klfusion.errors import InvalidPosteriorError, KLFusionError
+from klfusion.errors import InvalidPosteriorError
 from klfusion.families import Family, Gamma, Product, family_from_config, registered_families
 
 from .cases import CASES, families_of_the_package
@@ -106,8 +106,6 @@ def test_what_is_not_defined():
     assert family.effective_size(natural) is None
     assert family.comparable(natural) is natural
     assert family.least_count == 1.0
-    with pytest.raises(KLFusionError, match="does not define sampling"):
-        family.sample(natural, 2, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(

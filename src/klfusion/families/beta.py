@@ -64,19 +64,6 @@ class Beta(Family):
         """``a`` and ``b``."""
         return self.params(natural)
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``probability`` (size, n, d)."""
-        a, b = natural[:, : self.dim], natural[:, self.dim :]
-        draws = rng.beta(a, b, size=(size, *a.shape))
-        return {"probability": draws.clip(_TINY, _BELOW_ONE)}  # small a or b round to 0 or 1
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``log x, log(1 - x)``."""
-        x = draws["probability"]
-        return np.concatenate([np.log(x), np.log1p(-x)], axis=-1)
-
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``a + b``, its geometric mean over dimensions."""
         total = natural[:, : self.dim] + natural[:, self.dim :]

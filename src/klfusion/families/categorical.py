@@ -70,15 +70,3 @@ class Categorical(Family):
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """Nothing: every finite vector is a distribution."""
         return {}
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``value`` (size, n), the categories' numbers."""
-        # The largest of the log-probabilities plus Gumbel noise is a categorical draw.
-        noisy = natural + rng.gumbel(size=(size, *natural.shape))
-        return {"value": noisy.argmax(axis=-1).astype(np.float64)}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """One-hot vectors."""
-        return np.eye(self.dim)[draws["value"].astype(np.intp)]

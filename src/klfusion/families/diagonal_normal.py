@@ -99,19 +99,6 @@ class DiagonalNormal(Family):
         origin = self.location(natural if like is None else like).mean(axis=0)
         return stack(shift - precision * origin, precision)
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``value`` (size, n, d)."""
-        p = self.params(natural)
-        noise = rng.standard_normal((size, *p["mean"].shape))
-        return {"value": p["mean"] + np.sqrt(p["variance"]) * noise}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``x, -x^2 / 2``."""
-        x = draws["value"]
-        return np.concatenate([x, -0.5 * x**2], axis=-1)
-
 
 def _dots(a: FloatArray, b: FloatArray) -> FloatArray:
     """Products of rows, (n,); einsum takes twice as long, and there are as many as pairs."""

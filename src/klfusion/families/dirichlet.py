@@ -64,17 +64,6 @@ class Dirichlet(Family):
         """The concentrations."""
         return {"concentration": natural}
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``probability`` (size, n, d)."""
-        gammas = np.maximum(rng.gamma(natural, size=(size, *natural.shape)), _TINY)
-        return {"probability": gammas / gammas.sum(axis=-1, keepdims=True)}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``log theta``."""
-        return np.log(draws["probability"])
-
     @property
     def least_count(self) -> float:
         """So many words that some are seen twice."""

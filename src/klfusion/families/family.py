@@ -79,16 +79,6 @@ class Family(ABC):
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """Quantities by name, ``(n,)`` or ``(n, k)``, that are > 0 exactly inside the domain."""
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws, each array ``(size, n, ...)``, from each of the ``n`` distributions."""
-        raise KLFusionError(f"the family {self.name!r} does not define sampling")
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """Sufficient statistics ``(size, n, p)`` of draws as made by `sample`."""
-        raise KLFusionError(f"the family {self.name!r} does not define sampling")
-
     @property
     def least_count(self) -> float:
         """Observations without which a posterior is hardly more than its prior."""

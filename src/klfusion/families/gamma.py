@@ -66,19 +66,6 @@ class Gamma(Family):
         """``shape`` and ``rate``."""
         return self.params(natural)
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``rate`` (size, n, d)."""
-        shape, rate = natural[:, : self.dim], natural[:, self.dim :]
-        draws = rng.gamma(shape, 1.0 / rate, size=(size, *shape.shape))
-        return {"rate": np.maximum(draws, _TINY)}  # small shapes underflow
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``log x, -x``."""
-        x = draws["rate"]
-        return np.concatenate([np.log(x), -x], axis=-1)
-
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``shape``, its geometric mean over dimensions."""
         return np.asarray(np.exp(np.log(natural[:, : self.dim]).mean(axis=1)))

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-import numpy as np
-
 from klfusion._utils.arrays import FloatArray
 from klfusion.families.family import Family
 from klfusion.families.gamma import Gamma
@@ -63,17 +61,6 @@ class InverseGamma(Family):
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """``shape`` and ``scale``."""
         return self.params(natural)
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``variance`` (size, n, d)."""
-        return {"variance": 1.0 / self._reciprocal.sample(natural, size, rng)["rate"]}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``-log x, -1 / x``."""
-        x = draws["variance"]
-        return np.concatenate([-np.log(x), -1.0 / x], axis=-1)
 
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``shape``, its geometric mean over dimensions."""

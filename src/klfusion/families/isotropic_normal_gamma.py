@@ -125,21 +125,6 @@ class IsotropicNormalGamma(Family):
         origin = (mean if like is None else self._split(like)[0]).mean(axis=0)
         return self.natural(mean - origin, kappa, shape, rate)
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``mean`` (size, n, d) and ``precision`` (size, n)."""
-        mean, kappa, shape, rate = self._split(natural)
-        tau = np.maximum(rng.gamma(shape, 1.0 / rate, size=(size, len(shape))), _TINY)
-        noise = rng.standard_normal((size, *mean.shape))
-        return {"mean": mean + noise / np.sqrt(kappa * tau)[..., None], "precision": tau}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``tau mu, -tau |mu|^2 / 2, -tau / 2, log tau / 2``."""
-        mu, tau = draws["mean"], draws["precision"][..., None]
-        square = (tau * mu * mu).sum(axis=-1, keepdims=True)
-        return np.concatenate([tau * mu, -0.5 * square, -0.5 * tau, 0.5 * np.log(tau)], axis=-1)
-
     @property
     def least_count(self) -> float:
         """Enough to tell a variance: two points."""

@@ -112,17 +112,3 @@ class Normal(Family):
         origin = self._moments(natural if like is None else like)[0].mean(axis=0)
         precision = sym.unpack(natural[:, self.dim :], self.dim)
         return stack(natural[:, : self.dim] - precision @ origin, natural[:, self.dim :])
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``value`` (size, n, d)."""
-        mean, covariance = self._moments(natural)
-        noise = rng.standard_normal((size, *mean.shape))
-        half = np.linalg.cholesky(covariance)
-        return {"value": mean + np.einsum("nij,snj->sni", half, noise)}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``x, -x x' / 2``."""
-        x = draws["value"]
-        return np.concatenate([x, -0.5 * sym.pack(sym.outer(x))], axis=-1)

@@ -121,21 +121,6 @@ class NormalGamma(Family):
         origin = (mean if like is None else self._split(like)[0]).mean(axis=0)
         return self.natural(mean - origin, kappa, shape, rate)
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``mean`` and ``precision``, each (size, n, d)."""
-        mean, kappa, shape, rate = self._split(natural)
-        tau = np.maximum(rng.gamma(shape, 1.0 / rate, size=(size, *shape.shape)), _TINY)
-        noise = rng.standard_normal(tau.shape)
-        return {"mean": mean + noise / np.sqrt(kappa * tau), "precision": tau}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``tau mu, -tau mu^2 / 2, -tau / 2, log tau / 2``."""
-        mu, tau = draws["mean"], draws["precision"]
-        parts = [tau * mu, -0.5 * tau * mu * mu, -0.5 * tau, 0.5 * np.log(tau)]
-        return np.concatenate(parts, axis=-1)
-
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``kappa``, its geometric mean over dimensions."""
         kappa = natural[:, self.dim : 2 * self.dim]

@@ -167,25 +167,6 @@ class NormalWishart(Family):
         origin = (mean if like is None else self._split(like)[0]).mean(axis=0)
         return self.natural(mean - origin, kappa, scale_inv, dof)
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``mean`` (size, n, d) and ``precision`` (size, n, d, d)."""
-        mean, kappa, scale_inv, dof = self._split(natural)
-        precision = sym.sample_wishart(scale_inv, dof, size, rng)
-        noise = rng.standard_normal((size, *mean.shape, 1))
-        upper = np.linalg.cholesky(kappa[:, None, None] * precision).swapaxes(-1, -2)
-        return {"mean": mean + np.linalg.solve(upper, noise)[..., 0], "precision": precision}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``L mu, -mu' L mu / 2, -L / 2, log|L| / 2``."""
-        mu, precision = draws["mean"], draws["precision"]
-        first = np.einsum("snij,snj->sni", precision, mu)
-        square = np.einsum("sni,sni->sn", first, mu)[..., None]
-        log_det = sym.log_det(precision)[..., None]
-        parts = [first, -0.5 * square, -0.5 * sym.pack(precision), 0.5 * log_det]
-        return np.concatenate(parts, axis=-1)
-
     @property
     def least_count(self) -> float:
         """Enough to tell a covariance matrix."""

@@ -115,25 +115,6 @@ class Product(Family):
             for key, value in factor.positive(part).items()
         }
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of every factor, named ``factor.quantity``."""
-        return {
-            f"{name}.{key}": value
-            for name, factor, part in self._parts(natural)
-            for key, value in factor.sample(part, size, rng).items()
-        }
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """The factors' statistics side by side."""
-        parts = []
-        for name, factor in self.factors:
-            prefix = f"{name}."
-            own = {k.removeprefix(prefix): v for k, v in draws.items() if k.startswith(prefix)}
-            parts.append(factor.statistics(own))
-        return np.concatenate(parts, axis=-1)
-
     @property
     def least_count(self) -> float:
         """What the most demanding factor needs."""

@@ -74,19 +74,6 @@ class Wishart(Family):
             "smallest eigenvalue of scale_inv": sym.smallest_pivot(scale_inv),
         }
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``precision`` (size, n, d, d)."""
-        scale_inv = sym.unpack(natural[:, :-1], self.dim)
-        return {"precision": sym.sample_wishart(scale_inv, natural[:, -1], size, rng)}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``-L / 2, log|L| / 2``."""
-        precision = draws["precision"]
-        log_det = sym.log_det(precision)[..., None]
-        return np.concatenate([-0.5 * sym.pack(precision), 0.5 * log_det], axis=-1)
-
     @property
     def least_count(self) -> float:
         """Enough to tell a covariance matrix."""
