@@ -15,7 +15,7 @@ from klfusion._utils.progress import progress_bar
 from klfusion._utils.provenance import provenance
 from klfusion._utils.providers import provided
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
+from klfusion.families import Family, Located, require
 from klfusion.fusion.result import Fusion
 from klfusion.methods import METHODS, Method, Penalty
 from klfusion.methods.matching import match_silos, ordered
@@ -186,7 +186,8 @@ def fuse(
         units = replace(units, problem=amid_problem(units.problem, divergence))
         natural = pool(pooling, units, int(labels.max()) + 1, plan)
         if solution.location is not None:
-            natural = problem.family.relocated(natural, solution.location[order])
+            family = require(problem.family, Located, chosen.name)
+            natural = family.relocated(natural, solution.location[order])
         per_silo = prepared.by_silo(all_labels)
 
         def match(

@@ -175,3 +175,9 @@ CASES = [
 ]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def every_case_with(capability):
+    """The cases of families that declare a capability."""
+    able = [case for case in CASES if isinstance(case.family, capability)]
+    return pytest.mark.parametrize("case", able, ids=str)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from klfusion.families import Tempered
+
 from .cases import CASES, GENERATORS, every_case, families_of_the_package
 from .sampling import sample, statistics
 
@@ -52,6 +54,7 @@ def test_inputs_are_left_as_they_were(case):
         np.add(value, 1.0, out=value)
     family.kl(natural, natural)
     family.check(natural)
-    family.comparable(natural)
-    family.tempered(natural, np.full(4, 2.0))
+    if isinstance(family, Tempered):
+        family.comparable(natural)
+        family.tempered(natural, np.full(4, 2.0))
     np.testing.assert_array_equal(natural, before)

@@ -9,6 +9,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.progress import Report
+from klfusion.families import Located, require
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Solution, Status
@@ -37,7 +38,7 @@ class DPClustering(Method):
         from sklearn.mixture import BayesianGaussianMixture  # noqa: PLC0415
 
         report("clustering", 0, 1)
-        points = problem.family.location(problem.natural)
+        points = require(problem.family, Located, self.name).location(problem.natural)
         mixture = BayesianGaussianMixture(
             n_components=min(self.truncation, problem.n),
             covariance_type="spherical",

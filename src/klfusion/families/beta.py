@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import betaln, digamma
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import Tempered
 from klfusion.families.parameters import positive_dimension, rows, stack
 
 _TINY = np.finfo(np.float64).tiny
@@ -19,7 +19,7 @@ _BELOW_ONE = np.nextafter(1.0, 0.0)
 
 @final
 @dataclass(frozen=True)
-class Beta(Family):
+class Beta(Tempered):
     """``x_k ~ Beta(a_k, b_k)``, independently in each of ``dim`` dimensions.
 
     Examples

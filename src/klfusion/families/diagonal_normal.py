@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.parameters import positive_dimension, rows, stack
 
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -17,7 +17,7 @@ _LOG_2PI = np.log(2.0 * np.pi)
 
 @final
 @dataclass(frozen=True)
-class DiagonalNormal(Family):
+class DiagonalNormal(Centred, UncertainLocation):
     """``x_k ~ N(mean_k, variance_k)``; natural parameters ``mean / variance``, ``1 / variance``.
 
     Examples

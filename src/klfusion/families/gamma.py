@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import Tempered
 from klfusion.families.parameters import positive_dimension, rows, stack
 
 _TINY = np.finfo(np.float64).tiny
@@ -18,7 +18,7 @@ _TINY = np.finfo(np.float64).tiny
 
 @final
 @dataclass(frozen=True)
-class Gamma(Family):
+class Gamma(Tempered):
     """``x_k ~ Gamma(shape_k, rate_k)``, independently in each of ``dim`` dimensions.
 
     The posterior of a Poisson rate after ``n`` counts that sum to ``s`` is

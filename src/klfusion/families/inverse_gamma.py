@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import Tempered
 from klfusion.families.gamma import Gamma
 from klfusion.families.parameters import positive_dimension, rows, stack
 
 
 @final
 @dataclass(frozen=True)
-class InverseGamma(Family):
+class InverseGamma(Tempered):
     """``x_k ~ InverseGamma(shape_k, scale_k)``: ``1 / x_k`` is ``Gamma(shape_k, rate=scale_k)``.
 
     Taking the reciprocal changes no divergence, so all but sampling is `Gamma`'s.

@@ -10,7 +10,13 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import (
+    Centred,
+    GaussianObservations,
+    SiloVariation,
+    Tempered,
+    UncertainLocation,
+)
 from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 from klfusion.families.random_effects import diagonal_variation, diagonal_varied
 
@@ -20,7 +26,9 @@ _TINY = np.finfo(np.float64).tiny
 
 @final
 @dataclass(frozen=True)
-class IsotropicNormalGamma(Family):
+class IsotropicNormalGamma(
+    Tempered, Centred, UncertainLocation, GaussianObservations, SiloVariation
+):
     """``tau ~ Gamma(shape, rate)`` and ``mu | tau ~ N(mean, I / (kappa tau))``.
 
     The posterior of a spherical Gaussian: ``n`` points in ``d`` dimensions add ``n d / 2`` to
@@ -107,7 +115,7 @@ class IsotropicNormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return np.repeat((rate / (shape * kappa))[:, None], self.dim, axis=1)
 
-    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means, and the variance in every dimension."""
         mean, _, shape, rate = self._split(natural)
         return mean, np.repeat((rate / shape)[:, None], self.dim, axis=1)
@@ -134,7 +142,7 @@ class IsotropicNormalGamma(Family):
         """``kappa``: the data, plus the prior's pseudo-data."""
         return natural[:, self.dim]
 
-    def n_told(self, natural: FloatArray) -> FloatArray:
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A mean and one variance."""
         return np.full(len(natural), self.dim + 1.0)
 

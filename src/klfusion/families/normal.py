@@ -10,7 +10,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families.family import Family
+from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.numerics import symmetric as sym
 from klfusion.families.parameters import positive_dimension, rows, stack
 
@@ -19,7 +19,7 @@ _LOG_2PI = np.log(2.0 * np.pi)
 
 @final
 @dataclass(frozen=True)
-class Normal(Family):
+class Normal(Centred, UncertainLocation):
     """``x ~ N(mean, covariance)``; natural parameters ``precision mean`` and ``precision``.
 
     Examples

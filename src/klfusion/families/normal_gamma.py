@@ -10,7 +10,13 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import (
+    Centred,
+    GaussianObservations,
+    SiloVariation,
+    Tempered,
+    UncertainLocation,
+)
 from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 from klfusion.families.random_effects import diagonal_variation, diagonal_varied
 
@@ -20,7 +26,7 @@ _TINY = np.finfo(np.float64).tiny
 
 @final
 @dataclass(frozen=True)
-class NormalGamma(Family):
+class NormalGamma(Tempered, Centred, UncertainLocation, GaussianObservations, SiloVariation):
     """In each dimension ``tau ~ Gamma(shape, rate)`` and ``mu | tau ~ N(mean, 1 / (kappa tau))``.
 
     A diagonal Normal-Wishart with ``dof`` and ``scale_inv`` has ``shape = dof / 2`` and
@@ -103,7 +109,7 @@ class NormalGamma(Family):
         _, kappa, shape, rate = self._split(natural)
         return rate / (shape * kappa)
 
-    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means, and variances as the precisions' expectations tell them."""
         mean, _, shape, rate = self._split(natural)
         return mean, rate / shape
@@ -126,7 +132,7 @@ class NormalGamma(Family):
         kappa = natural[:, self.dim : 2 * self.dim]
         return np.asarray(np.exp(np.log(kappa).mean(axis=1)))
 
-    def n_told(self, natural: FloatArray) -> FloatArray:
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A mean and a variance for each dimension."""
         return np.full(len(natural), 2.0 * self.dim)
 

@@ -10,7 +10,13 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import (
+    Centred,
+    GaussianObservations,
+    SiloVariation,
+    Tempered,
+    UncertainLocation,
+)
 from klfusion.families.numerics import symmetric as sym
 from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
 from klfusion.families.random_effects import group_means, reliability, variance_between_silos
@@ -34,7 +40,7 @@ def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
 
 @final
 @dataclass(frozen=True)
-class NormalWishart(Family):
+class NormalWishart(Tempered, Centred, UncertainLocation, GaussianObservations, SiloVariation):
     """``mu | L ~ N(mean, (kappa L)^-1)``, ``L ~ Wishart(inv(scale_inv), dof)``.
 
     The natural parameters are ``kappa mean``, ``kappa``, ``scale_inv + kappa mean mean'`` (packed)
@@ -146,7 +152,7 @@ class NormalWishart(Family):
         _, kappa, scale_inv, dof = self._split(natural)
         return scale_inv / (kappa * dof)[:, None, None]
 
-    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means, and covariances as the precisions' expectations tell them."""
         mean, _, scale_inv, dof = self._split(natural)
         return mean, scale_inv / dof[:, None, None]
@@ -176,7 +182,7 @@ class NormalWishart(Family):
         """``kappa``: the data, plus the prior's pseudo-data."""
         return natural[:, self.dim]
 
-    def n_told(self, natural: FloatArray) -> FloatArray:
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A mean and a covariance matrix."""
         return np.full(len(natural), float(self.dim + sym.packed_size(self.dim)))
 

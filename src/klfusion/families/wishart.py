@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import Tempered
 from klfusion.families.numerics import symmetric as sym
 from klfusion.families.parameters import positive_dimension, rows, stack
 
@@ -18,7 +18,7 @@ _LOG_2 = np.log(2.0)
 
 @final
 @dataclass(frozen=True)
-class Wishart(Family):
+class Wishart(Tempered):
     """``L ~ Wishart(inv(scale_inv), dof)``, with ``E[L] = dof inv(scale_inv)``.
 
     Examples

@@ -11,6 +11,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.provenance import library_version
 from klfusion.errors import KLFusionError
+from klfusion.families import SiloVariation
 from klfusion.fusion.result import Fusion
 from klfusion.methods import METHODS, Auto, Method
 from klfusion.methods.networks import Units
@@ -71,12 +72,14 @@ def certainty_of(fusion: Fusion) -> float | None:
 
 def variation_of(fusion: Fusion) -> FloatArray | None:
     """How much silos vary, as their components were compared."""
-    known, size = fusion.provenance.get("variation"), fusion.posterior.family.variation_size
+    known, family = fusion.provenance.get("variation"), fusion.posterior.family
+    if not isinstance(family, SiloVariation):
+        return None
     try:
         found = np.asarray(known, dtype=np.float64)
     except (TypeError, ValueError):
         return None
-    return found if found.shape == (size,) and size and np.isfinite(found).all() else None
+    return found if found.shape == (family.variation_size,) and np.isfinite(found).all() else None
 
 
 def matching_problem(fusion: Fusion, problem: FusionProblem) -> FusionProblem:

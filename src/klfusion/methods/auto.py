@@ -132,7 +132,7 @@ class Auto(Method):
         walk: Walk | None = None,
     ) -> Solution:
         """Walk the path of all components (unless it has been), choose, refine."""
-        if problem.family.merged_by_loss and self.penalty == "auto":
+        if problem.merged_by_loss and self.penalty == "auto":
             observed = problem.per_observation()
             if observed is not None:
                 return self._by_loss(problem, observed, rng, report, walk)

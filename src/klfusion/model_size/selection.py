@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion.families import GaussianObservations
 from klfusion.merging.penalty_path import Distances
 from klfusion.objective.clusters import merge_saving
 from klfusion.objective.merge_path import PenaltyPath
@@ -78,7 +79,7 @@ def choose(problem: FusionProblem, path: PenaltyPath, distances: Distances) -> C
         steps = _last_believed(chance, len(problem.silos))
         chance[_beyond_a_jump(distances, steps)] = 1.0
         possible = int((chance < _POSSIBLE).sum())
-        if steps and not problem.family.merged_by_loss:
+        if steps and not problem.merged_by_loss:
             steps = max(steps, _believed_of_few(chance, len(problem.silos)))
     else:
         steps = possible = min(_steps_to_jump(path, noise), _steps_to_unlike(problem, path))
@@ -225,10 +226,10 @@ def _steps_to_jump(path: PenaltyPath, noise: float) -> int:
 def _steps_to_unlike(problem: FusionProblem, path: PenaltyPath) -> int:
     """Merges before the first of components so far apart that nobody would take them for one."""
     centres, counts = problem.as_given.copy(), np.ones(problem.n)
+    if not isinstance(problem.family, GaussianObservations):
+        return len(path.merges)
     for step, (a, b) in enumerate(path.merges):
         separation = problem.family.separation(centres, np.array([a]), np.array([b]))
-        if separation is None:
-            break
         if separation[0] > _UNLIKE:
             return step
         total = counts[a] + counts[b]

@@ -14,6 +14,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.progress import Report
+from klfusion.families import SiloVariation
 from klfusion.merging.penalty_path import Distances, penalty_path
 from klfusion.model_size.selection import choose
 from klfusion.objective.merge_path import PenaltyPath
@@ -66,7 +67,8 @@ def with_variation(
     -------
     Varying
     """
-    if problem.family.variation_size == 0:
+    family = problem.family
+    if not isinstance(family, SiloVariation):
         return Varying(problem)
     some = problem if problem.n <= _MOST else _silos_at_random(problem, rng)
     seen, labels = Varying(some), np.arange(some.n)
@@ -76,7 +78,7 @@ def with_variation(
         previous, labels = labels, _matching(seen.problem, walk, n_components)
         if labels.max() + 1 == some.n or (labels == previous).all():  # nothing, or no news
             break
-        variation = some.family.variation(some.natural, labels)
+        variation = family.variation(some.natural, labels)
         seen = Varying(some.varied(variation), variation)
     if some is problem:
         return seen

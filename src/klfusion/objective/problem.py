@@ -13,7 +13,15 @@ from scipy.sparse import csc_array
 
 from klfusion._utils import memory, threads
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families import Family
+from klfusion.families import (
+    Centred,
+    Dirichlet,
+    DiscreteOutcomes,
+    Family,
+    SiloVariation,
+    Tempered,
+    require,
+)
 
 _CERTAIN = 1e9  # observations after which nothing is uncertain
 _LEAST_COUNT = 1e-3  # so that a component without observations has a barycenter
@@ -219,21 +227,28 @@ class FusionProblem:
 
         Given the natural parameters of others, amid those: a part is centred as the whole is.
         """
+        if not isinstance(self.family, Centred):
+            return self
         return replace(self, natural=self.family.centred(self.natural, *like))
 
     def comparable(self, *like: FloatArray) -> FusionProblem:
         """The same components made comparable across silos of different size (as others are)."""
-        natural = self.family.comparable(self.natural, *like)
+        natural = self.natural
+        if isinstance(self.family, Tempered):
+            natural = self.family.comparable(natural, *like)
         return replace(self, natural=natural, given=self.natural)
 
     def varied(self, variation: FloatArray | None) -> FusionProblem:
         """What components say of global ones if silos vary (None: if they do not)."""
         if variation is None:
             return self
-        return replace(self, natural=self.family.varied(self.natural, variation))
+        family = require(self.family, SiloVariation, "variation between silos")
+        return replace(self, natural=family.varied(self.natural, variation))
 
     def coarser(self, most: int) -> FusionProblem:
         """Over fewer outcomes, where there are more than about ``most``: no gap is larger there."""
+        if not isinstance(self.family, DiscreteOutcomes):
+            return self
         family, natural = self.family.coarser(self.natural, self.weights, most)
         if natural is self.natural:
             return self
@@ -245,19 +260,25 @@ class FusionProblem:
         Every posterior is made as good as certain, so that divergences are between what they
         predict, and weighs what it has of all observations.
         """
-        natural, counts = self.family.seen(self.as_given), self._observations
-        size = self.family.effective_size(natural)
-        if size is None or counts is None:
+        family, natural, counts = self.family, self.as_given, self._observations
+        if not isinstance(family, Tempered) or counts is None:
             return None
+        if isinstance(family, DiscreteOutcomes):
+            natural = family.without_prior(natural)
         weights = self.weights * counts
         weights /= _CERTAIN * weights.sum()
-        certain = self.family.tempered(natural, _CERTAIN / size)
-        return FusionProblem(self.family, certain, self.silo, weights)
+        certain = family.tempered(natural, _CERTAIN / family.effective_size(natural))
+        return FusionProblem(family, certain, self.silo, weights)
 
     def chance_per_observation(self) -> FloatArray:
         """What of such divergences chance explains where components are the same, (n,)."""
         assert self._observations is not None  # or there is no such problem
-        return 0.5 * self.family.n_told(self.as_given) / float(self._observations.sum())
+        return 0.5 * self.family.n_parameters(self.as_given) / float(self._observations.sum())
+
+    @property
+    def merged_by_loss(self) -> bool:
+        """Whether components are topics, whose plans of one size differ in predictive loss."""
+        return isinstance(self.family, Dirichlet)
 
     @property
     def as_given(self) -> FloatArray:
@@ -267,9 +288,11 @@ class FusionProblem:
     @property
     def _observations(self) -> FloatArray | None:
         """How many stand behind each component, as was told or as it is certain, (n,)."""
-        if self.counts is None:
+        if self.counts is not None:
+            return np.maximum(self.counts, _LEAST_COUNT)
+        if isinstance(self.family, Tempered):
             return self.family.effective_size(self.as_given)
-        return np.maximum(self.counts, _LEAST_COUNT)
+        return None
 
 
 def _long_and_short(n: int) -> list[int]:

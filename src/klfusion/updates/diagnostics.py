@@ -11,6 +11,7 @@ from klfusion._fuse import fuse
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import check_integer, generator
 from klfusion.errors import KLFusionError
+from klfusion.families import Tempered
 from klfusion.fusion.record import kept_silos, matching_problem, method_of, pooling_of, weights_of
 from klfusion.fusion.result import Fusion
 from klfusion.model_size.preparation import matched
@@ -263,10 +264,10 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
 
 def _overclaims(silos: list[Posterior]) -> list[Finding]:
     """More certain than others are: for the observations behind it, where all silos tell them."""
-    sizes = [p.family.effective_size(p.natural) for p in silos]
-    if any(size is None for size in sizes):
+    family = silos[0].family
+    if not isinstance(family, Tempered):
         return []
-    known = [np.asarray(size, dtype=np.float64) for size in sizes]
+    known = [family.effective_size(p.natural) for p in silos]
     counts = [p.counts for p in silos if p.counts is not None]
     if len(counts) < len(silos):
         return _outlying(silos, known, "times as certain as is usual")

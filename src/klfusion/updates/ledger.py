@@ -18,7 +18,7 @@ import numpy as np
 from klfusion._fuse import enough
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
+from klfusion.families import Family, Tempered
 from klfusion.fusion.record import compared
 from klfusion.methods import Method
 from klfusion.model_size.preparation import Matched, matched, priors_of, stack_silos
@@ -255,8 +255,7 @@ def _counts(posteriors: Sequence[Posterior]) -> FloatArray | None:
 
 def _size(family: Family, one: FloatArray) -> float | None:
     """How many observations one component ``(1, p)`` is worth, where that can be told."""
-    size = family.effective_size(one)
-    return None if size is None else float(size[0])
+    return float(family.effective_size(one)[0]) if isinstance(family, Tempered) else None
 
 
 def _standing_for_all(
@@ -280,8 +279,8 @@ def _standing_for_all(
 def _typical(problem: FusionProblem, certainty: float | None = None) -> FloatArray:
     """The average, as certain as all are in the geometric mean."""
     family, one = problem.family, np.mean(problem.natural, axis=0, keepdims=True)
-    size, own = family.effective_size(problem.natural), family.effective_size(one)
-    if size is None or own is None:
+    if not isinstance(family, Tempered):
         return np.asarray(one)
+    size, own = family.effective_size(problem.natural), family.effective_size(one)
     wanted = np.exp(np.log(size).mean()) if certainty is None else certainty
     return family.tempered(one, wanted / own)
