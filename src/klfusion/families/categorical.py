@@ -11,13 +11,13 @@ from scipy.special import logsumexp, softmax
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families.family import Family
-from klfusion.families.parameters import positive_dimension, rows
+from klfusion.families.family import DimensionalFamily
+from klfusion.families.parameters import rows
 
 
 @final
 @dataclass(frozen=True)
-class Categorical(Family):
+class Categorical(DimensionalFamily):
     """``x ~ Categorical(probability)``; natural parameters are log-probabilities.
 
     A constant added to a row of natural parameters changes nothing.
@@ -32,10 +32,6 @@ class Categorical(Family):
     """
 
     name: ClassVar[str] = "categorical"
-    dim: int
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
 
     @property
     def size(self) -> int:

@@ -10,9 +10,9 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.families.capabilities import DiscreteOutcomes, Located, Tempered
-from klfusion.families.family import Family
+from klfusion.families.family import DimensionalFamily, Family
 from klfusion.families.numerics.log_gamma import digamma, sum_log_gamma
-from klfusion.families.parameters import positive_dimension, rows
+from klfusion.families.parameters import rows
 
 _TINY = np.finfo(np.float64).tiny
 _MATCHING_SMOOTHING = 0.5
@@ -21,7 +21,7 @@ _UNSEEN = 1e-7  # share of all words
 
 @final
 @dataclass(frozen=True)
-class Dirichlet(Tempered, Located, DiscreteOutcomes):
+class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
     """``theta ~ Dirichlet(concentration)``; the concentrations are the natural parameters.
 
     Examples
@@ -34,10 +34,6 @@ class Dirichlet(Tempered, Located, DiscreteOutcomes):
     """
 
     name: ClassVar[str] = "dirichlet"
-    dim: int
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
 
     @property
     def size(self) -> int:

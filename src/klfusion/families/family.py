@@ -1,8 +1,8 @@
-"""What a family of distributions must know, and all that follows from it.
+"""What a family of distributions defines, and what follows for every family.
 
-A batch of ``n`` distributions is one float64 array of natural parameters ``(n, p)``. A family says
-what those numbers mean; KL matrices, barycenters, Jensen gaps, checks and storage are written here
-once, for every family.
+A batch of ``n`` distributions is one float64 array of natural parameters ``(n, p)``. A family
+defines what those numbers mean; KL matrices, barycenters, Jensen gaps, checks and storage are
+written here once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Family(ABC):
     A subclass is a frozen dataclass whose fields are its sizes; it defines ``size``, `natural`,
     `params`, `log_partition`, `mean` and `positive`. Choose the natural parameters so that they
     grow in proportion to the data behind a posterior (``eta = prior + sum of statistics``).
-    What else it can do it declares by the base classes of `klfusion.families.capabilities`.
+    A family with more methods declares them by a base class of `klfusion.families.capabilities`.
     """
 
     name: ClassVar[str]
@@ -55,18 +55,18 @@ class Family(ABC):
 
     @abstractmethod
     def natural(self, *args: Any, **params: Any) -> FloatArray:
-        """Natural parameters ``(n, p)`` from the usual ones."""
+        """Natural parameters ``(n, p)`` from named ones, such as means and variances."""
 
     @abstractmethod
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
-        """Usual parameters from natural ones ``(n, p)``; ``natural(**params)`` undoes it."""
+        """Named parameters from natural ones ``(n, p)``; ``natural(**params)`` undoes it."""
 
     @abstractmethod
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """Log-partition ``A`` of each distribution, ``(n, p) -> (n,)``."""
 
     def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
-        """``A(sums / mass)`` of sums ``(n, p)`` by masses ``(n,)``; may use up the sums."""
+        """``A(sums / mass)`` of sums ``(n, p)`` and masses ``(n,)``; may overwrite the sums."""
         sums /= mass[:, None]
         return self.log_partition(sums)
 
@@ -80,13 +80,13 @@ class Family(ABC):
 
     @property
     def least_count(self) -> float:
-        """Observations without which a posterior is hardly more than its prior."""
+        """Observations below which a posterior is hardly more than its prior."""
         return 1.0
 
     def n_parameters(self, natural: FloatArray) -> FloatArray:
-        """How many parameters the observations behind each posterior tell, ``(n,)``.
+        """Number of parameters that observations estimate, of each posterior, ``(n,)``.
 
-        Two samples of one distribution differ by chance: by half a nat for each, in all.
+        Chance makes two samples of one distribution differ by half a nat per parameter.
         """
         return np.full(len(natural), float(self.size))
 
@@ -165,7 +165,7 @@ class Family(ABC):
         with np.errstate(all="ignore"):
             quantities = self.positive(natural)
         for quantity, values in quantities.items():
-            # Over whatever axes it has, without a copy: posteriors can be large.
+            # Over all further axes, without a copy: posteriors can be large.
             axes = tuple(range(1, values.ndim))
             worst = values.min(axis=axes, initial=np.inf)
             bad = np.flatnonzero(~(worst > 0))
@@ -203,6 +203,21 @@ class Family(ABC):
     def __str__(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in dataclasses.asdict(self).items())
         return f"{type(self).__name__}({sizes})"
+
+
+@dataclasses.dataclass(frozen=True)
+class DimensionalFamily(Family):
+    """A family whose only size is its dimension."""
+
+    dim: int
+
+    def __post_init__(self) -> None:
+        dim: object = self.dim
+        if not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 1:
+            raise KLFusionError(
+                f"{type(self).__name__}: expected dim to be a positive integer, got {dim!r}"
+            )
+        object.__setattr__(self, "dim", int(dim))  # for JSON
 
 
 def family_from_config(config: Mapping[str, Any]) -> Family:
