@@ -170,7 +170,7 @@ class DiscreteOutcomes(Capability):
     def coarser(
         self, natural: FloatArray, weights: FloatArray, most: int
     ) -> tuple[Family, FloatArray]:
-        """The same components with rare outcomes merged, where there are more than ``most``.
+        """The same components with rare outcomes merged, if there are more than about ``most``.
 
         Merging outcomes raises no divergence.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Self
@@ -12,7 +12,16 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
-from klfusion.families.capabilities import Capability, Centred, SiloVariation, Tempered
+from klfusion.families.capabilities import (
+    Capability,
+    Centred,
+    DiscreteOutcomes,
+    GaussianObservations,
+    Located,
+    SiloVariation,
+    Tempered,
+    UncertainLocation,
+)
 from klfusion.families.family import Family, family_from_config
 from klfusion.families.parameters import rows, stack
 
@@ -110,6 +119,11 @@ class Product(Family):
         parts = [factor.log_partition(part) for _, factor, part in self._parts(natural)]
         return np.asarray(np.sum(parts, axis=0))
 
+    def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
+        """The sum over factors."""
+        parts = [f.log_partition_of_average(part, mass) for _, f, part in self._parts(sums)]
+        return np.asarray(np.sum(parts, axis=0))
+
     def mean(self, natural: FloatArray) -> FloatArray:
         """The factors' mean parameters side by side."""
         return stack(*(factor.mean(part) for _, factor, part in self._parts(natural)))
@@ -126,6 +140,11 @@ class Product(Family):
     def least_count(self) -> float:
         """The largest of the factors' counts."""
         return max(factor.least_count for _, factor in self.factors)
+
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """The factors' numbers added up."""
+        parts = [factor.n_parameters(part) for _, factor, part in self._parts(natural)]
+        return np.asarray(np.sum(parts, axis=0))
 
     def to_config(self) -> dict[str, Any]:
         """JSON-able description, with the factors' own."""
@@ -206,6 +225,77 @@ class _CentredProduct(Product, Centred):
         return self._changed(Centred, lambda f, *own: f.centred(*own), natural, like)
 
 
+class _LocatedProduct(Product, Located):
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The factors' locations side by side."""
+        return np.concatenate([f.location(x) for f, x in self._each(Located, natural)], axis=1)
+
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Each factor relocated; with a covariance, by its block of the diagonal."""
+        low, blocks = 0, []
+        for factor, part in self._each(Located, natural):
+            own = slice(low, low + factor.location(part).shape[1])
+            low = own.stop
+            given = (
+                [location[:, own]]
+                if covariance is None
+                else [location[:, own], covariance[:, own, own]]
+            )
+            blocks.append(factor.relocated(part, *given))
+        return stack(*blocks)
+
+
+class _UncertainProduct(_LocatedProduct, UncertainLocation):
+    def location_covariance(self, natural: FloatArray) -> FloatArray:
+        """The factors' covariances on the diagonal."""
+        parts = self._each(UncertainLocation, natural)
+        return _block_diagonal([factor.location_covariance(part) for factor, part in parts])
+
+
+class _GaussianProduct(Product, GaussianObservations):
+    def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The factors' means side by side, and their covariances on the diagonal."""
+        parts = self._each(GaussianObservations, natural)
+        means, covariances = zip(*(f.observation_moments(x) for f, x in parts), strict=True)
+        return np.concatenate(means, axis=1), _block_diagonal(covariances)
+
+    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
+        """Factors are independent: squares of their separations add up."""
+        parts = self._each(GaussianObservations, natural)
+        return np.asarray(np.sqrt(np.sum([f.separation(x, a, b) ** 2 for f, x in parts], axis=0)))
+
+
+def _block_diagonal(blocks: Sequence[FloatArray]) -> FloatArray:
+    """Covariances ``(n, k, k)`` of all factors; ``(n, k)`` if those of all are diagonal."""
+    if all(block.ndim == 2 for block in blocks):
+        return np.concatenate(blocks, axis=1)
+    edges = np.cumsum([0, *(block.shape[1] for block in blocks)])
+    out = np.zeros((len(blocks[0]), edges[-1], edges[-1]))
+    for block, low, high in zip(blocks, edges[:-1], edges[1:], strict=True):
+        full = block if block.ndim == 3 else block[:, :, None] * np.eye(high - low)
+        out[:, low:high, low:high] = full
+    return out
+
+
+class _DiscreteProduct(Product, DiscreteOutcomes):
+    def coarser(
+        self, natural: FloatArray, weights: FloatArray, most: int
+    ) -> tuple[Family, FloatArray]:
+        """Each factor with many outcomes coarser."""
+        found = {
+            name: f.coarser(x, weights, most) if isinstance(f, DiscreteOutcomes) else (f, x)
+            for name, f, x in self._parts(natural)
+        }
+        family = Product(**{name: factor for name, (factor, _) in found.items()})
+        return family, stack(*(block for _, block in found.values()))
+
+    def without_prior(self, natural: FloatArray) -> FloatArray:
+        """Each factor of discrete outcomes without its prior."""
+        return self._changed(DiscreteOutcomes, lambda f, part: f.without_prior(part), natural)
+
+
 class _VaryingProduct(Product, SiloVariation):
     @property
     def variation_size(self) -> int:
@@ -232,6 +322,10 @@ class _VaryingProduct(Product, SiloVariation):
 _DERIVED: tuple[tuple[type[Capability], Callable[..., bool], type[Product]], ...] = (
     (Tempered, any, _TemperedProduct),
     (Centred, any, _CentredProduct),
+    (UncertainLocation, all, _UncertainProduct),
+    (Located, all, _LocatedProduct),
+    (GaussianObservations, all, _GaussianProduct),
+    (DiscreteOutcomes, any, _DiscreteProduct),
     (SiloVariation, any, _VaryingProduct),
 )
 

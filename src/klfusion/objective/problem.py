@@ -250,7 +250,7 @@ class FusionProblem:
         if not isinstance(self.family, DiscreteOutcomes):
             return self
         family, natural = self.family.coarser(self.natural, self.weights, most)
-        if natural is self.natural:
+        if family == self.family:
             return self
         return FusionProblem(family, natural, self.silo, self.weights)
 
