@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import klfusion as kf
 from benchmarks.measure import Row, compare, has, measure
 from experiments.simulation import Silos, Simulation, fit_mixture, hausdorff, simulate
+from klfusion.families import Located, require
 from klfusion.methods.seeding import kl_plus_plus
 from klfusion.objective.problem import FusionProblem
 
@@ -89,7 +90,8 @@ def run(quick: bool = False) -> list[Row]:
         for n in (15,) if quick else (15, 60):
             name = f"the paper's alternation, cvxpy + SCS, {n} candidates"
             call = partial(fuse_conic, stacked(silos), n, "SCS")
-            rows.append(row(name, call, silos[0].family.location))
+            family = require(silos[0].family, Located, name)
+            rows.append(row(name, call, family.location))
     return rows
 
 

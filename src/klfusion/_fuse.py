@@ -13,7 +13,7 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import check_flag, check_integer, generator, seed_of
 from klfusion._utils.progress import Report, progress_bar
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
+from klfusion.families import Family, Located, require
 from klfusion.fusion.assemble import assemble, match_divergences, unmatched_reasons
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
@@ -129,7 +129,8 @@ def _fused(
     units = Matched(problem, matching.labels[kept], priors_of(posteriors, prepared.silo[kept]))
     natural = pool(settings.pooling, units, int(units.labels.max()) + 1, matching.plan)
     if matching.location is not None:
-        natural = problem.family.relocated(natural, matching.location)
+        family = require(problem.family, Located, method.name)
+        natural = family.relocated(natural, matching.location)
     labels = prepared.spread(matching.labels)
     stacked = problem_with_divergence(prepared.stacked, method.divergence)
     divergences = match_divergences(stacked, natural, labels)

@@ -3,10 +3,8 @@
 A new family needs an entry in `GENERATORS`, and is then covered by every file in this folder.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +25,6 @@ from klfusion.families import (
     Wishart,
     registered_families,
 )
-from tests.helpers.loops import for_each, parameters, with_parameters
 
 
 @dataclass(frozen=True)
@@ -177,15 +174,10 @@ CASES = [
     for family in GENERATORS.get(name, ([], None))[0]
 ]
 
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
-def every_case(test: Callable[..., None]) -> Any:
-    """One test per family, called with a ``case`` per size of it."""
 
-    @functools.wraps(test)
-    def of_every_size(of_family, *args, **kwargs):
-        sizes = [case for case in CASES if case.family.name == of_family]
-        for_each("case", sizes)(test)(*args, **kwargs)
-
-    names = ["of_family" if name == "case" else name for name in parameters(test)]
-    every_family = pytest.mark.parametrize("of_family", sorted(families_of_the_package()))
-    return every_family(with_parameters(of_every_size, names))
+def every_case_with(capability):
+    """The cases of families that declare a capability."""
+    able = [case for case in CASES if isinstance(case.family, capability)]
+    return pytest.mark.parametrize("case", able, ids=str)

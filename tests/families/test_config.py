@@ -1,5 +1,6 @@
 """Families travel through JSON, and compare by what they are."""
 
+import copy
 import json
 
 import numpy as np
@@ -96,3 +97,9 @@ def test_sizes_are_shown():
     assert str(Dirichlet(3)) == "Dirichlet(dim=3)"
     nested = Product(words=Dirichlet(3), inner=Product(rate=Gamma()))
     assert str(nested) == "Product(words=Dirichlet(dim=3), inner=Product(rate=Gamma(dim=1)))"
+
+
+@every_case
+def test_copies_are_equal(case):
+    for again in (copy.copy(case.family), copy.deepcopy(case.family)):
+        assert again == case.family and type(again) is type(case.family)

@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from tests.families.cases import CASES, GENERATORS, every_case, families_of_the_package
+from klfusion.families import Tempered
 from tests.helpers.loops import for_each
+
+from .cases import CASES, GENERATORS, every_case, families_of_the_package
+from .sampling import sample, statistics
 
 
 @for_each("name", sorted(families_of_the_package()))
@@ -36,9 +39,9 @@ def test_shapes_of_every_method(case):
     assert family.kl(natural, natural[:3]).shape == (4, 3)
     assert family.barycenter(natural).shape == (family.size,)
     assert all(len(value) == 4 for value in family.params(natural).values())
-    draws = family.sample(natural, 6, rng)
+    draws = sample(family, natural, 6, rng)
     assert all(value.shape[:2] == (6, 4) for value in draws.values())
-    assert family.statistics(draws).shape == (6, 4, family.size)
+    assert statistics(family, draws).shape == (6, 4, family.size)
 
 
 @every_case
@@ -51,7 +54,7 @@ def test_inputs_are_left_as_they_were(case):
         np.add(value, 1.0, out=value)
     family.kl(natural, natural)
     family.check(natural)
-    family.comparable(natural)
-    family.tempered(natural, np.full(4, 2.0))
-    family.sample(natural, 2, rng)
+    if isinstance(family, Tempered):
+        family.comparable(natural)
+        family.tempered(natural, np.full(4, 2.0))
     np.testing.assert_array_equal(natural, before)

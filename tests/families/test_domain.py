@@ -19,8 +19,10 @@ from klfusion.families import (
     Product,
     Wishart,
 )
-from tests.families.cases import CASES, case_for, every_case, families_of_the_package
 from tests.helpers.loops import for_each
+
+from .cases import CASES, case_for, every_case, families_of_the_package
+from .sampling import sample, statistics
 
 # Averages -------------------------------------------------------------------------------------
 
@@ -318,6 +320,6 @@ def test_product_factors_may_be_called_anything():
 )
 def test_draws_of_small_shapes_have_finite_statistics(family, natural):
     rng = np.random.default_rng(0)
-    draws = family.sample(np.array(natural), 5000, rng)
+    draws = sample(family, np.array(natural), 5000, rng)
     assert all(np.isfinite(value).all() for value in draws.values())
-    assert np.isfinite(family.statistics(draws)).all()
+    assert np.isfinite(statistics(family, draws)).all()

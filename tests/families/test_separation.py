@@ -39,8 +39,3 @@ def test_diagonal_and_isotropic_ones_agree_with_them(name):
     scatter = variance * counts[:, None, None] * np.eye(3)
     expected = full.separation(full.natural(mean, counts, scatter, counts), FIRST, SECOND)
     np.testing.assert_allclose(family.separation(natural, FIRST, SECOND), expected, rtol=1e-6)
-
-
-def test_others_do_not_tell():
-    for family in (kf.families.Gamma(), kf.families.Dirichlet(3), kf.families.DiagonalNormal(2)):
-        assert family.separation(np.ones((2, family.size)), FIRST, SECOND) is None

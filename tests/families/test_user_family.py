@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from klfusion.errors import InvalidPosteriorError, KLFusionError
-from klfusion.families import Family, Gamma, Product, family_from_config, registered_families
-from tests.families.cases import CASES, families_of_the_package
+from klfusion.families import (
+    Family,
+    Gamma,
+    Product,
+    Tempered,
+    family_from_config,
+    registered_families,
+    require,
+)
+from klfusion.families.capabilities import Capability
+
+from .cases import CASES, families_of_the_package
 
 
 @dataclass(frozen=True)
@@ -100,13 +110,27 @@ def test_checks():
         Exponential().check(np.array([[1.0], [-2.0]]))
 
 
-def test_what_is_not_defined():
-    family, natural = Poisson(), np.array([[0.0], [1.0]])
-    assert family.effective_size(natural) is None
-    assert family.comparable(natural) is natural
+class TemperedExponential(Exponential, Tempered):
+    """The same as the posterior of one observation; a capability is a base class."""
+
+    name = "test-user-family-tempered"
+
+    def effective_size(self, natural):
+        return natural[:, 0]
+
+
+def test_capabilities_are_declared():
+    family = Poisson()
+    assert not isinstance(family, Capability)
     assert family.least_count == 1.0
-    with pytest.raises(KLFusionError, match="does not define sampling"):
-        family.sample(natural, 2, np.random.default_rng(0))
+    message = r"pooling: expected a family with an effective sample size .*Tempered.*Poisson"
+    with pytest.raises(KLFusionError, match=message):
+        require(family, Tempered, "pooling")
+    able = TemperedExponential()
+    assert require(able, Tempered, "pooling") is able
+    comparable = able.comparable(np.array([[1.0], [4.0]]))
+    np.testing.assert_allclose(comparable, [[np.sqrt(2.0)], [np.sqrt(8.0)]])
+    assert isinstance(Product(wait=able, count=family), Tempered)
 
 
 @pytest.mark.parametrize(

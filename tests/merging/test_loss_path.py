@@ -30,8 +30,10 @@ def topic_silos(sizes=(5_000, 20_000, 8_000), seed=0):
 def test_losses_are_the_weighted_divergences_of_the_predictions_less_chance(monkeypatch):
     silos = topic_silos()
     corrected = kf.fuse(silos).path.losses
-    told = kf.families.Dirichlet.n_told
-    monkeypatch.setattr(kf.families.Dirichlet, "n_told", lambda _, natural: 0.0 * natural[:, 0])
+    told = kf.families.Dirichlet.n_parameters
+    monkeypatch.setattr(
+        kf.families.Dirichlet, "n_parameters", lambda _, natural: 0.0 * natural[:, 0]
+    )
     fusion = kf.fuse(silos)
     path = fusion.path
     seen = np.concatenate([s.natural - 0.1 for s in silos]) + 1e-3

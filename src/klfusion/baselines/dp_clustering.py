@@ -10,6 +10,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.progress import Report
+from klfusion.families import Located, require
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status
@@ -47,7 +48,7 @@ class DPClustering(Method):
         from sklearn.mixture import BayesianGaussianMixture  # noqa: PLC0415
 
         report("clustering", 0, 1)
-        points = problem.family.location(problem.natural)
+        points = require(problem.family, Located, self.name).location(problem.natural)
         mixture = BayesianGaussianMixture(
             n_components=min(self.truncation, problem.n),
             covariance_type="spherical",

@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.progress import Report
+from klfusion.families import Located, require
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status
@@ -51,7 +52,7 @@ class Spahm(Method):
         report: Report,
     ) -> Matching:
         """Match, estimate, and match again."""
-        points = problem.family.location(problem.natural)
+        points = require(problem.family, Located, self.name).location(problem.natural)
         model = _Atoms(points, problem, self.gamma)
         sizes = np.array([rows.stop - rows.start for rows in problem.silos])
         for j in np.argsort(-sizes, kind="stable"):

@@ -1,6 +1,16 @@
-"""Exponential families: one file each, all that is derived in `base`."""
+"""Exponential families, one file each; `family` has what all share, `capabilities` the rest."""
 
 from klfusion.families.beta import Beta
+from klfusion.families.capabilities import (
+    Centred,
+    DiscreteOutcomes,
+    GaussianObservations,
+    Located,
+    SiloVariation,
+    Tempered,
+    UncertainLocation,
+    require,
+)
 from klfusion.families.categorical import Categorical
 from klfusion.families.diagonal_normal import DiagonalNormal
 from klfusion.families.dirichlet import Dirichlet
@@ -17,17 +27,25 @@ from klfusion.families.wishart import Wishart
 __all__ = [
     "Beta",
     "Categorical",
+    "Centred",
     "DiagonalNormal",
     "Dirichlet",
+    "DiscreteOutcomes",
     "Family",
     "Gamma",
+    "GaussianObservations",
     "InverseGamma",
     "IsotropicNormalGamma",
+    "Located",
     "Normal",
     "NormalGamma",
     "NormalWishart",
     "Product",
+    "SiloVariation",
+    "Tempered",
+    "UncertainLocation",
     "Wishart",
     "family_from_config",
     "registered_families",
+    "require",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -10,16 +9,13 @@ import numpy as np
 from scipy.special import betaln, digamma
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
-from klfusion.families.parameters import positive_dimension, rows, stack
-
-_TINY = np.finfo(np.float64).tiny
-_BELOW_ONE = np.nextafter(1.0, 0.0)
+from klfusion.families.parameters import geometric_mean, stack
+from klfusion.families.two_parameters import TwoParameters
 
 
 @final
 @dataclass(frozen=True)
-class Beta(Family):
+class Beta(TwoParameters):
     """``x_k ~ Beta(a_k, b_k)``, independently in each of ``dim`` dimensions.
 
     Examples
@@ -32,52 +28,23 @@ class Beta(Family):
     """
 
     name: ClassVar[str] = "beta"
-    dim: int = 1
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
-
-    @property
-    def size(self) -> int:
-        """``p = 2 d``."""
-        return 2 * self.dim
+    parameters: ClassVar[tuple[str, str]] = ("a", "b")
 
     def natural(self, a: Any, b: Any) -> FloatArray:
         """From ``a`` and ``b``, each (n, d), or (n,) in one dimension."""
-        return stack(rows(a, self.dim, "a"), rows(b, self.dim, "b"))
-
-    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
-        """``a`` and ``b``."""
-        return {"a": natural[:, : self.dim].copy(), "b": natural[:, self.dim :].copy()}
+        return self._joined(a, b)
 
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
-        return np.asarray(betaln(natural[:, : self.dim], natural[:, self.dim :]).sum(axis=1))
+        return np.asarray(betaln(*self._split(natural)).sum(axis=1))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[log x], E[log(1 - x)]``."""
-        a, b = natural[:, : self.dim], natural[:, self.dim :]
+        a, b = self._split(natural)
         total = digamma(a + b)
         return stack(digamma(a) - total, digamma(b) - total)
 
-    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
-        """``a`` and ``b``."""
-        return self.params(natural)
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``probability`` (size, n, d)."""
-        a, b = natural[:, : self.dim], natural[:, self.dim :]
-        draws = rng.beta(a, b, size=(size, *a.shape))
-        return {"probability": draws.clip(_TINY, _BELOW_ONE)}  # small a or b round to 0 or 1
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``log x, log(1 - x)``."""
-        x = draws["probability"]
-        return np.concatenate([np.log(x), np.log1p(-x)], axis=-1)
-
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``a + b``, its geometric mean over dimensions."""
-        total = natural[:, : self.dim] + natural[:, self.dim :]
-        return np.asarray(np.exp(np.log(total).mean(axis=1)))
+        a, b = self._split(natural)
+        return geometric_mean(a + b)

@@ -11,13 +11,13 @@ from scipy.special import logsumexp, softmax
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families.family import Family
-from klfusion.families.parameters import positive_dimension, rows
+from klfusion.families.family import DimensionalFamily
+from klfusion.families.parameters import rows
 
 
 @final
 @dataclass(frozen=True)
-class Categorical(Family):
+class Categorical(DimensionalFamily):
     """``x ~ Categorical(probability)``; natural parameters are log-probabilities.
 
     A constant added to a row of natural parameters changes nothing.
@@ -32,10 +32,6 @@ class Categorical(Family):
     """
 
     name: ClassVar[str] = "categorical"
-    dim: int
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
 
     @property
     def size(self) -> int:
@@ -70,15 +66,3 @@ class Categorical(Family):
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """Nothing: every finite vector is a distribution."""
         return {}
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``value`` (size, n), the categories' numbers."""
-        # The largest of the log-probabilities plus Gumbel noise is a categorical draw.
-        noisy = natural + rng.gumbel(size=(size, *natural.shape))
-        return {"value": noisy.argmax(axis=-1).astype(np.float64)}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """One-hot vectors."""
-        return np.eye(self.dim)[draws["value"].astype(np.intp)]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.errors import KLFusionError
-from klfusion.families.family import Family
+from klfusion.families.capabilities import DiscreteOutcomes, Located, Tempered
+from klfusion.families.family import DimensionalFamily, Family
 from klfusion.families.numerics.log_gamma import digamma, sum_log_gamma
-from klfusion.families.parameters import positive_dimension, rows
+from klfusion.families.parameters import rows
 
 _TINY = np.finfo(np.float64).tiny
 _MATCHING_SMOOTHING = 0.5
@@ -21,7 +21,7 @@ _UNSEEN = 1e-7  # share of all words
 
 @final
 @dataclass(frozen=True)
-class Dirichlet(Family):
+class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
     """``theta ~ Dirichlet(concentration)``; the concentrations are the natural parameters.
 
     Examples
@@ -34,10 +34,6 @@ class Dirichlet(Family):
     """
 
     name: ClassVar[str] = "dirichlet"
-    dim: int
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
 
     @property
     def size(self) -> int:
@@ -64,17 +60,6 @@ class Dirichlet(Family):
         """The concentrations."""
         return {"concentration": natural}
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``probability`` (size, n, d)."""
-        gammas = np.maximum(rng.gamma(natural, size=(size, *natural.shape)), _TINY)
-        return {"probability": gammas / gammas.sum(axis=-1, keepdims=True)}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``log theta``."""
-        return np.log(draws["probability"])
-
     @property
     def least_count(self) -> float:
         """So many words that some are seen twice."""
@@ -83,11 +68,6 @@ class Dirichlet(Family):
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """The sum of the concentrations."""
         return np.asarray(natural.sum(axis=1))
-
-    @property
-    def merged_by_loss(self) -> bool:
-        """Topics of two silos are hardly ever the same, and those with few words matter least."""
-        return True
 
     def coarser(
         self, natural: FloatArray, weights: FloatArray, most: int
@@ -104,25 +84,21 @@ class Dirichlet(Family):
         coarse = np.concatenate([natural[:, order[:most]], sums.T], axis=1)
         return Dirichlet(coarse.shape[1]), coarse
 
-    def seen(self, natural: FloatArray) -> FloatArray:
+    def without_prior(self, natural: FloatArray) -> FloatArray:
         """What is said of each word beyond what is said of those not seen."""
         least = _UNSEEN * natural.sum(axis=1, keepdims=True)
         return np.asarray(np.maximum(natural - natural.min(axis=1, keepdims=True), least))
 
-    def n_told(self, natural: FloatArray) -> FloatArray:
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A word seen less than once counts in part."""
-        return np.asarray(np.minimum(self.seen(natural), 1.0).sum(axis=1))
+        return np.asarray(np.minimum(self.without_prior(natural), 1.0).sum(axis=1))
 
     def location(self, natural: FloatArray) -> FloatArray:
         """The expected probabilities."""
         return np.asarray(natural / natural.sum(axis=1, keepdims=True))
 
-    def relocated(
-        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
-    ) -> FloatArray:
+    def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
         """Other expected probabilities, the same sum."""
-        if covariance is not None:
-            raise KLFusionError(f"{self}: its probabilities cannot be given a covariance")
         positive = np.maximum(location, _TINY)
         share = positive / positive.sum(axis=1, keepdims=True)
         return np.asarray(natural.sum(axis=1, keepdims=True) * share)

@@ -1,8 +1,8 @@
-"""What a family of distributions must know, and all that follows from it.
+"""What a family of distributions defines, and what follows for every family.
 
-A batch of ``n`` distributions is one float64 array of natural parameters ``(n, p)``. A family says
-what those numbers mean; KL matrices, barycenters, Jensen gaps, checks and storage are written here
-once, for every family.
+A batch of ``n`` distributions is one float64 array of natural parameters ``(n, p)``. A family
+defines what those numbers mean; KL matrices, barycenters, Jensen gaps, checks and storage are
+written here once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families.numerics.kl_matrix import kl_matrix
 
@@ -29,8 +29,7 @@ class Family(ABC):
     A subclass is a frozen dataclass whose fields are its sizes; it defines ``size``, `natural`,
     `params`, `log_partition`, `mean` and `positive`. Choose the natural parameters so that they
     grow in proportion to the data behind a posterior (``eta = prior + sum of statistics``).
-    `sample` and `statistics` are optional; `effective_size`, `tempered` and `comparable` let
-    posteriors of silos of very different size be compared.
+    A family with more methods declares them by a base class of `klfusion.families.capabilities`.
     """
 
     name: ClassVar[str]
@@ -56,18 +55,18 @@ class Family(ABC):
 
     @abstractmethod
     def natural(self, *args: Any, **params: Any) -> FloatArray:
-        """Natural parameters ``(n, p)`` from the usual ones."""
+        """Natural parameters ``(n, p)`` from named ones, such as means and variances."""
 
     @abstractmethod
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
-        """Usual parameters from natural ones ``(n, p)``; ``natural(**params)`` undoes it."""
+        """Named parameters from natural ones ``(n, p)``; ``natural(**params)`` undoes it."""
 
     @abstractmethod
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """Log-partition ``A`` of each distribution, ``(n, p) -> (n,)``."""
 
     def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
-        """``A(sums / mass)`` of sums ``(n, p)`` by masses ``(n,)``; may use up the sums."""
+        """``A(sums / mass)`` of sums ``(n, p)`` and masses ``(n,)``; may overwrite the sums."""
         sums /= mass[:, None]
         return self.log_partition(sums)
 
@@ -79,125 +78,17 @@ class Family(ABC):
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """Quantities by name, ``(n,)`` or ``(n, k)``, that are > 0 exactly inside the domain."""
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws, each array ``(size, n, ...)``, from each of the ``n`` distributions."""
-        raise KLFusionError(f"the family {self.name!r} does not define sampling")
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """Sufficient statistics ``(size, n, p)`` of draws as made by `sample`."""
-        raise KLFusionError(f"the family {self.name!r} does not define sampling")
-
     @property
     def least_count(self) -> float:
-        """Observations without which a posterior is hardly more than its prior."""
+        """Observations below which a posterior is hardly more than its prior."""
         return 1.0
 
-    def effective_size(self, natural: FloatArray) -> FloatArray | None:
-        """How many observations each posterior is worth ``(n,)``; None if it cannot be told."""
-        return None
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """Number of parameters that observations estimate, of each posterior, ``(n,)``.
 
-    def n_told(self, natural: FloatArray) -> FloatArray:
-        """How many parameters the observations behind each posterior tell, ``(n,)``.
-
-        Two samples of one distribution differ by chance: by half a nat for each, in all.
+        Chance makes two samples of one distribution differ by half a nat per parameter.
         """
         return np.full(len(natural), float(self.size))
-
-    def seen(self, natural: FloatArray) -> FloatArray:
-        """Posteriors of the observations without what the prior adds, as far as that shows."""
-        return natural
-
-    @property
-    def merged_by_loss(self) -> bool:
-        """Whether components shade into each other, so that at a given size prediction decides.
-
-        Locations are then the probabilities of what may be observed.
-        """
-        return False
-
-    def coarser(
-        self, natural: FloatArray, weights: FloatArray, most: int
-    ) -> tuple[Family, FloatArray]:
-        """The same components over fewer outcomes, where there are more than about ``most``."""
-        return self, natural
-
-    def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
-        """The same location and shape, as certain as ``factor`` ``(n,)`` times the data."""
-        return natural * factor[:, None]
-
-    def location(self, natural: FloatArray) -> FloatArray:
-        """A point estimate ``(n, k)``, for methods that know no uncertainty."""
-        return self.mean(natural)
-
-    def relocated(
-        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
-    ) -> FloatArray:
-        """Elsewhere, as certain as before: `location` of the result is the one given.
-
-        With a ``covariance`` ``(n, k, k)``, that uncertain: it is the `location_covariance` of the
-        result, or what the family can express that is nearest to it.
-        """
-        raise KLFusionError(f"the family {self.name!r} cannot be moved to a given point estimate")
-
-    def location_covariance(self, natural: FloatArray) -> FloatArray:
-        """How uncertain `location` is: ``(n, k, k)``, or ``(n, k)`` for a diagonal matrix."""
-        raise KLFusionError(f"the family {self.name!r} does not say how uncertain its location is")
-
-    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray] | None:
-        """The Normals that each posterior expects observations of; None if it expects others.
-
-        Their means ``(n, d)`` and covariances ``(n, d, d)``, or ``(n, d)`` for diagonal ones.
-        """
-        return None
-
-    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray | None:
-        """How many deviations of their observations lie between the locations of pairs, ``(m,)``.
-
-        The deviations are those of both, pooled. None for a family that describes no observations
-        by a location and a spread, NaN where they tell no spread.
-        """
-        return None
-
-    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """The origin moved amid the locations, where a family has any: no divergence changes.
-
-        Far from the origin natural parameters are large and their differences lose digits. The
-        locations are those of ``like``, if given: parts of a batch then get the same origin.
-        """
-        return natural
-
-    def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """Posteriors brought halfway (geometrically) to a common certainty, for matching only.
-
-        A posterior from ten times the data is ten times as concentrated, and KL counts that as
-        difference; location and shape are what should be compared. The common certainty is that
-        of ``like``, if given.
-        """
-        size = self.effective_size(natural)
-        if size is None:
-            return natural
-        others = size if like is None else self.effective_size(like)
-        assert others is not None  # a family tells or does not
-        common = np.exp(np.log(others).mean())
-        return self.tempered(natural, np.sqrt(common / size))
-
-    @property
-    def variation_size(self) -> int:
-        """How many numbers `variation` is; 0 for a family that compares components as they are."""
-        return 0
-
-    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
-        """How components with one label differ between silos, ``(variation_size,)``.
-
-        Some label must be there twice. What the numbers are is the family's own affair.
-        """
-        return np.zeros(0)
-
-    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
-        """What posteriors say of global components if silos vary so much, for matching only."""
-        return natural
 
     # What follows -----------------------------------------------------------------------------
 
@@ -274,7 +165,7 @@ class Family(ABC):
         with np.errstate(all="ignore"):
             quantities = self.positive(natural)
         for quantity, values in quantities.items():
-            # Over whatever axes it has, without a copy: posteriors can be large.
+            # Over all further axes, without a copy: posteriors can be large.
             axes = tuple(range(1, values.ndim))
             worst = values.min(axis=axes, initial=np.inf)
             bad = np.flatnonzero(~(worst > 0))
@@ -312,6 +203,21 @@ class Family(ABC):
     def __str__(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in dataclasses.asdict(self).items())
         return f"{type(self).__name__}({sizes})"
+
+
+@dataclasses.dataclass(frozen=True)
+class DimensionalFamily(Family):
+    """A family whose only size is its dimension."""
+
+    dim: int
+
+    def __post_init__(self) -> None:
+        dim: object = self.dim
+        if not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 1:
+            raise KLFusionError(
+                f"{type(self).__name__}: expected dim to be a positive integer, got {dim!r}"
+            )
+        object.__setattr__(self, "dim", int(dim))  # for JSON
 
 
 def family_from_config(config: Mapping[str, Any]) -> Family:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -10,15 +9,31 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
-from klfusion.families.parameters import positive_dimension, rows, stack
+from klfusion.families.parameters import geometric_mean, stack
+from klfusion.families.two_parameters import TwoParameters
 
-_TINY = np.finfo(np.float64).tiny
+
+class GammaLike(TwoParameters):
+    """A Gamma distribution, of ``x`` or of ``1 / x``: no divergence differs."""
+
+    def log_partition(self, natural: FloatArray) -> FloatArray:
+        """``A(eta)``."""
+        shape, rate = self._split(natural)
+        return np.asarray((gammaln(shape) - shape * np.log(rate)).sum(axis=1))
+
+    def mean(self, natural: FloatArray) -> FloatArray:
+        """``E[log x], E[-x]``; of an inverse Gamma ``E[-log x], E[-1 / x]``."""
+        shape, rate = self._split(natural)
+        return stack(digamma(shape) - np.log(rate), -shape / rate)
+
+    def effective_size(self, natural: FloatArray) -> FloatArray:
+        """``shape``, its geometric mean over dimensions."""
+        return geometric_mean(self._split(natural)[0])
 
 
 @final
 @dataclass(frozen=True)
-class Gamma(Family):
+class Gamma(GammaLike):
     """``x_k ~ Gamma(shape_k, rate_k)``, independently in each of ``dim`` dimensions.
 
     The posterior of a Poisson rate after ``n`` counts that sum to ``s`` is
@@ -27,58 +42,15 @@ class Gamma(Family):
     Examples
     --------
     >>> import klfusion as kf
-    >>> rates = kf.families.Gamma(dim=2)                  # events a day of two kinds
+    >>> rates = kf.families.Gamma(dim=2)                  # events per day of two kinds
     >>> eta = rates.natural(shape=[[12.0, 3.0]], rate=[[10.0, 10.0]])
     >>> rates.params(eta)["shape"] / rates.params(eta)["rate"]
     array([[1.2, 0.3]])
     """
 
     name: ClassVar[str] = "gamma"
-    dim: int = 1
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
-
-    @property
-    def size(self) -> int:
-        """``p = 2 d``."""
-        return 2 * self.dim
+    parameters: ClassVar[tuple[str, str]] = ("shape", "rate")
 
     def natural(self, shape: Any, rate: Any) -> FloatArray:
         """From ``shape`` and ``rate``, each (n, d), or (n,) in one dimension."""
-        return stack(rows(shape, self.dim, "shape"), rows(rate, self.dim, "rate"))
-
-    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
-        """``shape`` and ``rate``."""
-        return {"shape": natural[:, : self.dim].copy(), "rate": natural[:, self.dim :].copy()}
-
-    def log_partition(self, natural: FloatArray) -> FloatArray:
-        """``A(eta)``."""
-        shape, rate = natural[:, : self.dim], natural[:, self.dim :]
-        return np.asarray((gammaln(shape) - shape * np.log(rate)).sum(axis=1))
-
-    def mean(self, natural: FloatArray) -> FloatArray:
-        """``E[log x], E[-x]``."""
-        shape, rate = natural[:, : self.dim], natural[:, self.dim :]
-        return stack(digamma(shape) - np.log(rate), -shape / rate)
-
-    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
-        """``shape`` and ``rate``."""
-        return self.params(natural)
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``rate`` (size, n, d)."""
-        shape, rate = natural[:, : self.dim], natural[:, self.dim :]
-        draws = rng.gamma(shape, 1.0 / rate, size=(size, *shape.shape))
-        return {"rate": np.maximum(draws, _TINY)}  # small shapes underflow
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``log x, -x``."""
-        x = draws["rate"]
-        return np.concatenate([np.log(x), -x], axis=-1)
-
-    def effective_size(self, natural: FloatArray) -> FloatArray:
-        """``shape``, its geometric mean over dimensions."""
-        return np.asarray(np.exp(np.log(natural[:, : self.dim]).mean(axis=1)))
+        return self._joined(shape, rate)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-import numpy as np
-
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
-from klfusion.families.gamma import Gamma
-from klfusion.families.parameters import positive_dimension, rows, stack
+from klfusion.families.gamma import GammaLike
 
 
 @final
 @dataclass(frozen=True)
-class InverseGamma(Family):
+class InverseGamma(GammaLike):
     """``x_k ~ InverseGamma(shape_k, scale_k)``: ``1 / x_k`` is ``Gamma(shape_k, rate=scale_k)``.
-
-    Taking the reciprocal changes no divergence, so all but sampling is `Gamma`'s.
 
     Examples
     --------
@@ -30,51 +23,8 @@ class InverseGamma(Family):
     """
 
     name: ClassVar[str] = "inverse-gamma"
-    dim: int = 1
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
-
-    @property
-    def _reciprocal(self) -> Gamma:
-        return Gamma(self.dim)
-
-    @property
-    def size(self) -> int:
-        """``p = 2 d``."""
-        return 2 * self.dim
+    parameters: ClassVar[tuple[str, str]] = ("shape", "scale")
 
     def natural(self, shape: Any, scale: Any) -> FloatArray:
         """From ``shape`` and ``scale``, each (n, d), or (n,) in one dimension."""
-        return stack(rows(shape, self.dim, "shape"), rows(scale, self.dim, "scale"))
-
-    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
-        """``shape`` and ``scale``."""
-        return {"shape": natural[:, : self.dim].copy(), "scale": natural[:, self.dim :].copy()}
-
-    def log_partition(self, natural: FloatArray) -> FloatArray:
-        """``A(eta)``."""
-        return self._reciprocal.log_partition(natural)
-
-    def mean(self, natural: FloatArray) -> FloatArray:
-        """``E[-log x], E[-1 / x]``."""
-        return self._reciprocal.mean(natural)
-
-    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
-        """``shape`` and ``scale``."""
-        return self.params(natural)
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``variance`` (size, n, d)."""
-        return {"variance": 1.0 / self._reciprocal.sample(natural, size, rng)["rate"]}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``-log x, -1 / x``."""
-        x = draws["variance"]
-        return np.concatenate([-np.log(x), -1.0 / x], axis=-1)
-
-    def effective_size(self, natural: FloatArray) -> FloatArray:
-        """``shape``, its geometric mean over dimensions."""
-        return self._reciprocal.effective_size(natural)
+        return self._joined(shape, scale)

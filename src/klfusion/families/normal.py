@@ -10,16 +10,14 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families.family import Family
+from klfusion.families.gaussian import LOG_2PI, NormalDistribution
 from klfusion.families.numerics import symmetric as sym
-from klfusion.families.parameters import positive_dimension, rows, stack
-
-_LOG_2PI = np.log(2.0 * np.pi)
+from klfusion.families.parameters import rows, stack
 
 
 @final
 @dataclass(frozen=True)
-class Normal(Family):
+class Normal(NormalDistribution):
     """``x ~ N(mean, covariance)``; natural parameters ``precision mean`` and ``precision``.
 
     Examples
@@ -32,10 +30,6 @@ class Normal(Family):
     """
 
     name: ClassVar[str] = "normal"
-    dim: int
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
 
     @property
     def size(self) -> int:
@@ -61,10 +55,18 @@ class Normal(Family):
         precision = 0.5 * (precision + precision.swapaxes(1, 2))
         return stack(np.einsum("nij,nj->ni", precision, mean), sym.pack(precision))
 
+    def _from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+        return self.natural(mean, covariance)
+
+    def _precision(self, natural: FloatArray) -> FloatArray:
+        return sym.unpack(natural[:, self.dim :], self.dim)
+
+    def _times_precision(self, natural: FloatArray, vector: FloatArray) -> FloatArray:
+        return np.asarray((self._precision(natural) @ vector[..., None])[..., 0])
+
     def _moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (n, d) and covariance (n, d, d)."""
-        precision = sym.unpack(natural[:, self.dim :], self.dim)
-        covariance = np.linalg.inv(precision)
+        covariance = np.linalg.inv(self._precision(natural))
         covariance = 0.5 * (covariance + covariance.swapaxes(1, 2))
         return np.einsum("nij,nj->ni", covariance, natural[:, : self.dim]), covariance
 
@@ -75,10 +77,10 @@ class Normal(Family):
 
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
-        shift, precision = natural[:, : self.dim], sym.unpack(natural[:, self.dim :], self.dim)
+        shift, precision = natural[:, : self.dim], self._precision(natural)
         mean = np.linalg.solve(precision, shift[..., None])[..., 0]
         square = np.einsum("ni,ni->n", shift, mean)
-        return np.asarray(0.5 * (square - sym.log_det(precision) + self.dim * _LOG_2PI))
+        return np.asarray(0.5 * (square - sym.log_det(precision) + self.dim * LOG_2PI))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[x], E[-x x' / 2]``."""
@@ -87,42 +89,5 @@ class Normal(Family):
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """The pivots of the precision matrix."""
-        precision = sym.unpack(natural[:, self.dim :], self.dim)
-        return {"smallest eigenvalue of the precision": sym.smallest_pivot(precision)}
-
-    def location(self, natural: FloatArray) -> FloatArray:
-        """The mean."""
-        return self._moments(natural)[0]
-
-    def relocated(
-        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
-    ) -> FloatArray:
-        """Another mean, the same covariance or the one given."""
-        if covariance is not None:
-            return self.natural(location, covariance)
-        precision = sym.unpack(natural[:, self.dim :], self.dim)
-        return stack(np.einsum("nij,nj->ni", precision, location), natural[:, self.dim :])
-
-    def location_covariance(self, natural: FloatArray) -> FloatArray:
-        """The covariance."""
-        return self._moments(natural)[1]
-
-    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """Means minus their average."""
-        origin = self._moments(natural if like is None else like)[0].mean(axis=0)
-        precision = sym.unpack(natural[:, self.dim :], self.dim)
-        return stack(natural[:, : self.dim] - precision @ origin, natural[:, self.dim :])
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``value`` (size, n, d)."""
-        mean, covariance = self._moments(natural)
-        noise = rng.standard_normal((size, *mean.shape))
-        half = np.linalg.cholesky(covariance)
-        return {"value": mean + np.einsum("nij,snj->sni", half, noise)}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``x, -x x' / 2``."""
-        x = draws["value"]
-        return np.concatenate([x, -0.5 * sym.pack(sym.outer(x))], axis=-1)
+        pivot = sym.smallest_pivot(self._precision(natural))
+        return {"smallest eigenvalue of the precision": pivot}

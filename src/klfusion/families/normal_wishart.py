@@ -10,14 +10,11 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.family import Family
+from klfusion.families.gaussian import LOG_2PI, GaussianPosterior
 from klfusion.families.numerics import symmetric as sym
-from klfusion.families.parameters import check_offset, positive_dimension, rows, stack
+from klfusion.families.parameters import check_offset, rows, stack
 from klfusion.families.random_effects import group_means, reliability, variance_between_silos
-
-_RIDGE = 1e-9  # relative to the variances: of constant columns
-_LOG_2 = np.log(2.0)
-_LOG_2PI = np.log(2.0 * np.pi)
+from klfusion.families.wishart import LOG_2, expectations, matrix_domain, tempered_dof
 
 
 @lru_cache(maxsize=64)
@@ -34,7 +31,7 @@ def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
 
 @final
 @dataclass(frozen=True)
-class NormalWishart(Family):
+class NormalWishart(GaussianPosterior):
     """``mu | L ~ N(mean, (kappa L)^-1)``, ``L ~ Wishart(inv(scale_inv), dof)``.
 
     The natural parameters are ``kappa mean``, ``kappa``, ``scale_inv + kappa mean mean'`` (packed)
@@ -50,10 +47,6 @@ class NormalWishart(Family):
     """
 
     name: ClassVar[str] = "normal-wishart"
-    dim: int
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
 
     @property
     def size(self) -> int:
@@ -80,6 +73,11 @@ class NormalWishart(Family):
         scale_inv = moment - kappa[:, None, None] * sym.outer(mean)  # exactly symmetric
         return mean, kappa, scale_inv, natural[:, -1]
 
+    def _joined(
+        self, mean: FloatArray, kappa: FloatArray, scatter: FloatArray, weight: FloatArray
+    ) -> FloatArray:
+        return self.natural(mean, kappa, scale_inv=scatter, dof=weight)
+
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
         """``mean``, ``kappa``, ``scale_inv`` and ``dof``."""
         mean, kappa, scale_inv, dof = self._split(natural)
@@ -90,13 +88,13 @@ class NormalWishart(Family):
         d, dof = self.dim, natural[:, -1]
         log_kappa = np.log(natural[:, d])
         # scale_inv is the Schur complement of kappa in [[moment, s], [s', kappa]], s = kappa mean:
-        # that matrix is there already, and its determinant is that of scale_inv times kappa.
+        # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
         where, scale = _bordered_layout(d)
         bordered = np.take(natural, where, axis=1)
         bordered *= scale
         log_det = sym.log_det(bordered.reshape(-1, d + 1, d + 1)) - log_kappa
         return np.asarray(
-            0.5 * d * (_LOG_2PI - log_kappa + dof * _LOG_2)
+            0.5 * d * (LOG_2PI - log_kappa + dof * LOG_2)
             - 0.5 * dof * log_det
             + sym.log_gamma_multivariate(0.5 * dof, d)
         )
@@ -104,11 +102,9 @@ class NormalWishart(Family):
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""
         mean, kappa, scale_inv, dof = self._split(natural)
-        precision = dof[:, None, None] * np.linalg.inv(scale_inv)
+        precision, log_det = expectations(scale_inv, dof)
         first = np.einsum("nij,nj->ni", precision, mean)
         square = self.dim / kappa + np.einsum("ni,ni->n", first, mean)
-        log_det = sym.digamma_multivariate(0.5 * dof, self.dim) + self.dim * _LOG_2
-        log_det -= sym.log_det(scale_inv)
         return stack(first, -0.5 * square, -0.5 * sym.pack(precision), 0.5 * log_det)
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
@@ -117,112 +113,44 @@ class NormalWishart(Family):
         safe = natural.copy()
         safe[:, self.dim] = np.where(kappa > 0, kappa, 1.0)
         _, _, scale_inv, dof = self._split(safe)
-        return {
-            "kappa": kappa,
-            "dof - (dim - 1)": dof - (self.dim - 1),
-            "smallest eigenvalue of scale_inv": sym.smallest_pivot(scale_inv),
-        }
+        return {"kappa": kappa, **matrix_domain(scale_inv, dof)}
 
-    def location(self, natural: FloatArray) -> FloatArray:
-        """The mean."""
-        return self._split(natural)[0]
-
-    def relocated(
-        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
-    ) -> FloatArray:
-        """Another mean; with a covariance, another ``kappa``; the rest unchanged.
-
-        The covariance of the mean has the shape of the component's: ``kappa`` is such that a draw
-        with the covariance given is as many deviations off, on average, as it should be.
-        """
-        _, kappa, scale_inv, dof = self._split(natural)
-        if covariance is not None:
-            ratio = np.linalg.solve(scale_inv / dof[:, None, None], covariance)
-            kappa = self.dim / np.einsum("nii->n", ratio)
-        return self.natural(location, kappa, scale_inv, dof)
-
-    def location_covariance(self, natural: FloatArray) -> FloatArray:
-        """Covariance of the mean at the expected precision."""
-        _, kappa, scale_inv, dof = self._split(natural)
-        return scale_inv / (kappa * dof)[:, None, None]
-
-    def observed(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Means, and covariances as the precisions' expectations tell them."""
-        mean, _, scale_inv, dof = self._split(natural)
-        return mean, scale_inv / dof[:, None, None]
-
-    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
-        """Mahalanobis distance of the means, ``(m,)``."""
-        mean, _, scale_inv, dof = self._split(natural)
-        covariance = (scale_inv[a] + scale_inv[b]) / (dof[a] + dof[b])[:, None, None]
-        covariance += _RIDGE * np.einsum("nii->n", covariance)[:, None, None] * np.eye(self.dim)
-        between = mean[a] - mean[b]
-        scaled = np.linalg.solve(covariance, between[:, :, None])[:, :, 0]
-        square = np.einsum("nd,nd->n", between, scaled)
-        return np.sqrt(np.where(square >= 0, square, np.nan))
-
-    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """Means minus their average."""
-        mean, kappa, scale_inv, dof = self._split(natural)
-        origin = (mean if like is None else self._split(like)[0]).mean(axis=0)
-        return self.natural(mean - origin, kappa, scale_inv, dof)
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``mean`` (size, n, d) and ``precision`` (size, n, d, d)."""
-        mean, kappa, scale_inv, dof = self._split(natural)
-        precision = sym.sample_wishart(scale_inv, dof, size, rng)
-        noise = rng.standard_normal((size, *mean.shape, 1))
-        upper = np.linalg.cholesky(kappa[:, None, None] * precision).swapaxes(-1, -2)
-        return {"mean": mean + np.linalg.solve(upper, noise)[..., 0], "precision": precision}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``L mu, -mu' L mu / 2, -L / 2, log|L| / 2``."""
-        mu, precision = draws["mean"], draws["precision"]
-        first = np.einsum("snij,snj->sni", precision, mu)
-        square = np.einsum("sni,sni->sn", first, mu)[..., None]
-        log_det = sym.log_det(precision)[..., None]
-        parts = [first, -0.5 * square, -0.5 * sym.pack(precision), 0.5 * log_det]
-        return np.concatenate(parts, axis=-1)
+    def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
+        """Such that a draw with that covariance is at the expected Mahalanobis distance."""
+        return np.asarray(self.dim / np.einsum("nii->n", np.linalg.solve(observed, covariance)))
 
     @property
     def least_count(self) -> float:
-        """Enough to tell a covariance matrix."""
+        """A mean and a covariance matrix take ``d + 2`` points."""
         return self.dim + 2.0
 
-    def effective_size(self, natural: FloatArray) -> FloatArray:
-        """``kappa``: the data, plus the prior's pseudo-data."""
-        return natural[:, self.dim]
-
-    def n_told(self, natural: FloatArray) -> FloatArray:
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A mean and a covariance matrix."""
         return np.full(len(natural), float(self.dim + sym.packed_size(self.dim)))
 
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """Scale ``kappa`` and the excess of ``dof``; mean and expected precision stay."""
         mean, kappa, scale_inv, dof = self._split(natural)
-        floor = self.dim - 1.0
-        new_dof = floor + factor * (dof - floor)
+        new_dof = tempered_dof(dof, factor, self.dim)
         return self.natural(
             mean, factor * kappa, scale_inv * (new_dof / dof)[:, None, None], new_dof
         )
 
     @property
     def variation_size(self) -> int:
-        """Variances and reliabilities of means and of covariances, and a usual covariance."""
+        """Variances and reliabilities of means and of covariances, and a reference covariance."""
         return 4 + sym.packed_size(self.dim)
 
     def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
-        """``1 / kappa`` and ``1 / dof`` of silo-to-silo variation, and what means and shapes tell.
+        """``1 / kappa`` and ``1 / dof`` of the variation between silos, and both reliabilities.
 
-        Shapes are logarithms of covariances relative to a usual one, which comes last.
+        Shapes are logarithms of covariances relative to their geometric mean, which comes last.
         """
         d = self.dim
         mean, kappa, scale_inv, dof = self._split(natural)
         covariance = scale_inv / dof[:, None, None]
-        usual = sym.exp(sym.log(covariance).mean(axis=0))
-        root = np.linalg.cholesky(np.linalg.inv(usual))
+        reference = sym.exp(sym.log(covariance).mean(axis=0))
+        root = np.linalg.cholesky(np.linalg.inv(reference))
         in_group = group_means(covariance, labels)
         relative = np.linalg.solve(in_group, covariance)
         residual = mean - group_means(mean, labels)
@@ -231,38 +159,33 @@ class NormalWishart(Family):
         trace = np.einsum("nii->n", relative)
         # |R - I|^2 of a Wishart with mean I is d (d + 1) / dof on average.
         of_shapes = np.einsum("nij,nji->n", relative, relative) - 2.0 * trace + d
-        return np.concatenate(
-            [
-                [
-                    variance_between_silos(of_means, 1.0 / kappa, labels),
-                    variance_between_silos(
-                        of_shapes / (d * (d + 1)), 1.0 / (dof - (d - 1)), labels
-                    ),
-                    reliability(mean @ root, labels),
-                    reliability(sym.pack(sym.log(root.T @ covariance @ root)), labels),
-                ],
-                sym.pack(usual),
-            ]
-        )
+        own_of_shapes = 1.0 / (dof - (d - 1))
+        numbers = [
+            variance_between_silos(of_means, 1.0 / kappa, labels),
+            variance_between_silos(of_shapes / (d * (d + 1)), own_of_shapes, labels),
+            reliability(mean @ root, labels),
+            reliability(sym.pack(sym.log(root.T @ covariance @ root)), labels),
+        ]
+        return np.concatenate([numbers, sym.pack(reference)])
 
     def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
-        """Less certain means and covariances; means count, and shapes differ, as reliable.
+        """Less certain means and covariances, each weighted by its reliability.
 
-        Covariances are drawn to the usual one: geometrically, as far as they are unreliable.
+        Covariances are shrunk geometrically to the reference, the more the less reliable they are.
         """
-        of_means, of_shapes, means_tell, shapes_tell = variation[:4]
+        of_means, of_shapes, means_reliable, shapes_reliable = variation[:4]
         mean, kappa, scale_inv, dof = self._split(natural)
         floor = self.dim - 1.0
         new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
-        usual = sym.unpack(variation[4:], self.dim)
-        root = np.linalg.cholesky(np.linalg.inv(usual))
+        reference = sym.unpack(variation[4:], self.dim)
+        root = np.linalg.cholesky(np.linalg.inv(reference))
         back = np.linalg.inv(root)
         shape = sym.log(root.T @ (scale_inv / dof[:, None, None]) @ root)
-        covariance = back.T @ sym.exp(shapes_tell * shape) @ back
+        covariance = back.T @ sym.exp(shapes_reliable * shape) @ back
         covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
         return self.natural(
             mean,
-            means_tell / (1.0 / kappa + of_means),
+            means_reliable / (1.0 / kappa + of_means),
             covariance * new_dof[:, None, None],
             new_dof,
         )

@@ -1,4 +1,4 @@
-"""Parameters as users give them: checked, and put side by side."""
+"""Parameters as users give them: checked, and stacked in columns."""
 
 from __future__ import annotations
 
@@ -14,17 +14,8 @@ _EPSILON = float(np.finfo(np.float64).eps)
 _MAX_LOSS = 1e-3  # share of the scatter that rounding may take
 
 
-def positive_dimension(family: object, dim: object) -> None:
-    """Refuse a dimension that is not a positive integer; keep it as an int, for JSON."""
-    if not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 1:
-        raise KLFusionError(
-            f"{type(family).__name__}: expected dim to be a positive integer, got {dim!r}"
-        )
-    object.__setattr__(family, "dim", int(dim))
-
-
 def numbers(value: Any, name: str) -> FloatArray:
-    """A parameter as a float64 array, whatever it was given as."""
+    """A parameter as a float64 array."""
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -42,7 +33,7 @@ def rows(value: Any, dim: int, name: str, *, shared: bool = False) -> FloatArray
 
 
 def stack(*columns: FloatArray) -> FloatArray:
-    """Put parameter blocks side by side, refusing batches of different length."""
+    """Parameter blocks side by side; refuses batches of different length."""
     lengths = {len(c) for c in columns}
     if len(lengths) != 1:
         raise KLFusionError(
@@ -51,13 +42,18 @@ def stack(*columns: FloatArray) -> FloatArray:
     return np.concatenate([c.reshape(len(c), math.prod(c.shape[1:])) for c in columns], axis=1)
 
 
+def geometric_mean(columns: FloatArray) -> FloatArray:
+    """Of each row, ``(n, k) -> (n,)``."""
+    return np.asarray(np.exp(np.log(columns).mean(axis=1)))
+
+
 def check_offset(mean: FloatArray, kappa: FloatArray, scatter: FloatArray) -> None:
-    """Refuse means so far from the origin that their square swallows the scatter around them.
+    """Refuse means so far from the origin that rounding of their square exceeds the scatter.
 
     ``mean`` (n, d), the others that or (n, 1). Natural parameters hold the sum of the scatter and
-    ``kappa mean^2``; what is below its rounding is lost.
+    ``kappa mean^2``: digits of the scatter below the rounding of that sum are lost.
     """
-    with np.errstate(over="ignore"):  # an infinite square swallows all
+    with np.errstate(over="ignore"):  # infinite: all is lost
         offset = kappa * mean**2
     lost = (scatter > 0) & (_EPSILON * offset > _MAX_LOSS * scatter)
     if lost.any():

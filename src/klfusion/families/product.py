@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABCMeta
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, final
+from functools import lru_cache
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
+from klfusion.families.capabilities import (
+    Capability,
+    Centred,
+    DiscreteOutcomes,
+    GaussianObservations,
+    Located,
+    SiloVariation,
+    Tempered,
+    UncertainLocation,
+)
 from klfusion.families.family import Family, family_from_config
 from klfusion.families.parameters import rows, stack
 
 
-@final
 @dataclass(frozen=True, init=False)
 class Product(Family):
     """Independent factors, each of its own family; log-partitions and divergences add up.
 
     Parameters of a factor are named ``factor.parameter``; `natural` also takes a mapping, or the
-    natural parameters, under the factor's own name.
+    natural parameters, under the factor's own name. A product has the capabilities of its factors:
+    a product of one factor can do what the factor can.
 
     Examples
     --------
@@ -35,6 +47,15 @@ class Product(Family):
     name: ClassVar[str] = "product"
     factors: tuple[tuple[str, Family], ...]
 
+    def __new__(cls, /, **factors: Family) -> Product:
+        """A product of the class that declares what these factors can do."""
+        found = tuple(
+            derived
+            for capability, of_factors, derived in _DERIVED
+            if of_factors(isinstance(factor, capability) for factor in factors.values())
+        )
+        return super().__new__(_class_with(found) if factors else cls)
+
     def __init__(self, /, **factors: Family) -> None:
         if not factors:
             raise KLFusionError("Product: expected at least one factor, got none")
@@ -44,6 +65,9 @@ class Product(Family):
             if "." in name:
                 raise KLFusionError(f"Product: expected a factor's name without '.', got {name!r}")
         object.__setattr__(self, "factors", tuple(factors.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _product_of, (self.factors,)
 
     @property
     def size(self) -> int:
@@ -56,14 +80,6 @@ class Product(Family):
         for name, factor in self.factors:
             yield name, factor, natural[..., low : low + factor.size]
             low += factor.size
-
-    def _beside(
-        self, natural: FloatArray, like: FloatArray | None
-    ) -> Iterator[tuple[Family, tuple[FloatArray, ...]]]:
-        """Each factor with its columns, and with those of ``like`` if there is one."""
-        both = [natural] if like is None else [natural, like]
-        for of_factor in zip(*map(self._parts, both), strict=True):
-            yield of_factor[0][1], tuple(part for _, _, part in of_factor)
 
     def natural(self, /, **params: Any) -> FloatArray:
         """From ``factor=...`` or ``factor.parameter`` entries."""
@@ -103,82 +119,32 @@ class Product(Family):
         parts = [factor.log_partition(part) for _, factor, part in self._parts(natural)]
         return np.asarray(np.sum(parts, axis=0))
 
+    def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
+        """The sum over factors."""
+        parts = [f.log_partition_of_average(part, mass) for _, f, part in self._parts(sums)]
+        return np.asarray(np.sum(parts, axis=0))
+
     def mean(self, natural: FloatArray) -> FloatArray:
         """The factors' mean parameters side by side."""
         return stack(*(factor.mean(part) for _, factor, part in self._parts(natural)))
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
-        """What each factor needs positive."""
+        """Each factor's quantities, named ``factor: quantity``."""
         return {
             f"{name}: {key}": value
             for name, factor, part in self._parts(natural)
             for key, value in factor.positive(part).items()
         }
 
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of every factor, named ``factor.quantity``."""
-        return {
-            f"{name}.{key}": value
-            for name, factor, part in self._parts(natural)
-            for key, value in factor.sample(part, size, rng).items()
-        }
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """The factors' statistics side by side."""
-        parts = []
-        for name, factor in self.factors:
-            prefix = f"{name}."
-            own = {k.removeprefix(prefix): v for k, v in draws.items() if k.startswith(prefix)}
-            parts.append(factor.statistics(own))
-        return np.concatenate(parts, axis=-1)
-
     @property
     def least_count(self) -> float:
-        """What the most demanding factor needs."""
+        """The largest of the factors' counts."""
         return max(factor.least_count for _, factor in self.factors)
 
-    def effective_size(self, natural: FloatArray) -> FloatArray | None:
-        """Geometric mean over the factors that can tell; None if none can."""
-        known = [factor.effective_size(part) for _, factor, part in self._parts(natural)]
-        sizes = [np.log(size) for size in known if size is not None]
-        return np.asarray(np.exp(np.mean(sizes, axis=0))) if sizes else None
-
-    def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
-        """Temper the factors that can tell their size; the rest stay."""
-        return stack(
-            *(
-                part if f.effective_size(part) is None else f.tempered(part, factor)
-                for _, f, part in self._parts(natural)
-            )
-        )
-
-    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """Each factor centred."""
-        return stack(*(f.centred(*parts) for f, parts in self._beside(natural, like)))
-
-    def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """Each factor made comparable in its own way."""
-        return stack(*(f.comparable(*parts) for f, parts in self._beside(natural, like)))
-
-    @property
-    def variation_size(self) -> int:
-        """The factors' together."""
-        return sum(factor.variation_size for _, factor in self.factors)
-
-    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
-        """The factors' variations, one after the other."""
-        return np.concatenate(
-            [factor.variation(part, labels) for _, factor, part in self._parts(natural)]
-        )
-
-    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
-        """Each factor varied by its own."""
-        edges = np.cumsum([factor.variation_size for _, factor in self.factors])[:-1]
-        own = np.split(variation, edges)
-        parts = self._parts(natural)
-        return stack(*(f.varied(part, v) for (_, f, part), v in zip(parts, own, strict=True)))
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """The factors' numbers added up."""
+        parts = [factor.n_parameters(part) for _, factor, part in self._parts(natural)]
+        return np.asarray(np.sum(parts, axis=0))
 
     def to_config(self) -> dict[str, Any]:
         """JSON-able description, with the factors' own."""
@@ -203,3 +169,177 @@ class Product(Family):
 
     def __str__(self) -> str:
         return f"Product({', '.join(f'{name}={factor}' for name, factor in self.factors)})"
+
+    # For the capabilities below ---------------------------------------------------------------
+
+    def _each(
+        self, capability: type[Capability], natural: FloatArray
+    ) -> Iterator[tuple[Any, FloatArray]]:
+        """The factors with a capability, and their columns."""
+        for _, factor, part in self._parts(natural):
+            if isinstance(factor, capability):
+                yield factor, part
+
+    def _changed(
+        self,
+        capability: type[Capability],
+        change: Callable[..., FloatArray],
+        *arrays: FloatArray | None,
+    ) -> FloatArray:
+        """Natural parameters with those factors changed that have a capability.
+
+        ``change`` takes such a factor and its columns of each array that is not None; the first
+        holds the natural parameters.
+        """
+        given = [self._parts(array) for array in arrays if array is not None]
+        blocks = []
+        for of_factor in zip(*given, strict=True):
+            factor, own = of_factor[0][1], [part for _, _, part in of_factor]
+            blocks.append(change(factor, *own) if isinstance(factor, capability) else own[0])
+        return stack(*blocks)
+
+
+# Capabilities of products -------------------------------------------------------------------------
+
+
+class _TemperedProduct(Product, Tempered):
+    """Factors without an effective sample size stay as they are."""
+
+    def effective_size(self, natural: FloatArray) -> FloatArray:
+        """Geometric mean over the factors that have one."""
+        sizes = [np.log(f.effective_size(part)) for f, part in self._each(Tempered, natural)]
+        return np.asarray(np.exp(np.mean(sizes, axis=0)))
+
+    def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
+        """Each factor tempered."""
+        return self._changed(Tempered, lambda f, part: f.tempered(part, factor), natural)
+
+    def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
+        """Each factor made comparable in its own way."""
+        return self._changed(Tempered, lambda f, *own: f.comparable(*own), natural, like)
+
+
+class _CentredProduct(Product, Centred):
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
+        """Each factor centred that can be."""
+        return self._changed(Centred, lambda f, *own: f.centred(*own), natural, like)
+
+
+class _LocatedProduct(Product, Located):
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The factors' locations side by side."""
+        return np.concatenate([f.location(x) for f, x in self._each(Located, natural)], axis=1)
+
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Each factor relocated; with a covariance, by its block of the diagonal."""
+        low, blocks = 0, []
+        for factor, part in self._each(Located, natural):
+            own = slice(low, low + factor.location(part).shape[1])
+            low = own.stop
+            given = (
+                [location[:, own]]
+                if covariance is None
+                else [location[:, own], covariance[:, own, own]]
+            )
+            blocks.append(factor.relocated(part, *given))
+        return stack(*blocks)
+
+
+class _UncertainProduct(_LocatedProduct, UncertainLocation):
+    def location_covariance(self, natural: FloatArray) -> FloatArray:
+        """The factors' covariances on the diagonal."""
+        parts = self._each(UncertainLocation, natural)
+        return _block_diagonal([factor.location_covariance(part) for factor, part in parts])
+
+
+class _GaussianProduct(Product, GaussianObservations):
+    def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The factors' means side by side, and their covariances on the diagonal."""
+        parts = self._each(GaussianObservations, natural)
+        means, covariances = zip(*(f.observation_moments(x) for f, x in parts), strict=True)
+        return np.concatenate(means, axis=1), _block_diagonal(covariances)
+
+    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
+        """Factors are independent: squares of their separations add up."""
+        parts = self._each(GaussianObservations, natural)
+        return np.asarray(np.sqrt(np.sum([f.separation(x, a, b) ** 2 for f, x in parts], axis=0)))
+
+
+def _block_diagonal(blocks: Sequence[FloatArray]) -> FloatArray:
+    """Covariances ``(n, k, k)`` of all factors; ``(n, k)`` if those of all are diagonal."""
+    if all(block.ndim == 2 for block in blocks):
+        return np.concatenate(blocks, axis=1)
+    edges = np.cumsum([0, *(block.shape[1] for block in blocks)])
+    out = np.zeros((len(blocks[0]), edges[-1], edges[-1]))
+    for block, low, high in zip(blocks, edges[:-1], edges[1:], strict=True):
+        full = block if block.ndim == 3 else block[:, :, None] * np.eye(high - low)
+        out[:, low:high, low:high] = full
+    return out
+
+
+class _DiscreteProduct(Product, DiscreteOutcomes):
+    def coarser(
+        self, natural: FloatArray, weights: FloatArray, most: int
+    ) -> tuple[Family, FloatArray]:
+        """Each factor with many outcomes coarser."""
+        found = {
+            name: f.coarser(x, weights, most) if isinstance(f, DiscreteOutcomes) else (f, x)
+            for name, f, x in self._parts(natural)
+        }
+        family = Product(**{name: factor for name, (factor, _) in found.items()})
+        return family, stack(*(block for _, block in found.values()))
+
+    def without_prior(self, natural: FloatArray) -> FloatArray:
+        """Each factor of discrete outcomes without its prior."""
+        return self._changed(DiscreteOutcomes, lambda f, part: f.without_prior(part), natural)
+
+
+class _VaryingProduct(Product, SiloVariation):
+    @property
+    def variation_size(self) -> int:
+        """The factors' sizes added up."""
+        return sum(f.variation_size for _, f in self.factors if isinstance(f, SiloVariation))
+
+    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
+        """The factors' variations, one after the other."""
+        parts = self._each(SiloVariation, natural)
+        return np.concatenate([factor.variation(part, labels) for factor, part in parts])
+
+    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
+        """Each factor varied by its own numbers."""
+        rest = iter(variation)
+
+        def change(factor: SiloVariation, part: FloatArray) -> FloatArray:
+            own = [next(rest) for _ in range(factor.variation_size)]
+            return factor.varied(part, np.array(own))
+
+        return self._changed(SiloVariation, change, natural)
+
+
+# A capability, whether all factors must have it or any, and what a product then does.
+_DERIVED: tuple[tuple[type[Capability], Callable[..., bool], type[Product]], ...] = (
+    (Tempered, any, _TemperedProduct),
+    (Centred, any, _CentredProduct),
+    (UncertainLocation, all, _UncertainProduct),
+    (Located, all, _LocatedProduct),
+    (GaussianObservations, all, _GaussianProduct),
+    (DiscreteOutcomes, any, _DiscreteProduct),
+    (SiloVariation, any, _VaryingProduct),
+)
+
+
+@lru_cache(maxsize=64)
+def _class_with(derived: tuple[type[Product], ...]) -> type[Product]:
+    """The class of products that do what each of these do."""
+    if not derived:
+        return Product
+    made: Any = ABCMeta("Product", derived, {"__module__": __name__, "__doc__": Product.__doc__})
+    found: type[Product] = dataclass(frozen=True, init=False)(made)
+    return found
+
+
+def _product_of(factors: tuple[tuple[str, Family], ...]) -> Product:
+    """For copies, which name a class; which one it is depends on the factors."""
+    return Product(**dict(factors))

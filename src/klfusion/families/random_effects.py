@@ -1,10 +1,10 @@
-"""How much components of one kind differ between silos, and what that says of a family's parts.
+"""Random-effects models: how much matched components differ between silos.
 
-A posterior's precision tells how well a silo knows *its own* component. What the silo says about
-the global one is limited by how much components vary from silo to silo: as in a random-effects
-model, variances add. And a part in which components of different kinds vary no more than those of
-one kind tells nothing about which kind it is, however precise: what it tells is its *reliability*
-(the intraclass correlation), the share of its variance that is between kinds.
+A posterior's precision is that of the silo's *own* component. As an estimate of the global
+component it is less precise, because components vary between silos: as in a random-effects model,
+variances add. The *reliability* of a part, such as means or shapes, is its intraclass correlation:
+the share of its variance that is between global components. A part whose variance is all within
+global components does not help to match, however precise it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 
-_LEAST_RELIABLE = 0.01  # so that no part is lost altogether
+_LEAST_RELIABLE = 0.01  # so that every part counts
 
 
 def group_means(values: FloatArray, labels: IntArray) -> FloatArray:
@@ -26,14 +26,14 @@ def group_means(values: FloatArray, labels: IntArray) -> FloatArray:
 
 
 def variance_between_silos(squares: FloatArray, own: FloatArray, labels: IntArray) -> float:
-    """Mean square of residuals from the group, less what members are uncertain of themselves.
+    """Mean square of residuals from the group average, less its expectation without variation.
 
     Parameters
     ----------
     squares : array of shape (n,)
-        Squared residuals from the average of each one's group.
+        Squared residuals from the group average.
     own : array of shape (n,)
-        What is expected of them if silos do not vary, before the average is taken out.
+        Variance of each member's own estimate.
     labels : int array of shape (n,)
         Groups; at least one has two members.
     """
@@ -64,12 +64,12 @@ def reliability(values: FloatArray, labels: IntArray) -> float:
 def diagonal_variation(
     mean: FloatArray, kappa: FloatArray, variance: FloatArray, shape: FloatArray, labels: IntArray
 ) -> FloatArray:
-    """Of components with variances ``(n, k)``, one a dimension or one for all, ``(4 + k,)``.
+    """Of components with variances ``(n, k)``, one per dimension or one for all, ``(4 + k,)``.
 
     Variance between silos of means (as ``1 / kappa``) and of variances (as ``1 / shape``), the
-    reliability of both, and the usual variances.
+    reliability of both, and reference variances: the geometric means.
     """
-    usual = np.exp(np.log(variance).mean(axis=0))
+    reference = np.exp(np.log(variance).mean(axis=0))
     in_group = group_means(variance, labels)
     of_means = (np.square(mean - group_means(mean, labels)) / in_group).mean(axis=1)
     of_shapes = np.square(variance / in_group - 1.0).mean(axis=1)
@@ -78,10 +78,10 @@ def diagonal_variation(
             [
                 variance_between_silos(of_means, (1.0 / kappa).mean(axis=1), labels),
                 variance_between_silos(of_shapes, (1.0 / shape).mean(axis=1), labels),
-                reliability(mean / np.sqrt(usual), labels),
-                reliability(np.log(variance / usual), labels),
+                reliability(mean / np.sqrt(reference), labels),
+                reliability(np.log(variance / reference), labels),
             ],
-            usual,
+            reference,
         ]
     )
 
@@ -89,11 +89,11 @@ def diagonal_variation(
 def diagonal_varied(
     kappa: FloatArray, variance: FloatArray, shape: FloatArray, variation: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """``kappa``, variance and shape with what varies between silos, and as reliable as they are."""
-    of_means, of_shapes, means_tell, shapes_tell = variation[:4]
-    usual = variation[4:]
+    """``kappa``, variance and shape of the global components, weighted by reliability."""
+    of_means, of_shapes, means_reliable, shapes_reliable = variation[:4]
+    reference = variation[4:]
     return (
-        means_tell / (1.0 / kappa + of_means),
-        usual * (variance / usual) ** shapes_tell,
+        means_reliable / (1.0 / kappa + of_means),
+        reference * (variance / reference) ** shapes_reliable,
         1.0 / (1.0 / shape + of_shapes),
     )

@@ -9,16 +9,17 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.family import Family
+from klfusion.families.capabilities import Tempered
+from klfusion.families.family import DimensionalFamily
 from klfusion.families.numerics import symmetric as sym
-from klfusion.families.parameters import positive_dimension, rows, stack
+from klfusion.families.parameters import rows, stack
 
-_LOG_2 = np.log(2.0)
+LOG_2 = np.log(2.0)
 
 
 @final
 @dataclass(frozen=True)
-class Wishart(Family):
+class Wishart(DimensionalFamily, Tempered):
     """``L ~ Wishart(inv(scale_inv), dof)``, with ``E[L] = dof inv(scale_inv)``.
 
     Examples
@@ -30,10 +31,6 @@ class Wishart(Family):
     """
 
     name: ClassVar[str] = "wishart"
-    dim: int
-
-    def __post_init__(self) -> None:
-        positive_dimension(self, self.dim)
 
     @property
     def size(self) -> int:
@@ -45,51 +42,35 @@ class Wishart(Family):
         packed = sym.pack(sym.matrices(scale_inv, self.dim, "scale_inv"))
         return stack(packed, rows(dof, 1, "dof"))
 
+    def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Scale_inv (n, d, d), dof (n,)."""
+        return sym.unpack(natural[:, :-1], self.dim), natural[:, -1]
+
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
         """``scale_inv`` and ``dof``."""
-        return {"scale_inv": sym.unpack(natural[:, :-1], self.dim), "dof": natural[:, -1].copy()}
+        scale_inv, dof = self._split(natural)
+        return {"scale_inv": scale_inv, "dof": dof.copy()}
 
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
-        dof = natural[:, -1]
-        log_det = sym.log_det(sym.unpack(natural[:, :-1], self.dim))
+        scale_inv, dof = self._split(natural)
         return np.asarray(
-            0.5 * dof * (self.dim * _LOG_2 - log_det)
+            0.5 * dof * (self.dim * LOG_2 - sym.log_det(scale_inv))
             + sym.log_gamma_multivariate(0.5 * dof, self.dim)
         )
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[-L / 2], E[log|L| / 2]``."""
-        scale_inv, dof = sym.unpack(natural[:, :-1], self.dim), natural[:, -1]
-        precision = dof[:, None, None] * np.linalg.inv(scale_inv)
-        log_det = sym.digamma_multivariate(0.5 * dof, self.dim) + self.dim * _LOG_2
-        log_det -= sym.log_det(scale_inv)
+        precision, log_det = expectations(*self._split(natural))
         return stack(-0.5 * sym.pack(precision), 0.5 * log_det)
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """``dof - (dim - 1)`` and the pivots of ``scale_inv``."""
-        scale_inv = sym.unpack(natural[:, :-1], self.dim)
-        return {
-            "dof - (dim - 1)": natural[:, -1] - (self.dim - 1),
-            "smallest eigenvalue of scale_inv": sym.smallest_pivot(scale_inv),
-        }
-
-    def sample(
-        self, natural: FloatArray, size: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of ``precision`` (size, n, d, d)."""
-        scale_inv = sym.unpack(natural[:, :-1], self.dim)
-        return {"precision": sym.sample_wishart(scale_inv, natural[:, -1], size, rng)}
-
-    def statistics(self, draws: Mapping[str, FloatArray]) -> FloatArray:
-        """``-L / 2, log|L| / 2``."""
-        precision = draws["precision"]
-        log_det = sym.log_det(precision)[..., None]
-        return np.concatenate([-0.5 * sym.pack(precision), 0.5 * log_det], axis=-1)
+        return matrix_domain(*self._split(natural))
 
     @property
     def least_count(self) -> float:
-        """Enough to tell a covariance matrix."""
+        """A covariance matrix takes ``d + 1`` points."""
         return self.dim + 1.0
 
     def effective_size(self, natural: FloatArray) -> FloatArray:
@@ -99,5 +80,30 @@ class Wishart(Family):
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """Scale the excess of ``dof``; the expected precision stays."""
         dof = natural[:, -1:]
-        new_dof = (self.dim - 1) + factor[:, None] * (dof - (self.dim - 1))
+        new_dof = tempered_dof(dof, factor[:, None], self.dim)
         return stack(natural[:, :-1] * (new_dof / dof), new_dof)
+
+
+# The Wishart part of this family and of the Normal-Wishart ----------------------------------------
+
+
+def expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
+    dim = scale_inv.shape[1]
+    precision = dof[:, None, None] * np.linalg.inv(scale_inv)
+    log_det = sym.digamma_multivariate(0.5 * dof, dim) + dim * LOG_2
+    log_det -= sym.log_det(scale_inv)
+    return precision, log_det
+
+
+def matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:
+    """Quantities by name that must be > 0."""
+    return {
+        "dof - (dim - 1)": dof - (scale_inv.shape[1] - 1),
+        "smallest eigenvalue of scale_inv": sym.smallest_pivot(scale_inv),
+    }
+
+
+def tempered_dof(dof: FloatArray, factor: FloatArray, dim: int) -> FloatArray:
+    """``dof`` with its excess over the lower limit, ``dim - 1``, scaled."""
+    return np.asarray((dim - 1) + factor * (dof - (dim - 1)))

@@ -11,6 +11,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_integer, is_number
 from klfusion.errors import KLFusionError
+from klfusion.families import Family, SiloVariation
 from klfusion.methods import Auto, Method, method_from_config
 
 
@@ -59,9 +60,11 @@ class FuseSettings:
         """Weights of the silos, (J,)."""
         return np.array(self.weights, dtype=np.float64)
 
-    def variation_array(self, size: int) -> FloatArray | None:
-        """Variation between silos, where it is of the ``size`` that a family needs."""
-        if self.variation is None or len(self.variation) != size:
+    def variation_array(self, family: Family) -> FloatArray | None:
+        """Variation between silos, where it is what the family needs."""
+        if self.variation is None or not isinstance(family, SiloVariation):
+            return None
+        if len(self.variation) != family.variation_size:
             return None
         return np.array(self.variation, dtype=np.float64)
 

@@ -15,6 +15,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion._utils.iterate import descend
 from klfusion._utils.progress import Report
+from klfusion.families import Located, require
 from klfusion.methods.search import known_size_starts
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Limits
@@ -43,8 +44,8 @@ def best_reconstruction(
     ----------
     limits : Limits
     observed : FusionProblem
-        Divergences are nats an observation (`FusionProblem.per_observation`), locations are
-        probabilities (`Family.merged_by_loss`).
+        Divergences are nats per observation (`FusionProblem.per_observation`), locations are
+        probabilities .
     size : int
         Number of global components, no less than the largest silo's.
     rng : numpy.random.Generator
@@ -92,7 +93,8 @@ class Reconstruction:
 
     def __init__(self, observed: FusionProblem, size: int) -> None:
         share = observed.weights / observed.weights.sum()
-        self._probability = observed.family.location(observed.natural)
+        family = require(observed.family, Located, "topics")
+        self._probability = family.location(observed.natural)
         self._counts = share[:, None] * self._probability
         self._self = float(np.sum(self._counts * np.log(self._probability)))
         self._silo, self._silos, self._size = observed.silo, observed.silos, size

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.families import Family
+from klfusion.families import Centred, Family, GaussianObservations, Tempered
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
@@ -102,7 +102,11 @@ def near_pairs(
 def _gaps_in_silos(
     family: Family, silos: Sequence[FloatArray], *like: FloatArray
 ) -> list[FloatArray]:
-    stacked = family.comparable(family.centred(np.concatenate(silos), *like), *like)
+    stacked = np.concatenate(silos)
+    if isinstance(family, Centred):
+        stacked = family.centred(stacked, *like)
+    if isinstance(family, Tempered):
+        stacked = family.comparable(stacked, *like)
     edges = np.cumsum([0, *(len(silo) for silo in silos)])
     return [_pairwise_gaps(family, stacked[a:b]) for a, b in pairwise(edges)]
 
@@ -185,37 +189,40 @@ def _gain_of_one(
     """
     family, prior = posterior.family, posterior.prior
     assert prior is not None  # the caller has seen to it
+    if not isinstance(family, Tempered):
+        return np.full(len(a), -1.0)
     log_partition = family.log_partition(natural)
     together = family.log_partition(natural[a] + natural[b] - prior)
     fit = log_partition[a] + log_partition[b] - together - family.log_partition(prior[None])
     total = counts[a] + counts[b] + 2.0 * _LEAST
     share = (counts[a] + _LEAST) / total
     apart = _divergence_of_two(family, natural, share, a, b)
-    if apart is None:
-        return np.full(len(a), -1.0)
     chance = 0.5 * natural.shape[1]  # nats, by which two samples of one component differ
     apart = np.maximum(apart - chance / total, 0.0)
     deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
     told_apart = total * information_at_distance(deviations, share)
     most = total * entropy(share)
-    separation = _separation(family, natural, prior, counts[a] + counts[b], a, b)
-    far = apart > 2.0 * entropy(share) if separation is None else separation > _FAR
+    if isinstance(family, GaussianObservations):
+        far = _separation(family, natural, prior, counts[a] + counts[b], a, b) > _FAR
+    else:
+        far = apart > 2.0 * entropy(share)
     # Those deviations tell too little of Normals of different width.
     doubtful = ~far & (told_apart <= fit) & (most - chance > fit)
-    if doubtful.any() and (normals := family.observed(natural)) is not None:
+    if doubtful.any() and isinstance(family, GaussianObservations):
+        normals = family.observation_moments(natural)
         exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
         told_apart[doubtful] = np.maximum(told_apart[doubtful], total[doubtful] * exactly - chance)
     return np.where(far, -1.0, told_apart - fit)
 
 
 def _separation(
-    family: Family,
+    family: GaussianObservations,
     natural: FloatArray,
     prior: FloatArray,
     counts: FloatArray,
     a: IntArray,
     b: IntArray,
-) -> FloatArray | None:
+) -> FloatArray:
     """How many deviations of their observations two components are apart, where that is told.
 
     The prior is not counted where ``counts`` of both, (m,), are enough: it is often as wide as all
@@ -224,19 +231,15 @@ def _separation(
     believed = family.separation(natural, a, b)
     with np.errstate(divide="ignore", invalid="ignore"):  # of components without observations
         observed = family.separation(natural - prior, a, b)
-    if believed is None or observed is None:
-        return None
     told = np.isfinite(observed) & (counts > 2.0 * family.least_count)
     return np.where(told, observed, believed)
 
 
 def _divergence_of_two(
-    family: Family, natural: FloatArray, share: FloatArray, a: IntArray, b: IntArray
-) -> FloatArray | None:
+    family: Tempered, natural: FloatArray, share: FloatArray, a: IntArray, b: IntArray
+) -> FloatArray:
     """How far two components are from their average, in nats an observation."""
     size = family.effective_size(natural)
-    if size is None:
-        return None
     common = float(np.exp(np.log(size).mean()))
     alike = family.tempered(natural, common / size)
     log_partition = family.log_partition(alike)

@@ -18,6 +18,7 @@ from scipy.special import stdtr
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.penalty import merge_saving
+from klfusion.families import GaussianObservations
 from klfusion.merging.penalty_path import Distances
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
@@ -216,11 +217,11 @@ def _steps_to_jump(path: MergePath, noise: float) -> int:
 
 def _steps_to_unlike(problem: FusionProblem, path: MergePath) -> int:
     """Merges before the first of components so far apart that nobody would take them for one."""
+    if not isinstance(problem.family, GaussianObservations):
+        return len(path.merges)
     centres = problem.as_given.copy()
     for step, ((a, b), (n_a, n_b)) in enumerate(zip(path.merges, path.sizes, strict=True)):
         separation = problem.family.separation(centres, np.array([a]), np.array([b]))
-        if separation is None:
-            break
         if separation[0] > _UNLIKE:
             return step
         centres[a] = (n_a * centres[a] + n_b * centres[b]) / (n_a + n_b)

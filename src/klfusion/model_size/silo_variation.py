@@ -15,6 +15,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.progress import Report
+from klfusion.families import SiloVariation
 from klfusion.merging.penalty_path import Distances, penalty_path
 from klfusion.model_size.selection import choose
 from klfusion.objective.batches import InMemory, SiloStore
@@ -67,7 +68,8 @@ def estimate_variation(
     -------
     VariationEstimate
     """
-    if problem.family.variation_size == 0:
+    family = problem.family
+    if not isinstance(family, SiloVariation):
         return VariationEstimate(problem)
     some = problem if problem.n <= _MOST else _random_silos(problem, rng)
     found, labels = VariationEstimate(some), np.arange(some.n)
@@ -77,7 +79,7 @@ def estimate_variation(
         previous, labels = labels, _matching(found.problem, walk, n_components)
         if labels.max() + 1 == some.n or (labels == previous).all():  # no match, or no change
             break
-        variation = some.family.variation(some.natural, labels)
+        variation = family.variation(some.natural, labels)
         found = VariationEstimate(some.with_variation(variation), variation)
     if some is problem:
         return found

@@ -13,7 +13,14 @@ from scipy.sparse import csc_array
 
 from klfusion._utils import memory, threads
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families import Family
+from klfusion.families import (
+    Centred,
+    DiscreteOutcomes,
+    Family,
+    SiloVariation,
+    Tempered,
+    require,
+)
 
 _CERTAIN = 1e9  # observations behind a posterior without uncertainty worth counting
 _LEAST_COUNT = 1e-3  # observations, so that a component without data has a weight
@@ -220,23 +227,30 @@ class FusionProblem:
         The origin is the centre of other natural parameters, if given, so that a batch has the
         origin of the whole.
         """
+        if not isinstance(self.family, Centred):
+            return self
         return replace(self, natural=self.family.centred(self.natural, *like))
 
     def comparable(self, *like: FloatArray) -> FusionProblem:
         """The same components, tempered to one effective sample size (that of others, if given)."""
-        natural = self.family.comparable(self.natural, *like)
+        natural = self.natural
+        if isinstance(self.family, Tempered):
+            natural = self.family.comparable(natural, *like)
         return replace(self, natural=natural, given=self.natural)
 
     def with_variation(self, variation: FloatArray | None) -> FusionProblem:
         """Components as estimates of global ones under a variation between silos (None: none)."""
         if variation is None:
             return self
-        return replace(self, natural=self.family.varied(self.natural, variation))
+        family = require(self.family, SiloVariation, "variation between silos")
+        return replace(self, natural=family.varied(self.natural, variation))
 
     def coarser(self, most: int) -> FusionProblem:
         """Outcomes beyond about ``most`` merged into one, which makes no Jensen gap larger."""
+        if not isinstance(self.family, DiscreteOutcomes):
+            return self
         family, natural = self.family.coarser(self.natural, self.weights, most)
-        if natural is self.natural:
+        if family == self.family:
             return self
         return FusionProblem(family, natural, self.silo, self.weights)
 
@@ -246,19 +260,20 @@ class FusionProblem:
         Every posterior is made nearly certain, so that divergences are between predictive
         distributions. Its weight is its share of all observations.
         """
-        natural, counts = self.family.seen(self.as_given), self._observations
-        size = self.family.effective_size(natural)
-        if size is None or counts is None:
+        family, natural, counts = self.family, self.as_given, self._observations
+        if not isinstance(family, Tempered) or counts is None:
             return None
+        if isinstance(family, DiscreteOutcomes):
+            natural = family.without_prior(natural)
         weights = self.weights * counts
         weights /= _CERTAIN * weights.sum()
-        certain = self.family.tempered(natural, _CERTAIN / size)
-        return FusionProblem(self.family, certain, self.silo, weights)
+        certain = family.tempered(natural, _CERTAIN / family.effective_size(natural))
+        return FusionProblem(family, certain, self.silo, weights)
 
     def chance_per_observation(self) -> FloatArray:
         """Expected divergence per observation between samples of one component, (n,)."""
         assert self._observations is not None  # else `per_observation` is None
-        return 0.5 * self.family.n_told(self.as_given) / float(self._observations.sum())
+        return 0.5 * self.family.n_parameters(self.as_given) / float(self._observations.sum())
 
     @property
     def as_given(self) -> FloatArray:
@@ -268,9 +283,11 @@ class FusionProblem:
     @property
     def _observations(self) -> FloatArray | None:
         """Observations behind each component, (n,): its count, else its effective sample size."""
-        if self.counts is None:
+        if self.counts is not None:
+            return np.maximum(self.counts, _LEAST_COUNT)
+        if isinstance(self.family, Tempered):
             return self.family.effective_size(self.as_given)
-        return np.maximum(self.counts, _LEAST_COUNT)
+        return None
 
 
 def _long_and_short(n: int) -> list[int]:

@@ -28,7 +28,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
-from klfusion.families import Family
+from klfusion.families import UncertainLocation, require
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
 from klfusion.pooling.members import Matched
@@ -52,9 +52,7 @@ def check_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str
             f"got {pooling!r}"
         )
     family = posteriors[0].family
-    if pooling in ("random-effects", "hierarchical") and (
-        type(family).location_covariance is Family.location_covariance
-    ):
+    if pooling in ("random-effects", "hierarchical") and not isinstance(family, UncertainLocation):
         raise IncompatibleSilosError(
             f"pooling {pooling!r} is for components with a location of known uncertainty, such as "
             f"Gaussian ones, got {family}: expected 'average', 'product' or 'robust'"
@@ -90,7 +88,7 @@ def pool(
     if pooling in ("random-effects", "hierarchical"):
         location, covariance = random_effects(problem, labels, size)
         own = covariance if pooling == "hierarchical" else None
-        return problem.family.relocated(natural, location, own)
+        return require(problem.family, UncertainLocation, pooling).relocated(natural, location, own)
     if pooling == "robust":
         return robust_average(problem, labels, size)
     return natural
@@ -131,7 +129,7 @@ def random_effects(
     Parameters
     ----------
     problem : FusionProblem
-        Of a family with a `location_covariance`.
+        Of a family with the capability `UncertainLocation`.
     labels : int array of shape (n,)
     n_components : int
 
@@ -141,8 +139,8 @@ def random_effects(
     covariance : array of shape (n_components, k, k)
         Of the estimate.
     """
-    location = problem.family.location(problem.natural)
-    own = problem.family.location_covariance(problem.natural)
+    family = require(problem.family, UncertainLocation, "random effects")
+    location, own = family.location(problem.natural), family.location_covariance(problem.natural)
     if own.ndim == 2:
         own = own[:, :, None] * np.eye(own.shape[1])
     variation = _variation(location, np.einsum("nii->ni", own), labels, n_components)

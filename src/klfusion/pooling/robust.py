@@ -19,7 +19,7 @@ import numpy as np
 
 from klfusion._utils import memory
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.families import Family
+from klfusion.families import Family, Tempered
 from klfusion.objective.problem import FusionProblem
 
 RADIUS = 9.0  # times the median divergence: three times as far as the median member
@@ -45,8 +45,10 @@ def robust_average(problem: FusionProblem, labels: IntArray, n_components: int) 
 
 def equally_certain(family: Family, natural: FloatArray) -> FloatArray:
     """Members, (n, p), tempered to the median of their effective sizes, where a family has any."""
+    if not isinstance(family, Tempered):
+        return natural
     size = family.effective_size(natural)
-    return natural if size is None else family.tempered(natural, np.median(size) / size)
+    return family.tempered(natural, np.median(size) / size)
 
 
 def near_medoid(family: Family, members: FloatArray) -> BoolArray:

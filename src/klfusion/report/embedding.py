@@ -9,7 +9,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
+from klfusion.families import Family, Tempered
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.classes import align_classes
 from klfusion.posteriors.posterior import Posterior
@@ -95,7 +95,9 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
         around = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
         of_local = places[labels[shown]] + around
     else:
-        rows = family.comparable(np.concatenate([centres, natural[shown]]))
+        rows = np.concatenate([centres, natural[shown]])
+        if isinstance(family, Tempered):
+            rows = family.comparable(rows)
         places, stress = embed(_between(family, rows))
         of_local = places[n_global:]
     return {

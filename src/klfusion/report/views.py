@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families import Dirichlet
+from klfusion.families import Dirichlet, Located
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
 from klfusion.posteriors.vocabularies import words
@@ -197,7 +197,8 @@ def _emissions(posterior: Posterior) -> tuple[FloatArray, list[str]]:
         natural = posterior.natural
         symbols = [f"symbol {i}" for i in range(natural.shape[1])]
         return natural / natural.sum(axis=1, keepdims=True), symbols
-    location = posterior.family.location(posterior.natural)
+    family, natural = posterior.family, posterior.natural
+    location = family.location(natural) if isinstance(family, Located) else family.mean(natural)
     return location, [f"x{i}" for i in range(location.shape[1])]
 
 

@@ -12,6 +12,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import check_integer, generator
 from klfusion._utils.penalty import joining
 from klfusion.errors import KLFusionError
+from klfusion.families import Tempered
 from klfusion.fusion.result import Fusion
 from klfusion.objective.clusters import Clusters
 from klfusion.pooling.members import matched
@@ -155,7 +156,7 @@ def _margins(
     """Margin of each match, and what it adds to the divergence, the silo being taken out."""
     settings = fusion.settings
     units = matched(silos, fusion.labels, settings.weight_array())
-    variation = settings.variation_array(units.problem.family.variation_size)
+    variation = settings.variation_array(units.problem.family)
     problem = settings.method.compared(units.problem, variation=variation)
     clusters = Clusters(problem, units.labels)
     present = [j for j, own in enumerate(fusion.labels) if (own >= 0).any()]
@@ -268,10 +269,10 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
 
 def _overclaims(silos: list[Posterior]) -> list[Finding]:
     """More certain than others are: for the observations behind it, where all silos tell them."""
-    sizes = [p.family.effective_size(p.natural) for p in silos]
-    if any(size is None for size in sizes):
+    family = silos[0].family
+    if not isinstance(family, Tempered):
         return []
-    known = [np.asarray(size, dtype=np.float64) for size in sizes]
+    known = [family.effective_size(p.natural) for p in silos]
     counts = [p.counts for p in silos if p.counts is not None]
     if len(counts) < len(silos):
         return _outlying(silos, known, "times as certain as is usual")

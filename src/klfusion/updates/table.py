@@ -17,7 +17,7 @@ import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, numbering
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
+from klfusion.families import Family, Tempered
 from klfusion.fusion.assemble import enough
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
@@ -216,7 +216,7 @@ class Comparison:
     def of(cls, problem: FusionProblem, settings: FuseSettings) -> Comparison:
         """That of a fusion, at its certainty if it has one."""
         family, method = problem.family, settings.method
-        variation = settings.variation_array(family.variation_size)
+        variation = settings.variation_array(family)
         some = problem.some(np.arange(min(_SOME, problem.n)))
         by_all, by_one = (
             method.compared(some, like).natural for like in (some.natural, _typical(some))
@@ -235,8 +235,9 @@ class Comparison:
 
     def certainty(self, family: Family) -> float | None:
         """Effective sample size at which components are compared, where one number says it."""
-        size = None if self.like is None else family.effective_size(self.like)
-        return None if size is None else float(size[0])
+        if self.like is None or not isinstance(family, Tempered):
+            return None
+        return float(family.effective_size(self.like)[0])
 
 
 def kept_silos(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
@@ -253,9 +254,9 @@ def kept_silos(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
 def _typical(problem: FusionProblem, certainty: float | None = None) -> FloatArray:
     """The average component ``(1, p)``, as certain as all are in the geometric mean."""
     family, one = problem.family, np.mean(problem.natural, axis=0, keepdims=True)
-    size, own = family.effective_size(problem.natural), family.effective_size(one)
-    if size is None or own is None:
+    if not isinstance(family, Tempered):
         return np.asarray(one)
+    size, own = family.effective_size(problem.natural), family.effective_size(one)
     wanted = np.exp(np.log(size).mean()) if certainty is None else certainty
     return family.tempered(one, wanted / own)
 

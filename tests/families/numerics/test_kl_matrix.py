@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from klfusion.families import Gamma, NormalWishart
-from tests.families.cases import case_for, every_case
+
+from .cases import case_for, every_case
 
 
 @every_case

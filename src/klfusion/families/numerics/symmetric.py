@@ -111,21 +111,6 @@ def digamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
     return np.asarray(digamma(a[:, None] - 0.5 * np.arange(dim)).sum(axis=1))
 
 
-def sample_wishart(
-    scale_inv: FloatArray, dof: FloatArray, size: int, rng: np.random.Generator
-) -> FloatArray:
-    """Draws ``(size, n, d, d)`` of precision matrices by Bartlett's decomposition."""
-    n, dim = scale_inv.shape[:2]
-    # W = U^-1 U^-T for scale_inv = U' U, so U^-1 takes the place of the Cholesky factor of W.
-    upper = np.linalg.cholesky(scale_inv).swapaxes(1, 2)
-    factor = np.linalg.inv(upper)
-    draw = np.tril(rng.standard_normal((size, n, dim, dim)), -1)
-    diagonal = np.sqrt(rng.chisquare(dof[:, None] - np.arange(dim), size=(size, n, dim)))
-    draw[..., np.arange(dim), np.arange(dim)] = diagonal
-    half = factor @ draw
-    return np.asarray(half @ half.swapaxes(-1, -2))
-
-
 def log(positive_definite: FloatArray) -> FloatArray:
     """Matrix logarithm of each."""
     values, vectors = np.linalg.eigh(positive_definite)
