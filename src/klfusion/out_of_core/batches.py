@@ -29,7 +29,7 @@ from klfusion.model_size.preparation import Prepared, prepare, stack_silos
 from klfusion.model_size.silo_variation import with_variation
 from klfusion.objective.parts import Parts, Stock
 from klfusion.objective.problem import FusionProblem
-from klfusion.posteriors.compatibility import check_together, silo_weights
+from klfusion.posteriors.compatibility import check_compatible, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure import network as layers
@@ -155,7 +155,7 @@ def fuse_batches(
 
 def _check(silos: Sequence[Facts]) -> None:
     """Silos must go together as they are: nothing is aligned on the way."""
-    check_together(silos)
+    check_compatible(silos)
     first = silos[0].structure
     for silo in silos:
         structure = silo.structure
