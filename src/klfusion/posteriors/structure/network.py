@@ -13,7 +13,7 @@ the next layer are then matched like those of the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -137,7 +137,7 @@ def class_shares(silos: Sequence[Structure]) -> FloatArray:
 
 
 def _check_alike(silos: Sequence[Structure]) -> None:
-    values = {"number of hidden layers": [n_layers(s) - 1 for s in silos]}
+    values: dict[str, list[Any]] = {"number of hidden layers": [n_layers(s) - 1 for s in silos]}
     values |= {key: [s.info.get(key) for s in silos] for key in _COMMON}
     for key, own in values.items():
         found = dict.fromkeys(map(str, own))
