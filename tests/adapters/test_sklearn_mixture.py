@@ -166,7 +166,7 @@ def test_an_unknown_covariance_type():
 def test_a_posterior_without_a_model_says_so():
     family = kf.families.Gamma()
     silo = kf.Posterior(family, family.natural(shape=[1.0], rate=[1.0]), name="a")
-    with pytest.raises(KLFusionError, match="does not say which model it came from"):
+    with pytest.raises(KLFusionError, match="expected the package and class of a model"):
         kf.fuse([silo]).model()
 
 

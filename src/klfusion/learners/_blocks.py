@@ -22,21 +22,11 @@ _MIN_LENGTH = 32  # frames per block: in shorter ones, messages between blocks d
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Frames in the order of steps.
+    """Frames in the order of steps."""
 
-    Parameters
-    ----------
-    order : int array of shape (T,)
-        The original index of the frame at each position.
-    offsets : int array of shape (steps + 1,)
-        The position where each step begins.
-    before : int array of shape (B,)
-        The block before each block in its sequence; -1 at the start of a sequence.
-    """
-
-    order: IntArray
-    offsets: IntArray
-    before: IntArray
+    order: IntArray  # (T,), original index of the frame at each position
+    offsets: IntArray  # (steps + 1,), position where each step begins
+    before: IntArray  # (B,), the block before each block; -1 at the start of a sequence
 
     @classmethod
     def of(cls, lengths: IntArray, longest: int | None = None) -> Blocks:
@@ -68,8 +58,7 @@ class Blocks:
     @cached_property
     def steps(self) -> list[slice]:
         """The positions of each step."""
-        edges = self.offsets.tolist()
-        return [slice(a, b) for a, b in pairwise(edges)]
+        return [slice(a, b) for a, b in pairwise(self.offsets.tolist())]
 
     @cached_property
     def last(self) -> IntArray:

@@ -19,18 +19,10 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Expected statistics of the states, on which the global parameters depend.
+    """Expected statistics of the states, on which the global parameters depend."""
 
-    Parameters
-    ----------
-    moments : array of shape (K, p)
-        Sums of `features` over the frames of each state.
-    counts : array of shape (K + 1, K)
-        Expected steps from row to column; the last row holds starts of sequences.
-    """
-
-    moments: FloatArray
-    counts: FloatArray
+    moments: FloatArray  # (K, p), sums of `features` over the frames of each state
+    counts: FloatArray  # (K + 1, K), steps from row to column; starts in the last row
 
     @property
     def n_states(self) -> int:

@@ -24,24 +24,12 @@ _CHECK_EVERY = 8  # steps between comparisons of a repeated message with the pre
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """Result of forward-backward.
+    """Result of forward-backward."""
 
-    Parameters
-    ----------
-    log_evidence : float
-        Log of the sum over all paths, in nats.
-    posterior : array of shape (T, K)
-        Probability of each state at each frame, in the order of the blocks.
-    start : array of shape (K,)
-        Expected number of sequences that begin in each state.
-    transition : array of shape (K, K)
-        Expected number of steps from row to column.
-    """
-
-    log_evidence: float
-    posterior: FloatArray
-    start: FloatArray
-    transition: FloatArray
+    log_evidence: float  # log of the sum over all paths, in nats
+    posterior: FloatArray  # (T, K), probability of each state, in the order of the blocks
+    start: FloatArray  # (K,), expected number of sequences that begin in each state
+    transition: FloatArray  # (K, K), expected number of steps from row to column
 
 
 class Workspace:
@@ -70,13 +58,8 @@ class Workspace:
     ) -> Smoothed:
         """Forward-backward.
 
-        Parameters
-        ----------
-        log_emission : array of shape (T, K)
-            In the order of the blocks.
-        log_start : array of shape (K,)
-        log_transition : array of shape (K, K)
-            Neither these nor ``log_start`` need to be normalised.
+        ``log_emission`` (T, K) is in the order of the blocks. ``log_start`` (K,) and
+        ``log_transition`` (K, K) need not be normalised.
         """
         best = log_emission.max(axis=1, keepdims=True)
         np.exp(log_emission - best, out=self.emission)
@@ -164,16 +147,9 @@ def _agree(new: FloatArray, old: FloatArray) -> bool:
 def viterbi(
     blocks: Blocks, log_emission: FloatArray, log_start: FloatArray, log_transition: FloatArray
 ) -> tuple[float, IntArray]:
-    """The most probable path and its log-probability.
+    """The log-probability of the most probable path, and the path, in the order of the blocks.
 
-    Parameters
-    ----------
-    blocks : Blocks
-        One per sequence.
-    log_emission : array of shape (T, K)
-        In the order of the blocks; so is the path.
-    log_start : array of shape (K,)
-    log_transition : array of shape (K, K)
+    There is one block per sequence; arrays are as in `Workspace.smooth`.
     """
     steps = blocks.steps
     came_from = np.empty(log_emission.shape, dtype=np.intp)

@@ -27,20 +27,11 @@ _REACH = 15.0  # half-width of the grid, in standard deviations
 
 @dataclass(frozen=True, eq=False)
 class Sticks:
-    """The parameters of ``q(beta)``.
+    """The parameters of ``q(beta)``."""
 
-    Parameters
-    ----------
-    shape : array of shape (2, K)
-        ``a`` and ``b`` of each stick.
-    tilt : array of shape (K,)
-    share : array of shape (K,)
-        ``E[u_k]``.
-    """
-
-    shape: FloatArray
-    tilt: FloatArray
-    share: FloatArray
+    shape: FloatArray  # (2, K), `a` and `b` of each stick
+    tilt: FloatArray  # (K,)
+    share: FloatArray  # (K,), E[u_k]
 
     @property
     def weights(self) -> FloatArray:
@@ -57,13 +48,8 @@ class Sticks:
     def updated(self, gamma: float, logs: FloatArray, slopes: FloatArray) -> Sticks:
         """Maximise the bound over one stick after another.
 
-        Parameters
-        ----------
-        gamma : float
-        logs : array of shape (K + 1,)
-            Coefficients of ``E[log beta]`` in the bound.
-        slopes : array of shape (K + 1,)
-            Coefficients of ``E[beta]``.
+        ``logs`` and ``slopes`` (K + 1,) are the coefficients of ``E[log beta]`` and ``E[beta]``
+        in the bound.
         """
         later = np.cumsum(logs[::-1])[::-1]
         shape = np.stack([1.0 + logs[:-1], gamma + later[1:]])
@@ -85,14 +71,13 @@ class Sticks:
     def moments(self, gamma: float) -> tuple[FloatArray, float]:
         """``E[log beta]`` (K + 1,), and ``KL(q(u) || p(u))`` summed over sticks."""
         a, b = self.shape
-        grids = [
-            _grid(*one) for one in zip(a.tolist(), b.tolist(), self.tilt.tolist(), strict=True)
-        ]
-        x, weight = (np.stack(part) for part in zip(*[grid[:2] for grid in grids], strict=True))
+        parameters = zip(a.tolist(), b.tolist(), self.tilt.tolist(), strict=True)
+        points, weights, logs = zip(*(_grid(*one) for one in parameters), strict=True)
+        x, weight = np.stack(points), np.stack(weights)
         log_u = (weight * log_expit(x)).sum(axis=1)
         log_rest = (weight * log_expit(-x)).sum(axis=1)
         divergence = (a - 1.0) @ log_u + (b - gamma) @ log_rest
-        divergence += self.tilt @ self.share - sum(grid[2] for grid in grids)
+        divergence += self.tilt @ self.share - sum(logs)
         divergence += len(a) * betaln(1.0, gamma)
         reached = np.concatenate([[0.0], np.cumsum(log_rest)])
         return reached + np.append(log_u, 0.0), float(divergence)

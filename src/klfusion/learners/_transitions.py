@@ -25,16 +25,9 @@ from klfusion.learners._sticks import Sticks
 
 @dataclass(frozen=True)
 class Transitions:
-    """``q(pi)`` and ``q(beta)``.
+    """``q(pi)``, with starts in the last row and the rest in the last column, and ``q(beta)``."""
 
-    Parameters
-    ----------
-    concentration : array of shape (K + 1, K + 1)
-        Dirichlet rows; the last row is for starts, the last column for the rest.
-    sticks : Sticks
-    """
-
-    concentration: FloatArray
+    concentration: FloatArray  # (K + 1, K + 1), Dirichlet rows
     sticks: Sticks
 
     @property

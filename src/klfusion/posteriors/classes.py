@@ -11,7 +11,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import IncompatibleSilosError
 from klfusion.families import DiagonalNormal
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 
@@ -56,12 +56,8 @@ def _sort_key(label: Any) -> tuple[str, Any]:
 
 
 def _check_same(posteriors: Sequence[Posterior], numbers: Sequence[int], what: str) -> None:
-    for posterior, number in zip(posteriors, numbers, strict=True):
-        if number != numbers[0]:
-            raise IncompatibleSilosError(
-                f"silo {posterior.name!r}: expected a network with {numbers[0]} {what}"
-                f"{'' if numbers[0] == 1 else 's'} as in silo {posteriors[0].name!r}, got {number}"
-            )
+    values = [(p.name, number) for p, number in zip(posteriors, numbers, strict=True)]
+    check_equal(values, f"a network with {numbers[0]} {what}{'' if numbers[0] == 1 else 's'}")
 
 
 def _extended(posterior: Posterior, structure: Structure, union: list[Any]) -> Posterior:

@@ -14,7 +14,7 @@ from klfusion._utils.text import few
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
 from klfusion.posteriors.classes import align_classes
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.vocabularies import align_vocabularies
 
@@ -59,15 +59,14 @@ def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
 
 def check_compatible(posteriors: Sequence[Silo]) -> None:
     """Refuse silos of different kinds, families or features, equal names, and repeated silos."""
-    _check_kinds(posteriors)
-    first = posteriors[0]
-    for other in posteriors[1:]:
-        if other.family != first.family:
-            raise IncompatibleSilosError(
-                f"silo {other.name!r}: expected {first.family} as in silo {first.name!r}, "
-                f"got {other.family}"
-            )
-    _check_features(posteriors)
+    structures = [(p.name, p.structure) for p in posteriors if p.structure is not None]
+    if len(structures) == len(posteriors):
+        _check_kinds(structures)
+    check_equal([(p.name, p.family) for p in posteriors], str(posteriors[0].family))
+    features = [(name, s.info.get("features")) for name, s in structures]
+    features = [(name, names) for name, names in features if names is not None]
+    if features:
+        check_equal(features, f"the features {features[0][1]} in this order,")
     seen: set[str] = set()
     for posterior in posteriors:
         if posterior.name in seen:
@@ -108,34 +107,13 @@ def check_counted_once(posteriors: Sequence[Silo]) -> None:
             )
 
 
-def _check_kinds(posteriors: Sequence[Silo]) -> None:
-    """Refuse different kinds or covariance types, if every silo has a structure."""
-    known = [(p.name, p.structure) for p in posteriors if p.structure is not None]
-    if len(known) < len(posteriors):
-        return
-    name, first = known[0]
-    for other, structure in known[1:]:
-        pairs = {"a model of kind": (first.kind, structure.kind)}
-        if "covariance_type" in first.info.keys() & structure.info.keys():
-            key = "covariance_type"
-            pairs[key] = (str(first.info[key]), str(structure.info[key]))
-        for what, (expected, got) in pairs.items():
-            if expected != got:
-                raise IncompatibleSilosError(
-                    f"silo {other!r}: expected {what} {expected!r} as in silo {name!r}, got {got!r}"
-                )
-
-
-def _check_features(posteriors: Sequence[Silo]) -> None:
-    """Refuse silos whose feature names or their order differ."""
-    named = [(p.name, p.structure.info.get("features")) for p in posteriors if p.structure]
-    known = [(name, features) for name, features in named if features is not None]
-    for name, features in known[1:]:
-        if features != known[0][1]:
-            raise IncompatibleSilosError(
-                f"silo {name!r}: expected the features {known[0][1]} in this order, "
-                f"as in silo {known[0][0]!r}, got {features}"
-            )
+def _check_kinds(structures: Sequence[tuple[str, Structure]]) -> None:
+    """Refuse different kinds or covariance types."""
+    key, first = "covariance_type", structures[0][1]
+    check_equal([(name, s.kind) for name, s in structures], f"a model of kind {first.kind!r}")
+    types = [(name, str(s.info[key])) for name, s in structures if key in s.info]
+    if key in first.info:
+        check_equal(types, f"{key} {types[0][1]!r}")
 
 
 def silo_weights(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.errors import InvalidPosteriorError
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 from klfusion.families import Family
 from klfusion.posteriors.structure import Structure
 
@@ -121,6 +121,14 @@ class Posterior:
     def __repr__(self) -> str:
         plural = "" if self.n_components == 1 else "s"
         return f"Posterior({self.name!r}, {self.n_components} component{plural}, {self.family})"
+
+
+def check_equal(values: Sequence[tuple[str, Any]], expected: str, hint: str = "") -> None:
+    """Refuse values, as (silo, value), that differ from the first, which is ``expected``."""
+    for name, value in values:
+        if value != values[0][1]:
+            where = f"silo {name!r}: expected {expected} as in silo {values[0][0]!r}"
+            raise IncompatibleSilosError(f"{where}, got {value!r}{hint}")
 
 
 def _frozen(values: ArrayLike | None, what: str) -> FloatArray:

@@ -11,7 +11,7 @@ from klfusion._utils import memory
 from klfusion._utils.arrays import IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
 
 
@@ -112,13 +112,9 @@ def _vocabulary(posterior: Posterior) -> list[str] | None:
 def _check_columns(posteriors: Sequence[Posterior]) -> None:
     """Refuse topics without vocabularies that have different numbers of words."""
     topics = [p for p in posteriors if p.structure is not None and p.structure.kind == KIND]
-    for other in topics[1:]:
-        if other.family != topics[0].family:
-            raise IncompatibleSilosError(
-                f"silo {other.name!r}: expected {topics[0].family.size} words as in silo "
-                f"{topics[0].name!r}, got {other.family.size}; give extract the vocabulary of "
-                "each silo, and the vocabularies may differ"
-            )
+    sizes = [(p.name, p.family.size) for p in topics]
+    hint = "; give extract the vocabulary of each silo, and the vocabularies may differ"
+    check_equal(sizes, f"{sizes[0][1]} words" if sizes else "", hint)
 
 
 def _expanded(posterior: Posterior, columns: IntArray, union: list[str]) -> Posterior:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -28,6 +28,11 @@ def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: i
     if all("frame_weight" in s.info for s in silos):  # each silo has its own estimate
         info["frame_weight"] = float(np.mean([s.info["frame_weight"] for s in silos]))
     return Structure(KIND, arrays, info)
+
+
+def visits(arrays: Mapping[str, FloatArray]) -> FloatArray:
+    """Expected observations per state: starts of sequences plus steps to the state."""
+    return np.asarray(arrays["start"] + arrays["transition"].sum(axis=0))
 
 
 def _average(
