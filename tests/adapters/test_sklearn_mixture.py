@@ -88,7 +88,7 @@ class TestWine:
             random_state=0,
         ).fit(x)  # fmt: skip
 
-    def test_together_silos_know_all_growers(self, covariance):
+    def test_fused_silos_have_all_growers(self, covariance):
         x, grower = load_wine(return_X_y=True)
         x = np.log(x[:, [0, 6, 9, 11, 12]])
         train = np.arange(len(x)) % 2 == 0

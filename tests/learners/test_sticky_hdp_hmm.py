@@ -1,4 +1,4 @@
-"""The learner: states it finds, what it refuses, and what the fused model knows."""
+"""The learner: its states, its errors, and the fused model."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class TestFusion:
     def test_counts_are_expected_visits(self, chain, model):
         assert kf.extract(model, name="a").counts.sum() == pytest.approx(len(chain[0]))
 
-    def test_silos_that_visit_other_states_know_all_together(self):
+    def test_fused_silos_have_the_states_of_all(self):
         rng, lengths = np.random.default_rng(4), [150, 150]
         seen = {"a": [0, 1], "b": [1, 2], "c": [2, 3, 0]}
         models = {n: learner().fit(simulate(s, lengths, rng)[0], lengths) for n, s in seen.items()}
