@@ -188,12 +188,12 @@ class TestEdges:
         ("settings", "message"),
         [
             ({"n_components": 0}, "expected n_components to be an integer >= 1, got 0"),
-            ({"kappa": -1}, "kappa: expected a finite number >= 0, got -1"),
-            ({"eta": 0}, "eta: expected a finite number > 0"),
-            ({"n0": 3}, "n0: expected a finite number > 3, got 3"),
+            ({"kappa": -1}, "expected kappa to be a finite number >= 0, got -1"),
+            ({"eta": 0}, "expected eta to be a finite number > 0"),
+            ({"n0": 3}, "expected n0 to be a finite number > 3, got 3"),
             ({"S": -np.eye(2)}, r"S: expected a symmetric positive definite \(2, 2\)"),
             ({"mu0": [0.0]}, "mu0: expected 2 finite numbers"),
-            ({"frame_weight": "all"}, "frame_weight: expected a finite number > 0, got 'all'"),
+            ({"frame_weight": "all"}, "expected frame_weight to be a finite number > 0, got 'all'"),
         ],
     )
     def test_bad_settings(self, settings, message):

@@ -40,5 +40,7 @@ def number(value: Any, name: str, *, above: float, allow_equal: bool = False) ->
     valid = is_number(value) and np.isfinite(value)
     if not valid or value < above or (value == above and not allow_equal):
         sign = ">=" if allow_equal else ">"
-        raise KLFusionError(f"{name}: expected a finite number {sign} {above:g}, got {value!r}")
+        raise KLFusionError(
+            f"expected {name} to be a finite number {sign} {above:g}, got {value!r}"
+        )
     return float(value)
