@@ -357,7 +357,7 @@ class TestNetworks:
         [
             ({"random_state": "a"}, "expected random_state to be an integer >= 0"),
             ({"epochs": "a"}, "expected epochs to be an integer >= 1"),
-            ({"prior_sd": "a"}, "expected prior_sd to be a number > 0"),
+            ({"prior_sd": "a"}, "expected prior_sd to be a finite number > 0"),
         ],
     )
     def test_learners(self, setting, message):

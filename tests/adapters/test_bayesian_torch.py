@@ -97,7 +97,7 @@ def test_a_permuted_network_fuses_back_to_itself():
     )
 
 
-def test_fused_silos_know_all_classes():
+def test_fused_silos_have_all_classes():
     silos, nets = [], {}
     for name, classes in {"a": range(6), "b": range(4, 10)}.items():
         nets[name], counts = fitted(classes, seed=len(silos))

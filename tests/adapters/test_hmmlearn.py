@@ -146,7 +146,7 @@ class TestRoundTrip:
             again = clone(model).set_params(random_state=0, n_iter=5).fit(x, LENGTHS)
         assert np.isfinite(again.score(x, LENGTHS))
 
-    def test_silos_that_visit_other_states_know_all_together(self, kind):
+    def test_fused_silos_have_the_states_of_all(self, kind):
         rng = np.random.default_rng(0)
         train, test = (
             {name: simulate(kind, states, rng) for name, states in SEEN.items()} for _ in range(2)

@@ -54,7 +54,7 @@ def test_variances_are_those_ivon_samples_with(tmp_path):
     np.testing.assert_allclose(flat, expected, rtol=1e-5)  # single precision
 
 
-def test_fused_silos_know_all_classes():
+def test_fused_silos_have_all_classes():
     silos = []
     for name, classes in {"a": range(6), "b": range(4, 10)}.items():
         net, optimizer, counts = fitted(classes, seed=len(silos))

@@ -67,7 +67,7 @@ def test_a_rebuilt_network_is_the_same(laplace, tmp_path):
     assert np.abs(again.predict_proba(x, 2000, how="monte-carlo") - theirs.numpy()).mean() < 0.01
 
 
-def test_fused_silos_know_all_classes(laplace):
+def test_fused_silos_have_all_classes(laplace):
     silos = []
     for name, classes in {"a": range(6), "b": range(4, 10)}.items():
         approximation, counts = fitted(laplace, classes, seed=len(silos))

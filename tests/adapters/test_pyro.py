@@ -166,7 +166,7 @@ def fitted_to_wine(x, size, name):
 
 
 @pytest.mark.slow
-def test_together_silos_know_all_wines():
+def test_fused_silos_have_all_wines():
     fusion, score = compare(fitted_to_wine)
     assert fusion.n_components == 3
     assert score["fused"] > max(score[name] for name in fusion.silo_names) + 1.0

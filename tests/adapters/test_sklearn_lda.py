@@ -206,7 +206,7 @@ def test_a_silo_without_any_observations_is_refused():
         empty = LatentDirichletAllocation(3, random_state=0).fit(np.zeros((5, 6)))
     full = LatentDirichletAllocation(2, random_state=0).fit(rng.integers(0, 9, size=(40, 6)))
     with pytest.raises(
-        KLFusionError, match=r"silo 'empty': expected .* words, got one that saw none"
+        KLFusionError, match=r"silo 'empty': expected .* words, got one without"
     ):
         kf.fuse({"empty": empty, "full": full})
     with pytest.raises(KLFusionError, match="silo 'empty'"):

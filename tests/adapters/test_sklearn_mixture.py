@@ -88,7 +88,7 @@ class TestWine:
             random_state=0,
         ).fit(x)  # fmt: skip
 
-    def test_together_silos_know_all_growers(self, covariance):
+    def test_fused_silos_have_all_growers(self, covariance):
         x, grower = load_wine(return_X_y=True)
         x = np.log(x[:, [0, 6, 9, 11, 12]])
         train = np.arange(len(x)) % 2 == 0
@@ -166,7 +166,7 @@ def test_an_unknown_covariance_type():
 def test_a_posterior_without_a_model_says_so():
     family = kf.families.Gamma()
     silo = kf.Posterior(family, family.natural(shape=[1.0], rate=[1.0]), name="a")
-    with pytest.raises(KLFusionError, match="does not say which model it came from"):
+    with pytest.raises(KLFusionError, match="expected the package and class of a model"):
         kf.fuse([silo]).model()
 
 

@@ -55,7 +55,7 @@ class TestEveryCovarianceType:
         np.testing.assert_array_equal(again.predict(new), model.predict(new))
         np.testing.assert_allclose(again.weights_, model.weights_, atol=0.01)
 
-    def test_sites_know_all_together(self, covariance):
+    def test_fused_silos_have_all_clusters(self, covariance):
         sees = {"a": (0, 1), "b": (1, 2), "c": (0, 2)}
         sites = []
         for seed, (name, kinds) in enumerate(sees.items()):

@@ -93,7 +93,7 @@ class TestFusion:
         both = np.concatenate([m["fc2.weight"][0], other["fc2.weight"][0]], axis=1)
         np.testing.assert_allclose(outgoing[0], 0.5 * both, rtol=1e-6)
 
-    def test_class_counts_decide_who_is_heard(self):
+    def test_class_counts_weigh_the_silos(self):
         m, other = mapping(seed=0), mapping(seed=7)
         silos = [
             kf.extract(m, name="a", class_counts=[30, 10, 0]),
@@ -101,7 +101,7 @@ class TestFusion:
         ]
         fusion = kf.fuse(silos, n_components=12)
         mean, variance = fusion.model().mapping()["fc2.weight"]
-        share = np.array([[1.0, 0.5, 0.5], [0.0, 0.5, 0.5]])  # nobody saw class 2: as equals
+        share = np.array([[1.0, 0.5, 0.5], [0.0, 0.5, 0.5]])  # no silo saw class 2: equal shares
         expected = [m["fc2.weight"], other["fc2.weight"]]
         for j, part in enumerate((slice(0, 6), slice(6, 12))):
             np.testing.assert_allclose(mean[:, part], share[j][:, None] * expected[j][0], 1e-6)

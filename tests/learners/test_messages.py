@@ -40,7 +40,7 @@ def problem(rng, n_states, lengths, scale, stay=0.0):
 
 
 @pytest.mark.parametrize("n_states", [1, 2, 7])
-@pytest.mark.parametrize("scale", [0.01, 1.0, 300.0])  # from hardly told apart to certain
+@pytest.mark.parametrize("scale", [0.01, 1.0, 300.0])  # from hardly distinct states to certain ones
 @pytest.mark.parametrize("stay", [0.0, 0.999])  # messages long remembered
 def test_blocks_change_nothing(n_states, scale, stay):
     rng = np.random.default_rng([n_states, int(100 * scale)])

@@ -1,4 +1,4 @@
-"""The learner: states it finds, what it refuses, and what the fused model knows."""
+"""The learner: its states, its errors, and the fused model."""
 
 from __future__ import annotations
 
@@ -187,13 +187,13 @@ class TestEdges:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"n_components": 0}, "n_components: expected an integer >= 1, got 0"),
-            ({"kappa": -1}, "kappa: expected a finite number >= 0, got -1"),
-            ({"eta": 0}, "eta: expected a finite number > 0"),
-            ({"n0": 3}, "n0: expected a finite number > 3, got 3"),
+            ({"n_components": 0}, "expected n_components to be an integer >= 1, got 0"),
+            ({"kappa": -1}, "expected kappa to be a finite number >= 0, got -1"),
+            ({"eta": 0}, "expected eta to be a finite number > 0"),
+            ({"n0": 3}, "expected n0 to be a finite number > 3, got 3"),
             ({"S": -np.eye(2)}, r"S: expected a symmetric positive definite \(2, 2\)"),
             ({"mu0": [0.0]}, "mu0: expected 2 finite numbers"),
-            ({"frame_weight": "all"}, "frame_weight: expected a number, got 'all'"),
+            ({"frame_weight": "all"}, "expected frame_weight to be a finite number > 0, got 'all'"),
         ],
     )
     def test_bad_settings(self, settings, message):
@@ -222,7 +222,7 @@ class TestFusion:
     def test_counts_are_expected_visits(self, chain, model):
         assert kf.extract(model, name="a").counts.sum() == pytest.approx(len(chain[0]))
 
-    def test_silos_that_visit_other_states_know_all_together(self):
+    def test_fused_silos_have_the_states_of_all(self):
         rng, lengths = np.random.default_rng(4), [150, 150]
         seen = {"a": [0, 1], "b": [1, 2], "c": [2, 3, 0]}
         models = {n: learner().fit(simulate(s, lengths, rng)[0], lengths) for n, s in seen.items()}

@@ -98,7 +98,7 @@ def test_divergences_of_scales_are_right():
 
 class TestFusion:
     def test_silos_with_different_classes(self, silos):
-        """Outputs become the union of the classes; nobody was told of it in advance."""
+        """Outputs become the union of the classes, without any setting."""
         fusion = kf.fuse(silos)
         x, y = inputs(test=True)
         model = fusion.model()

@@ -1,4 +1,4 @@
-"""What goes together, and what was given twice."""
+"""Which silos are compatible, and which are counted twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters: fitted models in, posteriors out, and back. One file a library."""
+"""Adapters between fitted models and posteriors; one file per library."""
 
 from klfusion.adapters.dispatch import extract, rebuild, register
 

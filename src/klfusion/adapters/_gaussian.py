@@ -1,8 +1,8 @@
 """Gaussians of the four covariance types that scikit-learn and hmmlearn share.
 
-Both libraries hold, of each component, a mean, ``kappa`` (the precision of the mean), degrees of
-freedom and a scatter (their covariance times ``dof``), and add the same to them for each
-observation. What that is the posterior of depends on the covariance type:
+Both libraries hold per component a mean, the precision ``kappa`` of the mean, degrees of freedom
+and a scatter, which is the covariance times ``dof``. Each observation adds the same to them. The
+family of the posterior depends on the covariance type:
 
 =========  ==================  ====================  =================
 type       scatter             family                its parameters
@@ -27,7 +27,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, IsotropicNormalGamma, NormalGamma, NormalWishart
 
-_ROUNDING = 1e-3  # of covariances, as large as it gets where means are as far off as is allowed
+_ASYMMETRY = 1e-3  # largest relative difference across the diagonal that rounding explains
 _FAMILIES: dict[str, Callable[[int], Family]] = {
     "full": NormalWishart,
     "tied": NormalWishart,
@@ -37,21 +37,21 @@ _FAMILIES: dict[str, Callable[[int], Family]] = {
 
 
 class Gaussians(NamedTuple):
-    """The libraries' parameters of ``n`` components, or of ``n`` copies of their prior."""
+    """Parameters of ``n`` components, or of ``n`` copies of their prior."""
 
     mean: FloatArray  # (n, d)
     kappa: FloatArray  # (n,)
     dof: FloatArray  # (n,); () if tied
-    scatter: FloatArray  # see above
+    scatter: FloatArray  # shape as in the table
 
     @property
     def covariance(self) -> FloatArray:
-        """The scatter over the degrees of freedom."""
-        return self.scatter / _beside(self.dof, self.scatter)
+        """The scatter divided by the degrees of freedom."""
+        return self.scatter / _aligned(self.dof, self.scatter)
 
 
 def family_of(covariance_type: str, dim: int, name: str) -> Family:
-    """The family of the components of a covariance type; ``name`` is the silo's."""
+    """The family of a covariance type; ``name`` is the silo's."""
     if covariance_type not in _FAMILIES:
         raise KLFusionError(
             f"silo {name!r}: expected covariance_type to be one of {', '.join(_FAMILIES)}, "
@@ -61,21 +61,19 @@ def family_of(covariance_type: str, dim: int, name: str) -> Family:
 
 
 def natural_of(family: Family, mean: Any, kappa: Any, dof: Any, scatter: Any) -> FloatArray:
-    """Natural parameters (n, p); what a tied model shares is repeated for each component."""
+    """Natural parameters (n, p); those that a tied model shares are repeated."""
     n = len(mean)
     if isinstance(family, NormalWishart):
-        dof = np.broadcast_to(dof, n)
         scatter = np.broadcast_to(scatter, (n, family.dim, family.dim))
-        scatter = _symmetric(scatter)
-        return family.natural(mean, kappa, scatter, dof)
-    share = _share(family)
-    return family.natural(mean, kappa, share * np.asarray(dof), share * np.asarray(scatter))
+        return family.natural(mean, kappa, _symmetric(scatter), np.broadcast_to(dof, n))
+    factor = _gamma_factor(family)
+    return family.natural(mean, kappa, factor * np.asarray(dof), factor * np.asarray(scatter))
 
 
 def _symmetric(scatter: FloatArray) -> FloatArray:
-    """Covariances as they are meant: the libraries round either side apart, and no more."""
+    """Remove asymmetry from rounding; refuse a larger one."""
     difference = np.abs(scatter - scatter.swapaxes(1, 2)).max(axis=(1, 2))
-    bad = np.flatnonzero(difference > _ROUNDING * np.abs(scatter).max(axis=(1, 2)))
+    bad = np.flatnonzero(difference > _ASYMMETRY * np.abs(scatter).max(axis=(1, 2)))
     if len(bad):
         raise KLFusionError(
             f"component {bad[0]}: expected a symmetric covariance matrix, got entries that differ "
@@ -85,7 +83,7 @@ def _symmetric(scatter: FloatArray) -> FloatArray:
 
 
 def gaussians_of(family: Family, natural: FloatArray, tied_by: FloatArray | None) -> Gaussians:
-    """What `natural_of` was given; ``tied_by`` (n,) weighs components into the one scatter."""
+    """The inverse of `natural_of`; a tied scatter is the average with weights ``tied_by`` (n,)."""
     p = family.params(natural)
     if isinstance(family, NormalWishart):
         dof, scatter = p["dof"], p["scale_inv"]
@@ -94,21 +92,22 @@ def gaussians_of(family: Family, natural: FloatArray, tied_by: FloatArray | None
             dof, scatter = weights @ dof, np.einsum("n,nij->ij", weights, scatter)
         return Gaussians(p["mean"], p["kappa"], dof, scatter)
     kappa, shape, rate = p["kappa"], p["shape"], p["rate"]
-    if isinstance(family, NormalGamma):  # the libraries share these between dimensions
+    if isinstance(family, NormalGamma):  # the libraries have one value for all dimensions
         kappa, shape = kappa[:, 0], shape[:, 0]
-    return Gaussians(p["mean"], kappa, shape / _share(family), rate / _share(family))
+    factor = _gamma_factor(family)
+    return Gaussians(p["mean"], kappa, shape / factor, rate / factor)
 
 
 def scatter_of(covariance: Any, dof: Any) -> FloatArray:
-    """The scatter behind covariances of any of the shapes above."""
-    return np.asarray(covariance * _beside(np.asarray(dof), np.asarray(covariance)))
+    """The scatter of covariances of any shape in the table."""
+    return np.asarray(covariance * _aligned(np.asarray(dof), np.asarray(covariance)))
 
 
-def _share(family: Family) -> float:
-    """Gamma parameters to a degree of freedom: half a dimension's, times those that share it."""
+def _gamma_factor(family: Family) -> float:
+    """Gamma shape per degree of freedom: one half, times the dimensions that share a precision."""
     return 0.5 * family.dim if isinstance(family, IsotropicNormalGamma) else 0.5
 
 
-def _beside(dof: FloatArray, scatter: FloatArray) -> FloatArray:
-    """``dof`` shaped to multiply a scatter, whose components come first."""
+def _aligned(dof: FloatArray, scatter: FloatArray) -> FloatArray:
+    """``dof`` in a shape that broadcasts over the components of a scatter."""
     return dof if dof.ndim == 0 else dof.reshape(-1, *[1] * (scatter.ndim - 1))

@@ -1,9 +1,8 @@
-"""What the adapters of Bayesian networks share: named means and variances to units and back."""
+"""What the adapters of Bayesian networks share: from named moments to posteriors and back."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.provenance import provenance
+from klfusion.adapters._library import library_posterior
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
 from klfusion.networks.layer import ACTIVATIONS, Head, Layer
@@ -22,32 +21,33 @@ from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 
 Moments = tuple[FloatArray, FloatArray]
-# Modules of PyTorch that come between layers, by class name.
+# Activation modules of PyTorch, by class name.
 _ACTIVATION_MODULES = {"ReLU": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "silu"}
 
 
 def numbers(values: Any) -> FloatArray:
-    """A float64 array of an array or a tensor of whatever library; nothing is imported."""
-    if hasattr(values, "detach"):  # a torch tensor, perhaps on a GPU, perhaps in half precision
+    """A float64 array from an array or a tensor of any library, without an import."""
+    if hasattr(values, "detach"):  # a torch tensor, possibly on a GPU or in half precision
         values = values.detach().cpu().double().numpy()
     return np.array(values, dtype=np.float64)
 
 
-def library_facts(package: str) -> dict[str, Any]:
-    """Provenance with the version of a library, which is loaded where its model is at hand."""
-    version = getattr(sys.modules.get(package), "__version__", None)
-    return provenance() if version is None else provenance(**{package: str(version)})
+def parts_like(flat: Any, parameters: Sequence[Any]) -> list[FloatArray]:
+    """Split a flat vector into arrays with the shapes of tensors."""
+    ends = np.cumsum([p.numel() for p in parameters])[:-1]
+    pairs = zip(np.split(numbers(flat), ends), parameters, strict=True)
+    return [part.reshape(tuple(p.shape)) for part, p in pairs]
 
 
 def activation_of(module: Any, given: str | None, name: str) -> str:
-    """The activation: as given, or the one kind of activation module inside; else ReLU.
+    """The activation: the given one, else that of the activation modules, else ReLU.
 
-    An activation that is called in ``forward`` as a function cannot be seen.
+    An activation that ``forward`` calls as a function is not detected.
     """
     if given is not None:
         return given
-    inside = [m for m in module.modules() if type(m).__module__ == "torch.nn.modules.activation"]
-    kinds = {type(m).__name__ for m in inside} - {"Softmax", "LogSoftmax"}
+    found = [m for m in module.modules() if type(m).__module__ == "torch.nn.modules.activation"]
+    kinds = {type(m).__name__ for m in found} - {"Softmax", "LogSoftmax"}
     if not kinds:
         return "relu"
     if len(kinds) > 1 or not kinds <= set(_ACTIVATION_MODULES):
@@ -58,7 +58,7 @@ def activation_of(module: Any, given: str | None, name: str) -> str:
     return _ACTIVATION_MODULES[kinds.pop()]
 
 
-def network_posterior(
+def posterior_of(
     moments: Mapping[str, Moments],
     name: str,
     source: tuple[str, str],
@@ -66,21 +66,10 @@ def network_posterior(
     class_counts: ArrayLike | None = None,
     head: Head | None = None,
 ) -> Posterior:
-    """The units of a network's first hidden layer as components, the later layers around them.
+    """The units of the first hidden layer as components, the later layers as structure.
 
-    Parameters
-    ----------
-    moments : mapping of ``layer.weight`` and ``layer.bias`` to (mean, variance)
-        In the order of the layers.
-    name : str
-        The silo's name.
-    source : (package, class)
-        Whose adapter rebuilds the network.
-    activation : str
-    class_counts : array of shape (n_out,), optional
-        Training observations of each class; of each output for regression.
-    head : Head, optional
-        What the outputs mean; default: logits of classes.
+    ``moments`` maps ``layer.weight`` and ``layer.bias`` to (mean, variance), in the order of the
+    layers. ``class_counts`` (n_out,) are the training observations per output.
     """
     if activation not in ACTIVATIONS:
         raise KLFusionError(
@@ -91,7 +80,7 @@ def network_posterior(
     first, *later = _in_order(_layers(moments, name), name)
     n_out = len(later[-1].bias_mean)
     mean, variance = _with_bias(first)
-    if len(later) == 1:  # the outgoing weights of later units are matched with them
+    if len(later) == 1:  # with more hidden layers, the last one has the outgoing weights
         mean = np.hstack([mean, later[0].weight_mean.T])
         variance = np.hstack([variance, later[0].weight_variance.T])
     arrays = {}
@@ -102,8 +91,6 @@ def network_posterior(
     if head.noise_variance is not None:
         arrays["noise_variance"] = np.asarray(head.noise_variance, dtype=np.float64)
     info: dict[str, Any] = {
-        "package": source[0],
-        "class": source[1],
         "n_in": first.shape[1],
         "activation": activation,
         "layers": [first.name, *(layer.name for layer in later)],
@@ -112,20 +99,15 @@ def network_posterior(
     if head.classes is not None:
         info["classes"] = list(head.classes)
     family = DiagonalNormal(mean.shape[1])
-    return Posterior(
-        family,
-        family.natural(mean, variance),
-        name=name,
-        structure=Structure(KIND, arrays, info),
-        provenance=library_facts(source[0]),
-    )
+    structure = Structure(KIND, arrays, info)
+    return library_posterior(source, name, family, family.natural(mean, variance), structure)
 
 
 def network(posterior: Posterior) -> Any:
-    """The network around the units, fused or not.
+    """The network of a posterior, of a silo or fused.
 
-    A `klfusion.networks.bayesian.BayesianNetwork`, which is a PyTorch module, or where PyTorch is
-    absent a `MeanFieldNetwork`, which predicts with numpy.
+    It is a `klfusion.networks.bayesian.BayesianNetwork`, a PyTorch module. Without PyTorch it is
+    a `MeanFieldNetwork`, which predicts with numpy.
     """
     layers, activation, head = network_parts(posterior)
     if find_spec("torch") is None:
@@ -136,7 +118,7 @@ def network(posterior: Posterior) -> Any:
 
 
 def network_parts(posterior: Posterior) -> tuple[tuple[Layer, ...], str, Head]:
-    """Layers, activation and head of the network around the units."""
+    """Layers, activation and head of the network of a posterior."""
     structure = posterior.structure
     if structure is None or structure.kind != KIND:
         raise KLFusionError(f"{posterior.name!r}: expected the hidden units of a network")
@@ -166,14 +148,13 @@ def _with_bias(layer: Layer) -> Moments:
 
 
 def _layers(moments: Mapping[str, Moments], name: str) -> list[Layer]:
-    """Pair weights with biases, in the order of the weights, and check every number."""
+    """Layers in the order of the weights; every weight needs a bias and valid moments."""
     for key, (mean, variance) in moments.items():
-        kind = key.rpartition(".")[2]
-        expected = {"weight": 2, "bias": 1}.get(kind)
-        if mean.ndim != expected or mean.shape != variance.shape:
+        n_axes = {"weight": 2, "bias": 1}.get(key.rpartition(".")[2])
+        if mean.ndim != n_axes or mean.shape != variance.shape:
             raise KLFusionError(
-                f"silo {name!r}, {key}: expected fully connected layers, each with a mean and a "
-                f"variance of a weight (n_out, n_in) and a bias (n_out,), "
+                f"silo {name!r}, {key}: expected fully connected layers with mean and variance of "
+                "a weight (n_out, n_in) and a bias (n_out,), "
                 f"got shapes {mean.shape} and {variance.shape}"
             )
         if not (np.isfinite(mean).all() and np.isfinite(variance).all() and (variance > 0).all()):
@@ -196,7 +177,7 @@ def _layers(moments: Mapping[str, Moments], name: str) -> list[Layer]:
 
 
 def _in_order(layers: list[Layer], name: str) -> list[Layer]:
-    """The layers, each of which takes the outputs of the one before."""
+    """Check that each layer takes the outputs of the one before."""
     if len(layers) < 2:
         raise KLFusionError(
             f"silo {name!r}: expected at least two fully connected layers, one of them hidden, "
@@ -216,6 +197,6 @@ def _checked_counts(class_counts: ArrayLike, n_out: int, name: str) -> FloatArra
     if counts.shape != (n_out,) or not (np.isfinite(counts).all() and (counts >= 0).all()):
         raise KLFusionError(
             f"silo {name!r}: expected class_counts to be {n_out} finite numbers >= 0, "
-            f"one for each output, got {counts}"
+            f"one per output, got {counts}"
         )
     return counts

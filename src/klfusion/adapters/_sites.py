@@ -1,8 +1,8 @@
-"""What the adapters of Pyro and NumPyro share: latent sites to components and back."""
+"""What the adapters of Pyro and NumPyro share: from latent sites to posteriors and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,27 +10,28 @@ import numpy as np
 from scipy.special import expit
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._networks import library_facts
+from klfusion.adapters._library import library_posterior
+from klfusion.adapters._networks import numbers
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.sites import KIND
 
-# Constraint classes of torch.distributions and NumPyro to what `constrained` knows of them.
+# Names in the libraries' modules of constraints, and the kind of transform in `constrained`.
 _SUPPORTS = {
-    "_Real": "real", "_GreaterThan": "above", "_GreaterThanEq": "above", "_Positive": "above",
-    "_Nonnegative": "above", "_LessThan": "below", "_LessThanEq": "below",
-    "_Interval": "between", "_HalfOpenInterval": "between", "_OpenInterval": "between",
-    "_UnitInterval": "between", "_Simplex": "simplex", "_SoftplusPositive": "softplus",
+    "real": "real", "greater_than": "above", "greater_than_eq": "above", "positive": "above",
+    "nonnegative": "above", "less_than": "below", "less_than_eq": "below",
+    "interval": "between", "half_open_interval": "between", "open_interval": "between",
+    "unit_interval": "between", "simplex": "simplex", "softplus_positive": "softplus",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A latent site of a guide: Normal in unconstrained space.
+    """A latent site of a guide, Normal in unconstrained space.
 
-    ``plates`` are the axes of the unconstrained arrays, counted from the end, by plate.
+    ``plates`` maps names of plates to axes of the unconstrained arrays, counted from the end.
     """
 
     name: str
@@ -40,11 +41,25 @@ class Site:
     support: dict[str, Any]
 
 
-def support_of(constraint: Any) -> dict[str, Any]:
-    """A constraint in plain words; ``kind`` "other" where `constrained` does not know it."""
-    while type(constraint).__name__ in ("_IndependentConstraint", "_RealVector", "_RealMatrix"):
+def site_of(name: str, site: Mapping[str, Any], mean: Any, scale: Any, constraints: Any) -> Site:
+    """A latent site from its entry in a trace; ``constraints`` is the library's module."""
+    mean, scale, distribution = numbers(mean), numbers(scale), site["fn"]
+    event_dim = mean.ndim - len(distribution.batch_shape)
+    # NumPyro has no sequential plates, whose frames in Pyro are not vectorized.
+    frames = [f for f in site["cond_indep_stack"] if getattr(f, "vectorized", True)]
+    plates = {f.name: f.dim - event_dim for f in frames}
+    return Site(name, mean, scale, plates, _support(distribution.support, constraints))
+
+
+def _support(constraint: Any, constraints: Any) -> dict[str, Any]:
+    """A constraint as JSON; ``kind`` is "other" if `constrained` has no transform for it."""
+    while isinstance(constraint, constraints.independent):
         constraint = constraint.base_constraint
-    kind = _SUPPORTS.get(type(constraint).__name__, "other")
+    kind = "other"
+    for public, transform in _SUPPORTS.items():
+        found = getattr(constraints, public, None)  # a class or an instance
+        if type(constraint) in (found, type(found)):
+            kind = transform
     bounds = {}
     for key in ("lower_bound", "upper_bound"):
         if hasattr(constraint, key):
@@ -56,22 +71,22 @@ def support_of(constraint: Any) -> dict[str, Any]:
 
 
 def constrained(x: FloatArray, support: dict[str, Any]) -> FloatArray | None:
-    """The value of unconstrained ``x``, as ``biject_to`` of both libraries has it."""
+    """The constrained value of ``x``, by the transforms of ``biject_to`` in both libraries."""
     lower, upper = support.get("lower_bound", 0.0), support.get("upper_bound", 1.0)
-    known: dict[str, Callable[[], FloatArray]] = {
+    transforms: dict[str, Callable[[], FloatArray]] = {
         "real": lambda: x,
         "above": lambda: lower + np.exp(x),
         "below": lambda: upper - np.exp(x),
         "between": lambda: lower + (upper - lower) * expit(x),
         "softplus": lambda: np.logaddexp(0.0, x),
-        "simplex": lambda: _broken_stick(x),
+        "simplex": lambda: _stick_breaking(x),
     }
-    value = known.get(support["kind"])
-    return None if value is None else np.asarray(value())
+    transform = transforms.get(support["kind"])
+    return None if transform is None else np.asarray(transform())
 
 
-def _broken_stick(x: FloatArray) -> FloatArray:
-    """A simplex from one number fewer, along the last axis."""
+def _stick_breaking(x: FloatArray) -> FloatArray:
+    """A simplex along the last axis, which has one entry less in ``x``."""
     stick = expit(x - np.log(x.shape[-1] - np.arange(x.shape[-1])))
     one = np.ones((*x.shape[:-1], 1))
     rest = np.concatenate([one, np.cumprod(1.0 - stick, axis=-1)], axis=-1)
@@ -85,18 +100,18 @@ def sites_posterior(
     source: tuple[str, str],
     shared: Sequence[str] | None = None,
 ) -> Posterior:
-    """Sites in the plate as components, sites outside as structure; see ``pyro_guide.extract``."""
+    """Sites in the plate as components, shared sites as structure; see ``pyro_guide.extract``."""
     inside = [site for site in sites if plate in site.plates]
     if not inside:
-        known = sorted({p for site in sites for p in site.plates})
+        plates = sorted({p for site in sites for p in site.plates})
         raise KLFusionError(
             f"silo {name!r}: expected latent sites in a plate {plate!r}, got none; "
-            f"the plates with latent sites are {', '.join(known) or 'none'}"
+            f"the plates with latent sites are {', '.join(plates) or 'none'}"
         )
     size = inside[0].mean.shape[inside[0].plates[plate]]
     outside = [site for site in sites if plate not in site.plates]
     if shared is None:
-        sent = [site for site in outside if not site.plates and not _goes_with(site, size)]
+        sent = [site for site in outside if not site.plates and not _over_components(site, size)]
     else:
         unknown = sorted(set(shared) - {site.name for site in outside})
         if unknown:
@@ -112,49 +127,37 @@ def sites_posterior(
     arrays = {f"{site.name}.mean": site.mean for site in sent}
     arrays |= {f"{site.name}.variance": site.scale**2 for site in sent}
     info = {
-        "package": source[0],
-        "class": source[1],
         "plate": plate,
         "sites": [_described(site, site.plates[plate]) for site in inside],
         "shared": [_described(site) for site in sent],
         "left_out": [site.name for site in outside if site not in sent],
     }
     natural = family.natural(np.concatenate(means, axis=1), np.concatenate(scales, axis=1) ** 2)
-    structure = Structure(KIND, arrays, info)
-    return Posterior(
-        family, natural, name=name, structure=structure, provenance=library_facts(source[0])
-    )
+    return library_posterior(source, name, family, natural, Structure(KIND, arrays, info))
 
 
 def rebuilt_sites(posterior: Posterior) -> dict[str, dict[str, FloatArray | None]]:
-    """``{site: {"mean", "variance", "median"}}``, each in the shape the model gives the site."""
+    """``{site: {"mean", "variance", "median"}}``, each in the shape of the site."""
     structure = posterior.structure
     if structure is None or structure.kind != KIND:
         raise KLFusionError(f"{posterior.name!r}: expected the sites of a guide")
-    p, low = posterior.params(), 0
-    out = {}
+    p, low, arrays = posterior.params(), 0, dict(structure.arrays)
     for site in structure.info["sites"]:
         high = low + int(np.prod(site["shape"], dtype=int))
-        both = [
-            np.moveaxis(p[key][:, low:high].reshape(-1, *site["shape"]), 0, site["axis"])
-            for key in ("mean", "variance")
-        ]
-        out[site["name"]] = _moments(both[0], both[1], site["support"])
+        for key in ("mean", "variance"):
+            rows = p[key][:, low:high].reshape(-1, *site["shape"])
+            arrays[f"{site['name']}.{key}"] = np.moveaxis(rows, 0, site["axis"])
         low = high
-    for site in structure.info["shared"]:
-        mean, variance = (structure.arrays[f"{site['name']}.{key}"] for key in ("mean", "variance"))
-        out[site["name"]] = _moments(mean, variance, site["support"])
+    out: dict[str, dict[str, FloatArray | None]] = {}
+    for site in [*structure.info["sites"], *structure.info["shared"]]:
+        mean, variance = (arrays[f"{site['name']}.{key}"] for key in ("mean", "variance"))
+        median = constrained(mean, site["support"])
+        out[site["name"]] = {"mean": mean, "variance": variance, "median": median}
     return out
 
 
-def _moments(
-    mean: FloatArray, variance: FloatArray, support: dict[str, Any]
-) -> dict[str, FloatArray | None]:
-    return {"mean": mean, "variance": variance, "median": constrained(mean, support)}
-
-
-def _goes_with(site: Site, size: int) -> bool:
-    """Whether a site holds a simplex over the components, whose entries follow their order."""
+def _over_components(site: Site, size: int) -> bool:
+    """Whether a site is a simplex over the components, in their order."""
     return bool(site.support["kind"] == "simplex") and site.mean.shape[-1] == size - 1
 
 

@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._networks import (
-    Moments,
-    activation_of,
-    network,
-    network_parts,
-    network_posterior,
-    numbers,
-)
+from klfusion.adapters import _networks
+from klfusion.adapters._networks import Moments, numbers
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 
@@ -30,14 +24,13 @@ def extract(
     activation: str | None = None,
     class_counts: ArrayLike | None = None,
 ) -> Posterior:
-    """Walk the modules in the order they were defined; ``sigma = log(1 + exp(rho))``.
+    """Read the layers in the order of their definition; ``sigma = log(1 + exp(rho))``.
 
-    The activation is read from activation modules; where ``forward`` calls a function instead,
-    ReLU is assumed, and ``activation=`` says otherwise.
+    The activation is that of the activation modules. If ``forward`` calls a function instead, the
+    default is ReLU, and ``activation=`` sets another.
     """
     moments: dict[str, Moments] = {}
     for path, module in model.named_modules():
-        kind = type(module).__name__
         if any(cls.__name__ in _LAYERS for cls in type(module).__mro__):
             layer = path or "layer"
             moments[f"{layer}.weight"] = _moments(module.mu_weight, module.rho_weight)
@@ -46,8 +39,8 @@ def extract(
         elif any(True for _ in module.parameters(recurse=False)):
             raise KLFusionError(
                 f"silo {name!r}: expected layers of bayesian-torch, {' or '.join(_LAYERS)}, got "
-                f"{kind} {path!r}, whose parameters have no variances; networks with variances "
-                "from elsewhere are read from an IVON optimiser, a DiagLaplace, or a mapping "
+                f"{type(module).__name__} {path!r}, whose parameters have no variances; for other "
+                "networks pass an IVON optimiser, a DiagLaplace, or a mapping "
                 "{'layer.weight': (mean, variance), ...}"
             )
     if not moments:
@@ -55,29 +48,28 @@ def extract(
             f"silo {name!r}: expected a module with layers of bayesian-torch, "
             f"{' or '.join(_LAYERS)}, got {type(model).__name__} without any"
         )
-    activation = activation_of(model, activation, name)
-    return network_posterior(moments, name, ("torch", "Module"), activation, class_counts)
+    activation = _networks.activation_of(model, activation, name)
+    return _networks.posterior_of(moments, name, ("torch", "Module"), activation, class_counts)
 
 
-def rebuild(posterior: Posterior) -> Any:
-    """The network, as the other adapters rebuild it; `as_layers` has bayesian-torch's own."""
-    return network(posterior)
+rebuild = _networks.network
 
 
 def as_layers(posterior: Posterior) -> Any:
     """An ``nn.Sequential`` of ``LinearReparameterization`` layers, which return the outputs alone.
 
-    In float64, so that it takes ``x.double()``.
+    Parameters and inputs are float64. ``as_layers(fusion.posterior)`` turns a fused network into
+    modules of bayesian-torch.
     """
     import torch  # noqa: PLC0415 (absent where only numpy is)
     from bayesian_torch.layers import LinearReparameterization  # noqa: PLC0415
 
-    layers, activation, _ = network_parts(posterior)
+    layers, activation, _ = _networks.network_parts(posterior)
     modules: list[tuple[str, Any]] = []
     for number, layer in enumerate(layers):
         n_out, n_in = layer.shape
         module = LinearReparameterization(n_in, n_out).double()
-        module.dnn_to_bnn_flag = True  # so that forward gives no (output, kl) pair
+        module.dnn_to_bnn_flag = True  # forward returns the output without its KL
         state = {
             "mu_weight": layer.weight_mean,
             "rho_weight": _rho(layer.weight_variance),

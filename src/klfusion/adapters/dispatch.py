@@ -1,4 +1,4 @@
-"""Which adapter serves a model: told from the names of its classes, so that nothing is imported."""
+"""Choose the adapter of a model by class names, without importing any library."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from klfusion.posteriors.posterior import Posterior
 class _Adapter:
     """A module with `extract(model, name, **options)` and `rebuild(posterior)`."""
 
-    module: str | Any  # a file beside this one, or whatever a user registered
-    extra: str | None  # of klfusion that installs the library; None where the core has it
+    module: str | Any  # name of a module of this package, or a registered object
+    extra: str | None  # extra of klfusion that installs the library; None for core dependencies
 
     def load(self) -> Any:
-        """Import the adapter, and with it the library."""
+        """Import the adapter and with it the library."""
         if not isinstance(self.module, str):
             return self.module
         try:
@@ -32,7 +32,7 @@ class _Adapter:
             ) from error
 
 
-# (top-level package, class) of a model, and of whatever it inherits from, to its adapter.
+# (top-level package, class) of a model or of one of its base classes, to its adapter.
 _ADAPTERS = {
     ("sklearn", "BayesianGaussianMixture"): _Adapter("sklearn_mixture", None),
     ("sklearn", "GaussianMixture"): _Adapter("sklearn_point_mixture", None),
@@ -53,7 +53,7 @@ _ADAPTERS = {
     ("numpyro", "AutoDiagonalNormal"): _Adapter("numpyro_guide", "numpyro"),
 }
 
-# What to fit in the place of models that are point estimates.
+# Replacements for models that are point estimates.
 _INSTEAD = {
     "GaussianHMM": "hmmlearn's VariationalGaussianHMM or klfusion.learners.StickyHDPHMM",
     "CategoricalHMM": "hmmlearn's VariationalCategoricalHMM",
@@ -61,17 +61,17 @@ _INSTEAD = {
 
 
 def register(package: str, cls: str, adapter: Any) -> None:
-    """Teach `extract`, `fuse` and `Fusion.model` a kind of model of your own.
+    """Add an adapter for `extract`, `fuse` and `Fusion.model`.
 
     Parameters
     ----------
     package : str
         Top-level package of the model's class, ``"__main__"`` for one defined in a script.
     cls : str
-        Name of the class; classes that inherit from it are served too.
+        Name of the class; its subclasses are supported too.
     adapter : module or object
-        With ``extract(model, name, **options) -> Posterior`` and ``rebuild(posterior)``. For models
-        to be rebuilt, the posterior's structure names ``package`` and ``class`` in its ``info``.
+        With ``extract(model, name, **options) -> Posterior`` and ``rebuild(posterior)``. For
+        ``rebuild``, the posterior's ``structure.info`` must contain ``package`` and ``class``.
 
     Examples
     --------
@@ -91,25 +91,25 @@ def register(package: str, cls: str, adapter: Any) -> None:
 
 
 def extract(model: Any, /, name: str, **options: Any) -> Posterior:
-    """The posterior of a fitted model: what a silo sends.
+    """The posterior of a fitted model, which a silo sends.
 
     Parameters
     ----------
     model : fitted model
-        A scikit-learn ``BayesianGaussianMixture``, ``GaussianMixture`` (with ``n_observations``)
-        or ``LatentDirichletAllocation``; a gensim
-        ``LdaModel`` or ``LdaMulticore``; an hmmlearn ``VariationalGaussianHMM`` or
-        ``VariationalCategoricalHMM``; a ``klfusion.learners.StickyHDPHMM``; a Bayesian network: one
-        of `klfusion.learners`, a mapping of means and variances, a module of bayesian-torch, an
-        ``ivon.IVON`` optimiser or a ``DiagLaplace``; an ``AutoNormal`` or ``AutoDiagonalNormal``
-        guide of Pyro or NumPyro.
+        - scikit-learn: ``BayesianGaussianMixture``, ``GaussianMixture``,
+          ``LatentDirichletAllocation``
+        - gensim: ``LdaModel``, ``LdaMulticore``
+        - hmmlearn: ``VariationalGaussianHMM``, ``VariationalCategoricalHMM``
+        - klfusion: ``learners.StickyHDPHMM``, ``learners.MeanFieldBNN``, ``learners.HorseshoeBNN``
+        - networks: a mapping of means and variances, a module of bayesian-torch, an ``ivon.IVON``
+          optimiser, a ``DiagLaplace``
+        - Pyro and NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides
     name : str
         The silo's name.
     **options
-        What some adapters need besides the model, such as ``vocabulary``, the words of a
-        ``LatentDirichletAllocation``, ``n_observations`` that a ``GaussianMixture`` was fitted to,
-        ``class_counts`` of a network, ``model`` for IVON,
-        ``plate`` and (NumPyro) ``params`` for guides.
+        Options of the adapter: ``vocabulary`` of a ``LatentDirichletAllocation``,
+        ``n_observations`` of a ``GaussianMixture``, ``class_counts`` of a network. IVON needs
+        ``model``, guides need ``plate``, guides of NumPyro ``params`` as well.
 
     Returns
     -------
@@ -143,13 +143,13 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
 def _extracted(
     extract_one: Callable[..., Posterior], model: Any, name: str, options: dict[str, Any]
 ) -> Posterior:
-    """The adapter's posterior; whatever it or a family refuses, the error names the silo."""
-    known = signature(extract_one).parameters
-    unknown = sorted(set(options) - set(known))
-    if unknown and not any(p.kind is Parameter.VAR_KEYWORD for p in known.values()):
+    """The adapter's posterior; every error names the silo."""
+    accepted = signature(extract_one).parameters
+    unknown = sorted(set(options) - set(accepted))
+    if unknown and not any(p.kind is Parameter.VAR_KEYWORD for p in accepted.values()):
         raise KLFusionError(
             f"silo {name!r}: {type(model).__name__} takes no {unknown[0]}; its options are: "
-            f"{', '.join([*known][2:]) or 'none'}"
+            f"{', '.join([*accepted][2:]) or 'none'}"
         )
     try:
         return extract_one(model, name, **options)
@@ -160,17 +160,27 @@ def _extracted(
 
 
 def rebuild(posterior: Posterior) -> Any:
-    """A fitted model of the library the posterior came from, ready to predict."""
+    """A fitted model of the library that the posterior came from.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> from sklearn.mixture import BayesianGaussianMixture
+    >>> x = np.random.default_rng(0).normal(size=(50, 2))
+    >>> posterior = kf.extract(BayesianGaussianMixture(n_components=1).fit(x), name="a")
+    >>> kf.adapters.rebuild(posterior).predict(x[:3])
+    array([0, 0, 0])
+    """
     info = {} if posterior.structure is None else posterior.structure.info
     adapter = _ADAPTERS.get((str(info.get("package")), str(info.get("class"))))
     if adapter is None:
         raise KLFusionError(
-            f"{posterior.name!r} does not say which model it came from, so none can be rebuilt; "
-            "its parameters are in posterior.params()"
+            f"{posterior.name!r}: expected the package and class of a model in structure.info, got "
+            "none, so no model can be rebuilt; its parameters are in posterior.params()"
         )
     return adapter.load().rebuild(posterior)
 
 
 def _readable(package: str, cls: str) -> str:
-    """A supported model as people call it."""
+    """A supported model for the error message."""
     return "a mapping of means and variances" if package == "builtins" else f"{package} {cls}"

@@ -1,22 +1,17 @@
-"""IVON: the variational posterior an ``ivon.IVON`` optimiser holds of a network's weights."""
+"""IVON: the variational posterior of a network's weights in an ``ivon.IVON`` optimiser."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._networks import (
-    Moments,
-    activation_of,
-    network,
-    network_posterior,
-    numbers,
-)
+from klfusion.adapters import _networks
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
+
+rebuild = _networks.network
 
 
 def extract(
@@ -28,39 +23,33 @@ def extract(
 ) -> Posterior:
     """Means are the network's parameters, variances ``1 / (ess (hess + weight_decay))``.
 
-    The optimiser does not know the names and shapes of layers: ``model=net`` is the trained
-    ``nn.Module``. Call it outside ``optimizer.sampled_params()``, inside of which the network
-    holds a draw.
+    The optimiser has no names and shapes of layers, so ``model=net`` gives the trained
+    ``nn.Module``. Call it outside ``optimizer.sampled_params()``, which replaces the means by a
+    sample.
     """
     if model is None:
         raise KLFusionError(f"silo {name!r}: expected model=, the network that IVON trained")
     if optimizer.current_step == 0:
         raise KLFusionError(f"silo {name!r}: expected a trained network; IVON has made no step yet")
     variances = _variances(optimizer)
-    moments: dict[str, Moments] = {}
+    moments: dict[str, _networks.Moments] = {}
     for key, parameter in model.named_parameters():
         if id(parameter) not in variances:
             raise KLFusionError(
                 f"silo {name!r}, {key}: expected every parameter of the model to be one of the "
                 "optimiser's, got one that is not"
             )
-        variance = variances[id(parameter)].reshape(tuple(parameter.shape))
-        moments[key] = numbers(parameter), variance
-    activation = activation_of(model, activation, name)
-    return network_posterior(moments, name, ("ivon", "IVON"), activation, class_counts)
-
-
-def rebuild(posterior: Posterior) -> Any:
-    """The network: an optimiser without its training makes no sense."""
-    return network(posterior)
+        moments[key] = _networks.numbers(parameter), variances[id(parameter)]
+    activation = _networks.activation_of(model, activation, name)
+    return _networks.posterior_of(moments, name, ("ivon", "IVON"), activation, class_counts)
 
 
 def _variances(optimizer: Any) -> dict[int, FloatArray]:
-    """Variance of each parameter, flat, by its identity."""
+    """Variance of each parameter, by ``id``."""
     out: dict[int, FloatArray] = {}
     for group in optimizer.param_groups:
-        flat = 1.0 / (group["ess"] * (numbers(group["hess"]) + group["weight_decay"]))
+        flat = 1.0 / (group["ess"] * (_networks.numbers(group["hess"]) + group["weight_decay"]))
         parameters = [p for p in group["params"] if p is not None]
-        parts = np.split(flat, np.cumsum([p.numel() for p in parameters])[:-1])
-        out |= {id(p): part for p, part in zip(parameters, parts, strict=True)}
+        pairs = zip(parameters, _networks.parts_like(flat, parameters), strict=True)
+        out |= {id(p): variance for p, variance in pairs}
     return out

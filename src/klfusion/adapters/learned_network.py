@@ -1,4 +1,4 @@
-"""Networks of `klfusion.learners`: their posterior, and what it needs to be fused well."""
+"""Networks of `klfusion.learners`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from klfusion.adapters._networks import network, network_posterior
+from klfusion.adapters import _networks
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 
+rebuild = _networks.network
+
 
 def extract(model: Any, name: str, *, class_counts: ArrayLike | bool = True) -> Posterior:
-    """The posterior of a learner's weights, or of a `BayesianNetwork`'s, which knows no counts.
+    """The posterior of the weights of a learner, or of a `BayesianNetwork`, which has no counts.
 
-    ``class_counts=False`` keeps the silo's class frequencies at home.
+    ``class_counts=False`` does not send the silo's class frequencies.
     """
     trained = getattr(model, "network_", model)
     if not hasattr(trained, "mapping"):
@@ -22,12 +24,7 @@ def extract(model: Any, name: str, *, class_counts: ArrayLike | bool = True) -> 
     counts: ArrayLike | None = None if class_counts is False else class_counts
     if class_counts is True:
         counts = getattr(model, "class_counts_", None)
-    return network_posterior(
-        trained.mapping(), name, ("klfusion", "VariationalNetwork"), trained.activation, counts,
-        trained.head,
-    )  # fmt: skip
-
-
-def rebuild(posterior: Posterior) -> Any:
-    """The network as a PyTorch module."""
-    return network(posterior)
+    source = ("klfusion", "VariationalNetwork")
+    return _networks.posterior_of(
+        trained.mapping(), name, source, trained.activation, counts, trained.head
+    )

@@ -1,4 +1,4 @@
-"""NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides, with the parameters SVI found."""
+"""NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides with the parameters of SVI."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._networks import numbers
-from klfusion.adapters._sites import Site, rebuilt_sites, sites_posterior, support_of
+from klfusion.adapters._sites import rebuilt_sites, site_of, sites_posterior
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 
@@ -28,37 +26,39 @@ def extract(
     if plate is None or params is None:
         raise KLFusionError(
             f"silo {name!r}: expected plate=, the name of the components' plate, and params=, "
-            "what SVI found (svi.run(...).params)"
+            "the result of SVI (svi.run(...).params)"
         )
     if model.prototype_trace is None:
         raise KLFusionError(f"silo {name!r}: expected a trained guide; run SVI first")
+    from numpyro.distributions import constraints  # noqa: PLC0415 (absent where only numpy is)
+
     try:
         means, scales = (_values(model, params, suffix) for suffix in ("loc", "scale"))
     except KeyError as error:
         raise KLFusionError(
             f"silo {name!r}: expected the guide's own parameters in params, got none named {error}"
         ) from error
-    sites = []
-    for key, mean in means.items():
-        site = model.prototype_trace[key]
-        event_dim = mean.ndim - len(site["fn"].batch_shape)
-        plates = {f.name: f.dim - event_dim for f in site["cond_indep_stack"]}
-        sites.append(Site(key, mean, scales[key], plates, support_of(site["fn"].support)))
-    kind = "AutoDiagonalNormal" if hasattr(model, "_unpack_latent") else "AutoNormal"
+    trace = model.prototype_trace
+    sites = [site_of(k, trace[k], mean, scales[k], constraints) for k, mean in means.items()]
+    kind = "AutoDiagonalNormal" if _is_packed(model) else "AutoNormal"
     return sites_posterior(sites, name, plate, ("numpyro", kind), shared)
 
 
-def rebuild(posterior: Posterior) -> dict[str, dict[str, FloatArray | None]]:
-    """``{site: {"mean", "variance", "median"}}``, as Pyro's adapter gives it."""
-    return rebuilt_sites(posterior)
+rebuild = rebuilt_sites
 
 
-def _values(guide: Any, params: Mapping[str, Any], suffix: str) -> dict[str, FloatArray]:
-    """One array a site, in unconstrained space."""
-    if hasattr(guide, "_unpack_latent"):  # AutoDiagonalNormal: one vector for all sites
-        flat = guide._unpack_latent(params[f"{guide.prefix}_{suffix}"])
-        return {key: numbers(np.asarray(value)) for key, value in flat.items()}
-    return {
-        key: numbers(np.asarray(params[f"{key}_{guide.prefix}_{suffix}"]))
-        for key in guide._init_locs
-    }
+def _is_packed(guide: Any) -> bool:
+    """Whether the guide has one vector for all sites, as ``AutoDiagonalNormal`` has."""
+    return hasattr(guide, "get_posterior")
+
+
+def _values(guide: Any, params: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """One unconstrained array per site."""
+    if _is_packed(guide):
+        # NumPyro has no public way to split the vector by site.
+        sites = guide._unpack_latent(params[f"{guide.prefix}_{suffix}"])
+    else:
+        trace = guide.prototype_trace.items()
+        names = [k for k, s in trace if s["type"] == "sample" and not s["is_observed"]]
+        sites = {key: params[f"{key}_{guide.prefix}_{suffix}"] for key in names}
+    return {key: np.asarray(value) for key, value in sites.items()}

@@ -6,21 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import sklearn
 from scipy.special import digamma
 from sklearn.decomposition import LatentDirichletAllocation
-from sklearn.utils.validation import check_is_fitted
 
-from klfusion._utils.provenance import provenance
+from klfusion.adapters._library import check_fitted, library_posterior, structure_and_prior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
 
-_NOTHING = 1e-6  # words that rounding makes of none
-
-# What `transform` and further training depend on, besides the posterior.
+_MIN_WORDS = 1e-6  # expected words below which rounding explains the whole mass
+# Settings of `transform` and further training.
 _SETTINGS = (
     "learning_method", "learning_decay", "learning_offset", "max_iter", "batch_size",
     "evaluate_every", "total_samples", "perp_tol", "mean_change_tol", "max_doc_update_iter",
@@ -36,17 +33,11 @@ def extract(model: Any, name: str, *, vocabulary: Iterable[str] | None = None) -
     name : str
         The silo's name.
     vocabulary : iterable of str, optional
-        The word of each column, ``vectorizer.get_feature_names_out()``. With it, silos need not
-        have the same words. Default: the columns of the data frame the model was fitted to, if
-        it was one.
+        The word of each column, ``vectorizer.get_feature_names_out()``. With it, silos may have
+        different words. Default: the columns of the data frame, if the model was fitted to one.
     """
     where = f"silo {name!r}"
-    try:
-        check_is_fitted(model)
-    except sklearn.exceptions.NotFittedError as error:
-        raise KLFusionError(
-            f"{where}: expected a fitted LatentDirichletAllocation; call fit first"
-        ) from error
+    check_fitted(model, name)
     if np.ndim(model.components_) != 2:
         raise KLFusionError(
             f"{where}: expected components_ of shape (topics, words), "
@@ -59,45 +50,30 @@ def extract(model: Any, name: str, *, vocabulary: Iterable[str] | None = None) -
     natural = family.natural(model.components_)
     prior = np.full(n_words, float(model.topic_word_prior_))
     mass = np.maximum(natural.sum(axis=1) - prior.sum(), 0.0)
-    if float(mass.sum()) < _NOTHING:
+    if float(mass.sum()) < _MIN_WORDS:
         raise KLFusionError(
-            f"{where}: expected a model fitted to documents with words, got one that saw none: "
-            "leave it out"
+            f"{where}: expected a model fitted to documents with words, got one without: leave "
+            "it out"
         )
-    return Posterior(
-        family=family,
-        natural=natural,
-        name=name,
-        prior=prior,
-        counts=mass,
-        structure=Structure(
-            kind=KIND,
-            arrays={
-                "topic_mass": mass,
-                "doc_topic_prior": np.full(n_topics, float(model.doc_topic_prior_)),
-            },
-            info={
-                "package": "sklearn",
-                "class": "LatentDirichletAllocation",
-                VOCABULARY: None if words is None else checked_words(words, n_words, where),
-                "data_frame": columns is not None,
-                "dtype": model.components_.dtype.name,
-                "n_batch_iter": int(model.n_batch_iter_),
-                "settings": {key: getattr(model, key) for key in _SETTINGS},
-            },
-        ),
-        provenance=provenance(sklearn=sklearn.__version__),
-    )
+    doc_topic_prior = np.full(n_topics, float(model.doc_topic_prior_))
+    info = {
+        VOCABULARY: None if words is None else checked_words(words, n_words, where),
+        "data_frame": columns is not None,
+        "dtype": model.components_.dtype.name,
+        "n_batch_iter": int(model.n_batch_iter_),
+        "settings": {key: getattr(model, key) for key in _SETTINGS},
+    }
+    structure = Structure(KIND, {"topic_mass": mass, "doc_topic_prior": doc_topic_prior}, info)
+    source = ("sklearn", "LatentDirichletAllocation")
+    return library_posterior(source, name, family, natural, structure, prior, mass)
 
 
 def rebuild(posterior: Posterior) -> Any:
-    """A fitted `LatentDirichletAllocation`, as if `fit` had found this posterior.
+    """A fitted `LatentDirichletAllocation` with this posterior.
 
-    scikit-learn has one number for each prior, so it gets their averages.
+    scikit-learn has one number per prior: the average of its entries.
     """
-    structure, prior = posterior.structure, posterior.prior
-    if structure is None or prior is None or "doc_topic_prior" not in structure.arrays:
-        raise KLFusionError(f"{posterior.name!r}: expected topics with their priors")
+    structure, prior = structure_and_prior(posterior, "topics with their priors", "doc_topic_prior")
     info = structure.info
     model = LatentDirichletAllocation(
         n_components=posterior.n_components,

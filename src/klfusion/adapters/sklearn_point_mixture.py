@@ -1,8 +1,8 @@
-"""scikit-learn's `GaussianMixture`: point estimates, made a posterior by their number of data.
+"""scikit-learn's `GaussianMixture`: a posterior from point estimates and a number of observations.
 
-Its means, covariances and weights are the moments of the observations behind each component, and
-those are all that a conjugate posterior needs. The prior is the one `BayesianGaussianMixture` takes
-by default; it asks for mean and covariance of the data, which are those of the fitted mixture.
+Means, covariances and weights are the moments of the observations of each component, which are
+sufficient for a conjugate posterior. The prior is the default of `BayesianGaussianMixture`. It
+needs mean and covariance of the data, which are those of the fitted mixture.
 """
 
 from __future__ import annotations
@@ -10,29 +10,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import sklearn
 from sklearn.mixture import BayesianGaussianMixture
-from sklearn.utils.validation import check_is_fitted
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.adapters import sklearn_mixture
+from klfusion.adapters._gaussian import Gaussians
+from klfusion.adapters._library import check_fitted
 from klfusion.errors import KLFusionError
+from klfusion.families.numerics.symmetric import outer
 from klfusion.posteriors.posterior import Posterior
 
 
 def extract(model: Any, name: str, n_observations: float | None = None) -> Posterior:
-    """What `BayesianGaussianMixture` would believe, given how the observations were shared out."""
-    try:
-        check_is_fitted(model)
-    except sklearn.exceptions.NotFittedError as error:
-        raise KLFusionError(
-            f"silo {name!r}: expected a fitted GaussianMixture; call fit first"
-        ) from error
+    """The posterior of a `BayesianGaussianMixture` with the same responsibilities."""
+    check_fitted(model, name)
     if n_observations is None:
         raise KLFusionError(
-            f"silo {name!r}: a GaussianMixture does not say how many observations it was fitted "
-            f"to: pass kf.extract(model, name={name!r}, n_observations=len(x)) in its place, or "
-            "fit a BayesianGaussianMixture"
+            f"silo {name!r}: a GaussianMixture does not store its number of observations: pass "
+            f"kf.extract(model, name={name!r}, n_observations=len(x)) instead, or fit a "
+            "BayesianGaussianMixture"
         )
     sklearn_mixture.check_number(n_observations, name)
     _check(model, name)
@@ -40,7 +36,7 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
 
 
 def _check(model: Any, name: str) -> None:
-    """Refuse estimates that are none."""
+    """Refuse invalid estimates."""
     for what in ("weights_", "means_", "covariances_"):
         values = np.asarray(getattr(model, what))
         _refuse(values, ~np.isfinite(values), f"silo {name!r}: {what}: expected finite numbers")
@@ -51,39 +47,52 @@ def _check(model: Any, name: str) -> None:
 
 
 def _refuse(values: FloatArray, wrong: BoolArray, expected: str) -> None:
-    """Refuse values some of which are wrong, and name the first."""
+    """Raise an error that names the first wrong value, if there is one."""
     if wrong.any():
         first = np.argwhere(wrong)[0]
         raise KLFusionError(f"{expected}, got {values[tuple(first)]:.3g} at {first.tolist()}")
 
 
 def _bayesian(model: Any, n_observations: float) -> Any:
-    """The Bayesian mixture whose M-step was given the moments of this one."""
-    counts, means = n_observations * model.weights_, model.means_
+    """The Bayesian mixture after an M-step with the moments of this model."""
+    counts, means, own = n_observations * model.weights_, model.means_, model.covariances_
     n_components, dim = means.shape
     mean, covariance = _moments(model)
+    kind = model.covariance_type
     bayesian = BayesianGaussianMixture(
-        n_components=n_components, covariance_type=model.covariance_type, reg_covar=model.reg_covar
+        n_components=n_components, covariance_type=kind, reg_covar=model.reg_covar
     )
     bayesian.weight_concentration_prior_ = 1.0 / n_components
     bayesian.mean_precision_prior_, bayesian.mean_prior_ = 1.0, mean
     bayesian.degrees_of_freedom_prior_ = float(dim)
-    bayesian.covariance_prior_ = {
-        "full": covariance,
-        "tied": covariance,
-        "diag": np.diag(covariance),
-        "spherical": np.diag(covariance).mean(),
-    }[model.covariance_type]
-    bayesian._estimate_weights(counts)
-    bayesian._estimate_means(counts, means)
-    bayesian._estimate_precisions(counts, means, model.covariances_)
+    sklearn_mixture.set_weights(bayesian, counts)
+    kappa, dof, away = 1.0 + counts, dim + counts, means - mean
+    match kind:
+        case "full":
+            prior = covariance
+            between = (counts / kappa)[:, None, None] * outer(away)
+            scatter = prior + counts[:, None, None] * own + between
+        case "tied":
+            prior, dof = covariance, dim + counts.sum() / n_components
+            between = 1.0 / n_components * np.dot((counts / kappa) * away.T, away)
+            scatter = prior + own * counts.sum() / n_components + between
+        case "diag":
+            prior = np.diag(covariance)
+            scatter = prior + counts[:, None] * (own + (1.0 / kappa)[:, None] * away**2)
+        case _:
+            prior = np.diag(covariance).mean()
+            scatter = prior + counts * (own + 1.0 / kappa * (away**2).mean(axis=1))
+    bayesian.mean_precision_, bayesian.degrees_of_freedom_ = kappa, dof
+    bayesian.means_ = (mean + counts[:, None] * means) / kappa[:, None]
+    bayesian.covariance_prior_ = prior
+    bayesian.covariances_ = Gaussians(means, kappa, np.asarray(dof), scatter).covariance
     if hasattr(model, "feature_names_in_"):
         bayesian.feature_names_in_ = model.feature_names_in_
     return bayesian
 
 
 def _moments(model: Any) -> tuple[FloatArray, FloatArray]:
-    """Mean (d,) and covariance (d, d) of the mixture, and so of the data it was fitted to."""
+    """Mean (d,) and covariance (d, d) of the mixture, which are those of the data."""
     weights, own = model.weights_, model.covariances_
     within: FloatArray
     match model.covariance_type:

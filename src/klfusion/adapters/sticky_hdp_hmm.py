@@ -1,10 +1,15 @@
-"""Our own `klfusion.learners.StickyHDPHMM`."""
+"""`klfusion.learners.StickyHDPHMM`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from klfusion._utils.provenance import provenance
+from klfusion.adapters._library import (
+    check_fitted,
+    feature_names,
+    library_posterior,
+    structure_and_prior,
+)
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
 from klfusion.learners import StickyHDPHMM
@@ -22,32 +27,23 @@ _ARRAYS = {
 
 def extract(model: Any, name: str) -> Posterior:
     """The posterior of the states' Gaussians, and expected counts of starts and steps."""
-    if not hasattr(model, "natural_"):
-        raise KLFusionError(f"silo {name!r}: expected a fitted StickyHDPHMM; call fit first")
-    info = {"package": "klfusion", "class": "StickyHDPHMM", "frame_weight": model.frame_weight_}
-    info |= {key: getattr(model, key) for key in _SETTINGS}
-    if hasattr(model, "feature_names_in_"):
-        info["features"] = [str(feature) for feature in model.feature_names_in_]
+    check_fitted(model, name, "natural_")
+    info = {key: getattr(model, key) for key in _SETTINGS}
+    info["frame_weight"] = model.frame_weight_
+    if (features := feature_names(model)) is not None:
+        info["features"] = features
     arrays = {key: getattr(model, attribute) for key, attribute in _ARRAYS.items()}
-    return Posterior(
-        family=model.family_,
-        natural=model.natural_,
-        name=name,
-        prior=model.prior_,
-        counts=arrays["start"] + arrays["transition"].sum(axis=0),
-        structure=Structure(hmm.KIND, arrays, info),
-        provenance=provenance(),
-    )
+    structure, source = Structure(hmm.KIND, arrays, info), ("klfusion", "StickyHDPHMM")
+    family, natural, prior = model.family_, model.natural_, model.prior_
+    return library_posterior(source, name, family, natural, structure, prior, hmm.visits(arrays))
 
 
 def rebuild(posterior: Posterior) -> Any:
-    """A fitted `StickyHDPHMM` that decodes and scores; its weights and bounds stay behind."""
-    structure, prior = posterior.structure, posterior.prior
-    if structure is None or prior is None or not isinstance(posterior.family, NormalWishart):
-        raise KLFusionError(
-            f"{posterior.name!r}: expected an HMM of Gaussian states with its transitions and its "
-            "emissions' prior"
-        )
+    """A fitted `StickyHDPHMM` that decodes and scores; it has no weights and bounds."""
+    expected = "an HMM of Gaussian states with its transitions and its emissions' prior"
+    structure, prior = structure_and_prior(posterior, expected)
+    if not isinstance(posterior.family, NormalWishart):
+        raise KLFusionError(f"{posterior.name!r}: expected {expected}, got {posterior.family}")
     info = structure.info
     settings = {key: info[key] for key in _SETTINGS}
     settings["n_components"] = max(settings["n_components"], posterior.n_components)

@@ -1,7 +1,4 @@
-"""Means and variances of a network's weights in a plain mapping, from whatever library.
-
-Nothing is imported: arrays and tensors are both read.
-"""
+"""Means and variances of a network's weights in a mapping of arrays or tensors."""
 
 from __future__ import annotations
 
@@ -10,9 +7,12 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from klfusion.adapters._networks import Moments, network, network_posterior, numbers
+from klfusion.adapters import _networks
+from klfusion.adapters._networks import Moments, numbers
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
+
+rebuild = _networks.network
 
 
 def extract(
@@ -23,8 +23,8 @@ def extract(
 ) -> Posterior:
     """Read ``{"fc1.weight": (mean, variance), "fc1.bias": ...}`` or ``{"fc1": (mean, variance)}``.
 
-    Weights are ``(n_out, n_in)`` as PyTorch stores them. In the second form, with one pair a
-    layer, the last column is the bias: ``(n_out, n_in + 1)``. Layers are in the mapping's order.
+    Weights are ``(n_out, n_in)`` as in PyTorch. The second form has one pair per layer,
+    ``(n_out, n_in + 1)``, with the bias in the last column. Layers are in the mapping's order.
     """
     moments = {str(key): _pair(value, str(key), name) for key, value in model.items()}
     kinds = {key.rpartition(".")[2] in ("weight", "bias") for key in moments}
@@ -35,12 +35,7 @@ def extract(
             f"silo {name!r}: expected a mapping of 'layer.weight' and 'layer.bias', or of 'layer', "
             f"to (mean, variance), got {', '.join(moments) or 'an empty one'}"
         )
-    return network_posterior(moments, name, ("builtins", "dict"), activation, class_counts)
-
-
-def rebuild(posterior: Posterior) -> Any:
-    """The network; its ``mapping()`` is what `extract` reads."""
-    return network(posterior)
+    return _networks.posterior_of(moments, name, ("builtins", "dict"), activation, class_counts)
 
 
 def _pair(value: Any, key: str, name: str) -> Moments:

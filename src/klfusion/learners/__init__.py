@@ -1,4 +1,4 @@
-"""Local models that no maintained library offers; each is imported when it is asked for."""
+"""Local models that no maintained library offers; each is imported on first use."""
 
 from __future__ import annotations
 

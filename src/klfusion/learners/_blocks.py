@@ -1,10 +1,9 @@
-"""The order in which frames of several sequences are stepped through at once.
+"""Blocks of frames that are processed in parallel.
 
-A time step in Python costs microseconds whatever it computes, so sequences are cut into blocks
-that are stepped through side by side. Frames are put in the order of the steps: first the first
-frame of every block, then the second of every block that has one, and so on. Blocks are sorted by
-length, so each step is one contiguous slice, the blocks in it are a prefix of those of the step
-before, and nothing is padded.
+The overhead of Python per time step is large, so sequences are cut into blocks that advance in
+parallel. Frames are ordered by step: the first frames of all blocks, then the second ones, and so
+on. Blocks are sorted by length. So each step is a contiguous slice without padding, and its
+blocks are the first ones of the step before.
 """
 
 from __future__ import annotations
@@ -18,35 +17,25 @@ import numpy as np
 
 from klfusion._utils.arrays import BoolArray, IntArray
 
-_SHORTEST = 32  # frames in a block: below this, passing messages between blocks takes over
+_MIN_LENGTH = 32  # frames per block: in shorter ones, messages between blocks dominate the cost
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Frames in the order of the steps.
+    """Frames in the order of steps."""
 
-    Parameters
-    ----------
-    order : int array of shape (T,)
-        Which frame, as given, comes at each position.
-    offsets : int array of shape (steps + 1,)
-        Where each step begins.
-    before : int array of shape (B,)
-        For each block the block that ends where it begins; -1 at the start of a sequence.
-    """
-
-    order: IntArray
-    offsets: IntArray
-    before: IntArray
+    order: IntArray  # (T,), original index of the frame at each position
+    offsets: IntArray  # (steps + 1,), position where each step begins
+    before: IntArray  # (B,), the block before each block; -1 at the start of a sequence
 
     @classmethod
     def of(cls, lengths: IntArray, longest: int | None = None) -> Blocks:
         """Cut sequences of these lengths into blocks of at most ``longest`` frames.
 
-        The default balances steps within blocks against messages between them.
+        The default balances the cost of steps against that of messages between blocks.
         """
         if longest is None:
-            longest = max(_SHORTEST, math.isqrt(2 * int(lengths.sum())))
+            longest = max(_MIN_LENGTH, math.isqrt(2 * int(lengths.sum())))
         n_blocks = -(-lengths // longest)
         sequence = np.repeat(np.arange(len(lengths)), n_blocks)
         first = np.concatenate([[0], np.cumsum(n_blocks)[:-1]])
@@ -69,8 +58,7 @@ class Blocks:
     @cached_property
     def steps(self) -> list[slice]:
         """The positions of each step."""
-        edges = self.offsets.tolist()
-        return [slice(a, b) for a, b in pairwise(edges)]
+        return [slice(a, b) for a, b in pairwise(self.offsets.tolist())]
 
     @cached_property
     def last(self) -> IntArray:
@@ -88,7 +76,7 @@ class Blocks:
 
     @cached_property
     def previous(self) -> IntArray:
-        """The position of the frame before each one that has one, (T - sequences,)."""
+        """The position of each frame's predecessor, (T - sequences,); first frames are skipped."""
         active = np.diff(self.offsets)
         earlier = [self.last[self.before[self.before >= 0]]]
         earlier += [self.offsets[s - 1] + np.arange(active[s]) for s in range(1, len(active))]
@@ -96,7 +84,7 @@ class Blocks:
 
     @cached_property
     def back(self) -> IntArray:
-        """The position of each frame as given, (T,)."""
+        """The position of each frame, by original index, (T,)."""
         position = np.empty_like(self.order)
         position[self.order] = np.arange(len(position))
         return position

@@ -1,4 +1,4 @@
-"""What a fitted chain of Gaussian states says of sequences."""
+"""Predictions of a fitted hidden Markov model with Gaussian states."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import gammaln
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
 from klfusion.learners._blocks import Blocks
 from klfusion.learners._input import sequences
-from klfusion.learners._messages import Workspace, viterbi
+from klfusion.learners._messages import Smoothed, Workspace, viterbi
 
 
 class Decoder:
-    """Predictions from the posteriors of states and steps.
+    """Predictions from the posteriors of states and transitions.
 
-    Frames of a state follow its posterior predictive distribution, Student's t; steps their
-    expected probabilities. States are told from frames that count for ``frame_weight_`` each, as
-    in the fit; `score` is the log-density of the frames, and counts them in full.
+    Frames follow the posterior predictive distribution of their state, a Student's t. Steps have
+    their expected probabilities. Log-densities of frames are multiplied by ``frame_weight_``, as
+    in the fit, except in `score`.
     """
 
     family_: NormalWishart
@@ -73,8 +71,8 @@ class Decoder:
         X : array of shape (n_frames, n_features)
         lengths : sequence of int, optional
         algorithm : {"viterbi", "map"}
-            The most probable path, or the most probable state of each frame (with the sum of the
-            log-probabilities of the states chosen).
+            The most probable path with its log-probability; or the most probable state of each
+            frame with the sum of their log-probabilities.
         """
         if algorithm == "map":
             posterior = self.predict_proba(X, lengths)
@@ -93,29 +91,28 @@ class Decoder:
 
     def predict_proba(self, X: Any, lengths: Any = None) -> FloatArray:
         """Probability of each state at each frame, (T, K)."""
-        x, sizes = self._checked(X, lengths)
-        blocks = Blocks.of(sizes)
-        log_density = self.frame_weight_ * self._log_density(x[blocks.order])
-        smoothed = Workspace(blocks, self.n_states_).smooth(log_density, *self._log_steps())
+        smoothed, blocks = self._smoothed(X, lengths, weighted=True)
         return smoothed.posterior[blocks.back]
 
     def score(self, X: Any, lengths: Any = None) -> float:
         """Log-density of the sequences."""
+        return self._smoothed(X, lengths, weighted=False)[0].log_evidence
+
+    def _smoothed(self, X: Any, lengths: Any, *, weighted: bool) -> tuple[Smoothed, Blocks]:
         x, sizes = self._checked(X, lengths)
         blocks = Blocks.of(sizes)
         log_density = self._log_density(x[blocks.order])
-        workspace = Workspace(blocks, self.n_states_)
-        return workspace.smooth(log_density, *self._log_steps()).log_evidence
+        if weighted:
+            log_density *= self.frame_weight_
+        return Workspace(blocks, self.n_states_).smooth(log_density, *self._log_steps()), blocks
 
     def _checked(self, X: Any, lengths: Any) -> tuple[FloatArray, IntArray]:
-        try:
-            check_is_fitted(self, "natural_")
-        except NotFittedError as error:
-            raise KLFusionError("expected a fitted StickyHDPHMM; call fit first") from error
+        if not hasattr(self, "natural_"):
+            raise KLFusionError("expected a fitted StickyHDPHMM; call fit first")
         return sequences(X, lengths, self.n_features_in_)
 
     def _log_steps(self) -> tuple[FloatArray, FloatArray]:
-        with np.errstate(divide="ignore"):  # a step nobody expects
+        with np.errstate(divide="ignore"):  # probabilities may be zero
             return np.log(self.startprob_), np.log(self.transmat_)
 
     def _log_density(self, x: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Variational inference for the sticky HDP-HMM: expected statistics, and what follows from them."""
+"""Variational inference for the sticky HDP-HMM."""
 
 from __future__ import annotations
 
@@ -19,18 +19,10 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Expected statistics of the states: all that the global parameters depend on.
+    """Expected statistics of the states, on which the global parameters depend."""
 
-    Parameters
-    ----------
-    moments : array of shape (K, p)
-        Sums of `features` over the frames of each state.
-    counts : array of shape (K + 1, K)
-        Expected steps from row to column; the last row holds starts of sequences.
-    """
-
-    moments: FloatArray
-    counts: FloatArray
+    moments: FloatArray  # (K, p), sums of `features` over the frames of each state
+    counts: FloatArray  # (K + 1, K), steps from row to column; starts in the last row
 
     @property
     def n_states(self) -> int:
@@ -43,13 +35,13 @@ class Statistics:
         return np.asarray(self.counts.sum(axis=0))
 
     def merged(self, labels: IntArray) -> Statistics:
-        """Add up states with the same label; those with label -1 are dropped."""
-        into = np.eye(int(labels.max()) + 1)[:, labels] * (labels >= 0)
-        rows = np.block([[into, np.zeros((len(into), 1))], [np.zeros(len(labels)), 1.0]])
-        return Statistics(into @ self.moments, rows @ self.counts @ into.T)
+        """Sum the states with the same label; drop those with label -1."""
+        onto = np.eye(int(labels.max()) + 1)[:, labels] * (labels >= 0)
+        rows = np.block([[onto, np.zeros((len(onto), 1))], [np.zeros(len(labels)), 1.0]])
+        return Statistics(onto @ self.moments, rows @ self.counts @ onto.T)
 
     def largest_first(self) -> Statistics:
-        """States by size, as sticks expect them."""
+        """States sorted by size, the best order for stick-breaking."""
         rank = np.empty(self.n_states, dtype=np.intp)
         rank[np.argsort(-self.frames, kind="stable")] = np.arange(self.n_states)
         return self.merged(rank)
@@ -65,7 +57,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """Sequences, ready for inference: in the order of their blocks, with their statistics."""
+    """Statistics of the frames of all sequences, in the order of their blocks."""
 
     blocks: Blocks
     features: FloatArray  # (T, p)
@@ -73,12 +65,12 @@ class Frames:
 
     @classmethod
     def of(cls, x: FloatArray, lengths: IntArray) -> Frames:
-        """From frames (T, d), sequence after sequence."""
+        """From frames (T, d) of concatenated sequences."""
         blocks = Blocks.of(lengths)
         return cls(blocks, features(x[blocks.order]))
 
     def workspace(self, n_states: int) -> Workspace:
-        """Memory for one number of states; only the last one is kept."""
+        """Memory for a number of states; only the latest one is kept."""
         if n_states not in self._workspaces:
             self._workspaces.clear()
             self._workspaces[n_states] = Workspace(self.blocks, n_states)
@@ -86,21 +78,21 @@ class Frames:
 
 
 def features(x: FloatArray) -> FloatArray:
-    """What each frame adds to the natural parameters of its state, (T, p)."""
+    """Sufficient statistics of each frame, (T, p)."""
     one = np.ones((len(x), 1))
     return np.concatenate([x, one, pack(outer(x)), one], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """The priors, and the two halves of an iteration."""
+    """The priors, and the M-step and E-step."""
 
     family: NormalWishart
     prior: FloatArray  # (p,), natural parameters of the emissions
     transitions: TransitionPrior
 
     def maximise(self, statistics: Statistics, sticks: Sticks | None = None) -> Estimate:
-        """The best posteriors given the statistics; sticks start from these, or evenly."""
+        """M-step: posteriors given the statistics; ``sticks`` are the start of their update."""
         if sticks is None:
             sticks = Sticks.even(statistics.n_states, self.transitions.gamma)
         return Estimate(
@@ -108,7 +100,7 @@ class Model:
         )
 
     def expect(self, frames: Frames, estimate: Estimate) -> tuple[Statistics, float]:
-        """Statistics under the best posterior of the states, and the lower bound there."""
+        """E-step: expected statistics, and the lower bound."""
         mean = self.family.mean(estimate.natural)
         log_emission = frames.features @ mean.T
         log_emission -= 0.5 * self.family.dim * _LOG_2PI
@@ -116,7 +108,7 @@ class Model:
         steps = expected_log[:n, :n]
         smoothed = frames.workspace(n).smooth(log_emission, expected_log[n, :n], steps)
         counts = np.concatenate([smoothed.transition, smoothed.start[None]])
-        # Where a step's probability was raised to the floor, the bound is that of the true one.
+        # Messages use floored probabilities; this corrects the bound to the true ones.
         floored = np.minimum(expected_log[:, :n] - LOG_FLOOR, 0.0)
         log_partition = self.family.log_partition(np.vstack([estimate.natural, self.prior]))
         divergence = np.einsum("kp,kp->k", mean, estimate.natural - self.prior)
@@ -128,7 +120,7 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A point of the iteration: posteriors, the statistics under them, and every bound so far."""
+    """State of the iteration: posteriors, their statistics, and the bound per iteration."""
 
     estimate: Estimate
     statistics: Statistics
@@ -137,7 +129,7 @@ class Fit:
 
     @property
     def bound(self) -> float:
-        """The lower bound of the evidence."""
+        """The latest lower bound of the evidence."""
         return self.trace[-1]
 
 

@@ -1,4 +1,4 @@
-"""Checking what a learner of sequences was given."""
+"""Checks of the data and settings of learners."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.checks import is_number
 from klfusion.errors import KLFusionError
 
 
 def sequences(X: Any, lengths: Any, n_features: int | None = None) -> tuple[FloatArray, IntArray]:
-    """Frames (T, d), and the length of each sequence; one sequence if no lengths were given."""
+    """Frames (T, d) and the length of each sequence; by default one sequence."""
     try:
         x = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -35,19 +36,11 @@ def sequences(X: Any, lengths: Any, n_features: int | None = None) -> tuple[Floa
 
 
 def number(value: Any, name: str, *, above: float, allow_equal: bool = False) -> float:
-    """A finite number above a bound."""
-    try:
-        result = float(value)
-    except (TypeError, ValueError) as error:
-        raise KLFusionError(f"{name}: expected a number, got {value!r}") from error
-    if not np.isfinite(result) or result < above or (result == above and not allow_equal):
+    """A finite number above a bound, or equal to it if allowed."""
+    valid = is_number(value) and np.isfinite(value)
+    if not valid or value < above or (value == above and not allow_equal):
         sign = ">=" if allow_equal else ">"
-        raise KLFusionError(f"{name}: expected a finite number {sign} {above:g}, got {value!r}")
-    return result
-
-
-def count(value: Any, name: str) -> int:
-    """A whole number, at least 1."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise KLFusionError(f"{name}: expected an integer >= 1, got {value!r}")
-    return int(value)
+        raise KLFusionError(
+            f"expected {name} to be a finite number {sign} {above:g}, got {value!r}"
+        )
+    return float(value)

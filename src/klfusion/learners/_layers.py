@@ -1,4 +1,4 @@
-"""Variational layers that can be trained: each with its divergence from the prior, in nats."""
+"""Trainable variational layers, each with its divergence from the prior in nats."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from klfusion.networks import moments
 from klfusion.networks.bayesian import BayesianLinear
 from klfusion.networks.layer import Layer
 
 _NODES = 12  # of Gauss-Hermite quadrature over a log-scale
 _LOG_2PI_E = math.log(2.0 * math.pi * math.e)
-_FIRST_LOG_SD = -3.0  # of a weight relative to its scale
-_TINY = 1e-30
+_INITIAL_LOG_SD = -3.0  # of a weight, relative to its scale
 
 
-def _fan_in_sd(n_in: int) -> float:
-    """Deviation of the first weights: keeps the scale of what goes through ReLU units."""
+def _initial_sd(n_in: int) -> float:
+    """Standard deviation of initial weights that keeps the scale of ReLU units (He et al.)."""
     return math.sqrt(2.0 / n_in)
 
 
@@ -28,13 +28,13 @@ class NormalLinear(BayesianLinear):
     def __init__(
         self, name: str, n_in: int, n_out: int, prior_sd: float, generator: torch.Generator
     ) -> None:
-        scale = _fan_in_sd(n_in)
+        scale = _initial_sd(n_in)
         weight = scale * torch.randn((n_out, n_in), generator=generator).double().numpy()
-        variance = (scale * math.exp(_FIRST_LOG_SD)) ** 2
+        variance = (scale * math.exp(_INITIAL_LOG_SD)) ** 2
+        bias_variance = np.full(n_out, variance)
         super().__init__(
-            Layer(name, weight, np.full_like(weight, variance), np.zeros(n_out),
-                  np.full(n_out, variance))
-        )  # fmt: skip
+            Layer(name, weight, np.full_like(weight, variance), np.zeros(n_out), bias_variance)
+        )
         self.prior_sd = prior_sd
 
     def divergence(self) -> Tensor:
@@ -47,9 +47,9 @@ class NormalLinear(BayesianLinear):
 class HorseshoeLinear(nn.Module):  # type: ignore[misc]
     """A hidden layer under the regularised horseshoe, non-centred (the paper's appendix D).
 
-    Weights and bias of unit ``k`` are ``s_k beta_k``, ``beta ~ N(0, I)``,
-    ``s_k^2 = c^2 t_k^2 / (c^2 + t_k^2)``, ``t_k = tau_k tau``; ``tau_k`` and ``tau`` are
-    half-Cauchy with the two ``scales``, ``c^2`` is inverse Gamma. The variational posterior has
+    Weights and bias of unit ``k`` are ``s_k beta_k`` with ``beta ~ N(0, I)``,
+    ``s_k^2 = c^2 t_k^2 / (c^2 + t_k^2)`` and ``t_k = tau_k tau``. ``tau_k`` and ``tau`` are
+    half-Cauchy with the two ``scales``; ``c^2`` is inverse Gamma. The variational posterior has
     independent Normal ``beta`` and log-Normal ``tau_k``, ``tau`` and ``c^2``.
     """
 
@@ -64,29 +64,28 @@ class HorseshoeLinear(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.scales, self.slab = scales, slab
-        # The first weights are those of NormalLinear, with scales at their deviation.
+        # Initial weights are those of NormalLinear; their standard deviation moves to the scales.
         self.beta = NormalLinear(name, n_in, n_out, 1.0, generator)
-        start = math.log(_fan_in_sd(n_in))
+        start = math.log(_initial_sd(n_in))
         with torch.no_grad():
             self.beta.weight_mean *= math.exp(-start)
             self.beta.weight_log_sd -= start
             self.beta.bias_log_sd -= start
         self.unit_mean = nn.Parameter(torch.zeros(n_out))
-        self.unit_log_sd = nn.Parameter(torch.full((n_out,), _FIRST_LOG_SD))
+        self.unit_log_sd = nn.Parameter(torch.full((n_out,), _INITIAL_LOG_SD))
         self.layer_mean = nn.Parameter(torch.tensor(start))
-        self.layer_log_sd = nn.Parameter(torch.tensor(_FIRST_LOG_SD))
+        self.layer_log_sd = nn.Parameter(torch.tensor(_INITIAL_LOG_SD))
         shape, rate = slab
         self.slab_mean = nn.Parameter(torch.tensor(math.log(rate / shape)))
-        self.slab_log_sd = nn.Parameter(torch.tensor(_FIRST_LOG_SD))
+        self.slab_log_sd = nn.Parameter(torch.tensor(_INITIAL_LOG_SD))
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Outputs with weights and unit scales drawn anew for every row."""
+        """Outputs with other weights and unit scales for every row."""
         out = self.beta(x, generator)
-        return out * _shrunk(
-            _drawn(self.unit_mean, self.unit_log_sd, out.shape, generator)
-            + _drawn(self.layer_mean, self.layer_log_sd, (), generator),
-            _drawn(self.slab_mean, self.slab_log_sd, (), generator),
-        )
+        log_t = moments.normal(self.unit_mean, self.unit_log_sd, generator, out.shape)
+        log_t = log_t + moments.normal(self.layer_mean, self.layer_log_sd, generator)
+        log_slab = moments.normal(self.slab_mean, self.slab_log_sd, generator)
+        return out * _shrunk(log_t, log_slab)
 
     def divergence(self) -> Tensor:
         """``KL(q || prior)``."""
@@ -97,19 +96,11 @@ class HorseshoeLinear(nn.Module):  # type: ignore[misc]
         return total + _from_inverse_gamma(self.slab_mean, self.slab_log_sd, *self.slab)
 
     def layer(self) -> Layer:
-        """The Gaussian posterior of the weights: scales at their expected values (appendix D)."""
-        unit = _expected(self.unit_mean, self.unit_log_sd)
-        log_slab = 2.0 * _expected(0.5 * self.slab_mean, self.slab_log_sd - math.log(2.0))
-        scale = _shrunk(unit + _expected(self.layer_mean, self.layer_log_sd), log_slab)
-        s = scale.detach().cpu().double().numpy()
-        beta = self.beta.layer()
-        return Layer(
-            beta.name,
-            s[:, None] * beta.weight_mean,
-            s[:, None] ** 2 * beta.weight_variance,
-            s * beta.bias_mean,
-            s**2 * beta.bias_variance,
-        )
+        """The Normal posterior of the weights, scales at their expected values (appendix D)."""
+        unit = _log_mean(self.unit_mean, self.unit_log_sd)
+        log_slab = 2.0 * _log_mean(0.5 * self.slab_mean, self.slab_log_sd - math.log(2.0))
+        scale = _shrunk(unit + _log_mean(self.layer_mean, self.layer_log_sd), log_slab)
+        return self.beta.layer().scaled(scale.detach().cpu().double().numpy())
 
 
 def _shrunk(log_t: Tensor, log_slab: Tensor) -> Tensor:
@@ -117,16 +108,9 @@ def _shrunk(log_t: Tensor, log_slab: Tensor) -> Tensor:
     return torch.exp(-0.5 * torch.logaddexp(-log_slab, -2.0 * log_t))
 
 
-def _expected(mean: Tensor, log_sd: Tensor) -> Tensor:
+def _log_mean(mean: Tensor, log_sd: Tensor) -> Tensor:
     """``log E[exp(t)]`` of a Normal ``t``."""
     return mean + 0.5 * torch.exp(2.0 * log_sd)
-
-
-def _drawn(
-    mean: Tensor, log_sd: Tensor, shape: tuple[int, ...], generator: torch.Generator | None
-) -> Tensor:
-    noise = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
-    return mean + torch.exp(log_sd) * noise
 
 
 def _from_normal(mean: Tensor, log_sd: Tensor, prior_sd: float) -> Tensor:
@@ -137,7 +121,7 @@ def _from_normal(mean: Tensor, log_sd: Tensor, prior_sd: float) -> Tensor:
 
 
 def _from_half_cauchy(mean: Tensor, log_sd: Tensor, scale: float) -> Tensor:
-    """From log-Normal ``q`` to half-Cauchy, summed; one integral is by quadrature."""
+    """``KL(log-Normal || half-Cauchy)``, summed; one integral is by quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
     z = torch.as_tensor(nodes, dtype=mean.dtype, device=mean.device)
     w = torch.as_tensor(weights / weights.sum(), dtype=mean.dtype, device=mean.device)
@@ -147,7 +131,7 @@ def _from_half_cauchy(mean: Tensor, log_sd: Tensor, scale: float) -> Tensor:
 
 
 def _from_inverse_gamma(mean: Tensor, log_sd: Tensor, shape: float, rate: float) -> Tensor:
-    """From log-Normal ``q`` to inverse Gamma."""
+    """``KL(log-Normal || inverse Gamma)``."""
     inverse = torch.exp(-mean + 0.5 * torch.exp(2.0 * log_sd))
     log_prior = shape * math.log(rate) - math.lgamma(shape) - shape * mean - rate * inverse
     return -(log_prior + log_sd + 0.5 * _LOG_2PI_E).sum()

@@ -1,9 +1,9 @@
-"""Forward-backward and Viterbi for hidden Markov chains, over many blocks of frames at once.
+"""Forward-backward and Viterbi for hidden Markov chains, over many blocks of frames in parallel.
 
-Blocks of one sequence depend on each other through the messages at their ends. These are forgotten
-quickly, so all blocks run side by side from a guess; then each begins anew with what the block
-before it found, for as long as that changes anything. The result is exact: steps are repeated
-until messages agree to ten digits, entry by entry.
+Blocks of one sequence depend on each other through the messages at their ends. All blocks first
+run in parallel from a guess. Each then runs again from the last message of the block before it,
+until messages agree to a relative tolerance of 1e-10 per entry. Chains forget quickly, so few
+repetitions are needed.
 """
 
 from __future__ import annotations
@@ -15,45 +15,32 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.learners._blocks import Blocks
 
-# Steps less likely than this count as this likely. It keeps every sum of products above zero
-# without logarithms: exp(-600) is representable, and so is its product with a message.
+# Smallest log-probability of a step, in nats. It keeps sums of products above zero without
+# logarithms: float64 holds exp(-600) and its product with a message.
 LOG_FLOOR = -600.0
-_AGREE = 1e-10
-_NOTHING = 1e-290
-_CHECK_EVERY = 8  # steps between looks whether a repeated message has come to agree
+_RTOL, _ATOL = 1e-10, 1e-290  # relative and absolute tolerance of repeated messages
+_CHECK_EVERY = 8  # steps between comparisons of a repeated message with the previous one
 
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """What forward-backward gives.
+    """Result of forward-backward."""
 
-    Parameters
-    ----------
-    log_evidence : float
-        Log of the sum over all paths.
-    posterior : array of shape (T, K)
-        Probability of each state at each frame, in the order of the blocks.
-    start : array of shape (K,)
-        Expected number of sequences that begin in each state.
-    transition : array of shape (K, K)
-        Expected number of steps from row to column.
-    """
-
-    log_evidence: float
-    posterior: FloatArray
-    start: FloatArray
-    transition: FloatArray
+    log_evidence: float  # log of the sum over all paths, in nats
+    posterior: FloatArray  # (T, K), probability of each state, in the order of the blocks
+    start: FloatArray  # (K,), expected number of sequences that begin in each state
+    transition: FloatArray  # (K, K), expected number of steps from row to column
 
 
 class Workspace:
-    """Memory for the passes over one set of sequences with ``n_states`` states, used again."""
+    """Reusable memory for the passes over one set of sequences with ``n_states`` states."""
 
     def __init__(self, blocks: Blocks, n_states: int) -> None:
         self.blocks, shape = blocks, (len(blocks.order), n_states)
         self.emission = np.empty(shape)
         self.predicted, self.filtered, self.ahead = (np.empty(shape) for _ in range(3))
         self.scale = np.empty((shape[0], 1))
-        # Slices are made once: making them costs as much as computing with them.
+        # Slices are made once, because making one costs as much as its arithmetic.
         self._forward = [
             (self.predicted[s], self.emission[s], self.filtered[s], self.scale[s])
             for s in blocks.steps
@@ -71,13 +58,8 @@ class Workspace:
     ) -> Smoothed:
         """Forward-backward.
 
-        Parameters
-        ----------
-        log_emission : array of shape (T, K)
-            In the order of the blocks.
-        log_start : array of shape (K,)
-        log_transition : array of shape (K, K)
-            Neither these nor ``log_start`` need to be those of probabilities that add up to one.
+        ``log_emission`` (T, K) is in the order of the blocks. ``log_start`` (K,) and
+        ``log_transition`` (K, K) need not be normalised.
         """
         best = log_emission.max(axis=1, keepdims=True)
         np.exp(log_emission - best, out=self.emission)
@@ -109,7 +91,7 @@ class Workspace:
             self._filter_from(entering, transition, repeat=True)
 
     def _filter_from(self, entering: FloatArray, transition: FloatArray, *, repeat: bool) -> None:
-        """One pass; a repeated one ends where it no longer changes anything."""
+        """One pass; a repeated one stops where messages agree with the previous pass."""
         for step, (predicted, emission, filtered, scale) in enumerate(self._forward):
             check = repeat and step % _CHECK_EVERY == 0
             old = filtered.copy() if check else filtered
@@ -124,7 +106,7 @@ class Workspace:
                 return
 
     def _look_back(self, transition: FloatArray) -> None:
-        """Fill ``ahead``: emissions times what comes after, up to a factor a frame."""
+        """Fill ``ahead``: emission times backward message, up to a factor per frame."""
         before = self.blocks.before
         inner = np.flatnonzero(before >= 0)
         leaving = np.ones((len(before), len(transition)))
@@ -141,16 +123,16 @@ class Workspace:
             self._look_back_from(leaving, backwards, repeat=True)
 
     def _look_back_from(self, leaving: FloatArray, backwards: FloatArray, *, repeat: bool) -> None:
-        shortest = self._sizes.count(self._sizes[0])  # below this step every block goes on
+        shortest = self._sizes.count(self._sizes[0])  # before this step every block continues
         for step in range(len(self._backward) - 1, -1, -1):
             emission, ahead = self._backward[step]
             check = repeat and step % _CHECK_EVERY == 0 and step < shortest - 1
             old = ahead.copy() if check else ahead
-            going_on, active = self._sizes[step + 1], self._sizes[step]
-            if going_on < active:
-                ahead[going_on:] = leaving[going_on:active]
-            if going_on:
-                np.matmul(self._backward[step + 1][1], backwards, out=ahead[:going_on])
+            continuing, active = self._sizes[step + 1], self._sizes[step]
+            if continuing < active:
+                ahead[continuing:] = leaving[continuing:active]
+            if continuing:
+                np.matmul(self._backward[step + 1][1], backwards, out=ahead[:continuing])
             np.multiply(ahead, emission, out=ahead)
             np.divide(ahead, np.add.reduce(ahead, axis=1, keepdims=True), out=ahead)
             if check and _agree(ahead, old):
@@ -158,23 +140,16 @@ class Workspace:
 
 
 def _agree(new: FloatArray, old: FloatArray) -> bool:
-    """Entry by entry, for what is unlikely now may be all that is possible later."""
-    return bool((np.abs(new - old) <= _AGREE * old + _NOTHING).all())
+    """Compare per entry, because an unlikely state may be the only possible one later."""
+    return bool((np.abs(new - old) <= _RTOL * old + _ATOL).all())
 
 
 def viterbi(
     blocks: Blocks, log_emission: FloatArray, log_start: FloatArray, log_transition: FloatArray
 ) -> tuple[float, IntArray]:
-    """The most probable path and its log-probability.
+    """The log-probability of the most probable path, and the path, in the order of the blocks.
 
-    Parameters
-    ----------
-    blocks : Blocks
-        One a sequence.
-    log_emission : array of shape (T, K)
-        In the order of the blocks; so is the path.
-    log_start : array of shape (K,)
-    log_transition : array of shape (K, K)
+    There is one block per sequence; arrays are as in `Workspace.smooth`.
     """
     steps = blocks.steps
     came_from = np.empty(log_emission.shape, dtype=np.intp)
@@ -189,11 +164,11 @@ def viterbi(
     path = np.empty(len(log_emission), dtype=np.intp)
     total, state = 0.0, np.empty(0, dtype=np.intp)
     for number in range(len(steps) - 1, -1, -1):
-        step, going_on = steps[number], len(state)
-        if going_on:
+        step, continuing = steps[number], len(state)
+        if continuing:
             after = steps[number + 1]
-            state = came_from[after][np.arange(going_on), state]
-        ending = ends[number][going_on:]
+            state = came_from[after][np.arange(continuing), state]
+        ending = ends[number][continuing:]
         total += float(ending.max(axis=1).sum())
         state = np.concatenate([state, ending.argmax(axis=1)])
         path[step] = state

@@ -1,13 +1,13 @@
-"""The top level of a hierarchical Dirichlet process: sticks broken off one after another.
+"""The top level of a hierarchical Dirichlet process: the stick-breaking weights.
 
-``beta_k = u_k prod_{j < k} (1 - u_j)`` with ``u_k ~ Beta(1, gamma)``, and what is left over, the
-*rest*, for states not in use. In the lower bound (see `_transitions`) every term is linear in
-``E[log beta]`` or in ``E[beta]``, so the best ``q(u_k)`` given the others is
+``beta_k = u_k prod_{j < k} (1 - u_j)`` with ``u_k ~ Beta(1, gamma)``. The remainder, the *rest*,
+belongs to states not in use. In the lower bound of `_transitions` every term is linear in
+``E[log beta]`` or in ``E[beta]``, so the optimal ``q(u_k)`` given the others is
 
     q(u) proportional to u^(a - 1) (1 - u)^(b - 1) exp(tilt u),
 
-a Beta distribution with a tilt, and not a Beta. It has one mode, and its moments are sums over a
-grid around that. So each stick is updated exactly, and no update can lower the bound.
+a tilted Beta distribution. It has one mode, and its moments are sums over a grid around the mode.
+Each update is thus exact up to quadrature, and none lowers the bound.
 """
 
 from __future__ import annotations
@@ -20,27 +20,18 @@ from scipy.special import betaln, expit, log_expit
 
 from klfusion._utils.arrays import FloatArray
 
-# The trapezoid rule over logit(u): it converges geometrically for functions like these.
+# Nodes of the trapezoid rule over logit(u), which converges geometrically for such densities.
 _GRID = np.linspace(-1.0, 1.0, 97)
-_DEVIATIONS = 15.0  # how far out the grid goes
+_REACH = 15.0  # half-width of the grid, in standard deviations
 
 
 @dataclass(frozen=True, eq=False)
 class Sticks:
-    """What the rest of the model needs to know of ``q(beta)``.
+    """The parameters of ``q(beta)``."""
 
-    Parameters
-    ----------
-    shape : array of shape (2, K)
-        ``a`` and ``b`` of each stick.
-    tilt : array of shape (K,)
-    share : array of shape (K,)
-        ``E[u_k]``.
-    """
-
-    shape: FloatArray
-    tilt: FloatArray
-    share: FloatArray
+    shape: FloatArray  # (2, K), `a` and `b` of each stick
+    tilt: FloatArray  # (K,)
+    share: FloatArray  # (K,), E[u_k]
 
     @property
     def weights(self) -> FloatArray:
@@ -55,21 +46,16 @@ class Sticks:
         return cls(np.tile([[1.0], [gamma]], n_states), np.zeros(n_states), share)
 
     def updated(self, gamma: float, logs: FloatArray, slopes: FloatArray) -> Sticks:
-        """Maximise the bound over each stick in turn.
+        """Maximise the bound over one stick after another.
 
-        Parameters
-        ----------
-        gamma : float
-        logs : array of shape (K + 1,)
-            Coefficients of ``E[log beta]`` in the bound.
-        slopes : array of shape (K + 1,)
-            Coefficients of ``E[beta]``.
+        ``logs`` and ``slopes`` (K + 1,) are the coefficients of ``E[log beta]`` and ``E[beta]``
+        in the bound.
         """
         later = np.cumsum(logs[::-1])[::-1]
         shape = np.stack([1.0 + logs[:-1], gamma + later[1:]])
         share, tilt = self.share.copy(), np.empty_like(self.share)
         n = len(share)
-        # What the sticks after k make of the stick that reaches them, per unit of it.
+        # Expected contribution to the bound of sticks k and later, per unit of stick left.
         value = np.empty(n + 1)
         value[n] = slopes[n]
         for k in range(n - 1, 0, -1):
@@ -83,16 +69,15 @@ class Sticks:
         return Sticks(shape, tilt, share)
 
     def moments(self, gamma: float) -> tuple[FloatArray, float]:
-        """``E[log beta]`` (K + 1,), and ``KL(q(u) || p(u))`` of all sticks together."""
+        """``E[log beta]`` (K + 1,), and ``KL(q(u) || p(u))`` summed over sticks."""
         a, b = self.shape
-        grids = [
-            _grid(*one) for one in zip(a.tolist(), b.tolist(), self.tilt.tolist(), strict=True)
-        ]
-        x, weight = (np.stack(part) for part in zip(*[grid[:2] for grid in grids], strict=True))
+        parameters = zip(a.tolist(), b.tolist(), self.tilt.tolist(), strict=True)
+        points, weights, logs = zip(*(_grid(*one) for one in parameters), strict=True)
+        x, weight = np.stack(points), np.stack(weights)
         log_u = (weight * log_expit(x)).sum(axis=1)
         log_rest = (weight * log_expit(-x)).sum(axis=1)
         divergence = (a - 1.0) @ log_u + (b - gamma) @ log_rest
-        divergence += self.tilt @ self.share - sum(grid[2] for grid in grids)
+        divergence += self.tilt @ self.share - sum(logs)
         divergence += len(a) * betaln(1.0, gamma)
         reached = np.concatenate([[0.0], np.cumsum(log_rest)])
         return reached + np.append(log_u, 0.0), float(divergence)
@@ -105,7 +90,7 @@ def _grid(a: float, b: float, tilt: float) -> tuple[FloatArray, FloatArray, floa
     root = math.hypot(half, math.sqrt(a * tilt)) if tilt > 0 else math.sqrt(half**2 + a * tilt)
     mode = a / (half + root) if half > 0 else (root - half) / tilt
     curvature = mode * (1.0 - mode) * (2.0 * half + 2.0 * tilt * mode)
-    reach = _DEVIATIONS / math.sqrt(curvature)
+    reach = _REACH / math.sqrt(curvature)
     x = math.log(mode) - math.log1p(-mode) + reach * _GRID
     below, above = log_expit(x), log_expit(-x)
     log_density = a * below + b * above + tilt * np.exp(below)

@@ -1,4 +1,4 @@
-"""Stochastic variational inference of a network's weights: the loop."""
+"""The training loop of variational networks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from klfusion._utils.progress import progress_bar
 from klfusion.errors import KLFusionError
-from klfusion.networks import moments
+from klfusion.networks.bayesian import Stack
 
-_LOG_SD_RATE = 5.0  # deviations learn faster than means by this factor
-_BETA_RATE = 10.0  # and so do non-centred weights, whose scale is one and not that of weights
+_LOG_SD_RATE = 5.0  # learning rate of log standard deviations, relative to that of means
+_BETA_RATE = 10.0  # of non-centred weights, relative likewise: their scale is one
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,8 @@ class Schedule:
     annealed: float  # share of the training over which the prior's weight rises to ``tempering``
 
 
-class Stack(nn.Module):  # type: ignore[misc]
+class VariationalStack(Stack):
     """Variational layers, one activation in between."""
-
-    def __init__(self, layers: list[Any], activation: str) -> None:
-        super().__init__()
-        self.linears = nn.ModuleList(layers)
-        self.activation = activation
-
-    def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """One draw of the outputs."""
-        for linear in self.linears[:-1]:
-            x = moments.activate(linear(x, generator), self.activation)
-        return self.linears[-1](x, generator)
 
     def divergence(self) -> Tensor:
         """``KL(q || prior)`` of all layers."""
@@ -49,7 +38,7 @@ class Stack(nn.Module):  # type: ignore[misc]
 
 
 def train(
-    network: Stack,
+    network: VariationalStack,
     x: Tensor,
     y: Tensor,
     loss: Callable[[Tensor, Tensor], Tensor],
@@ -58,7 +47,7 @@ def train(
     generator: torch.Generator,
     progress: bool | None,
 ) -> list[float]:
-    """Raise the evidence lower bound by Adam; the bound an observation, after each epoch.
+    """Maximise the evidence lower bound by Adam; the bound per observation after each epoch.
 
     ``loss(outputs, y)`` is the mean negative log-likelihood; ``extra`` are its parameters.
     """
@@ -85,7 +74,7 @@ def train(
             if not torch.isfinite(torch.tensor(bound)):
                 raise KLFusionError(
                     f"training diverged in epoch {epoch + 1}: expected a finite bound, got {bound};"
-                    " lower learning_rate or bring the inputs to a scale near one"
+                    " lower learning_rate or scale the inputs to a standard deviation near one"
                 )
             bounds.append(bound)
             report("training", epoch + 1, schedule.epochs)
@@ -93,7 +82,7 @@ def train(
 
 
 def _rate(progress: float) -> float:
-    """Half a cosine, from one to zero: a fast start, and an end without the noise of the draws."""
+    """Relative learning rate, half a cosine: it ends at zero, which removes sampling noise."""
     return 0.5 + 0.5 * math.cos(math.pi * progress)
 
 

@@ -1,13 +1,13 @@
-"""Steps between states: sticky Dirichlet rows over common weights.
+"""Transitions between states: sticky Dirichlet rows over common weights.
 
-``pi_k ~ Dir(eta beta + kappa e_k)`` over K states and the rest; one more row, without stickiness,
-for where sequences start. The Dirichlet's normaliser is not linear in anything known of ``beta``;
-since ``log Gamma(1 + x)`` is convex and 0 at 0, and therefore superadditive,
+``pi_k ~ Dir(eta beta + kappa e_k)`` over K states and the rest. One more row, without stickiness,
+is for the starts of sequences. The normaliser of the Dirichlet is not linear in ``E[beta]`` or
+``E[log beta]``. But ``log Gamma(1 + x)`` is convex and 0 at 0, hence superadditive, and
 
     log Gamma(eta + kappa) - sum_l log Gamma(eta beta_l + kappa [l = k])
         >= K log eta + sum_{l != k} log beta_l + log(eta beta_k + kappa) - log(eta + kappa)
 
-(Hughes, Stephenson and Sudderth, 2015), and the concave ``log(eta beta_k + kappa)`` lies above its
+(Hughes, Stephenson and Sudderth, 2015). The concave ``log(eta beta_k + kappa)`` lies above its
 chord between ``beta_k = 0`` and 1.
 """
 
@@ -25,16 +25,9 @@ from klfusion.learners._sticks import Sticks
 
 @dataclass(frozen=True)
 class Transitions:
-    """``q(pi)`` and ``q(beta)``.
+    """``q(pi)``, with starts in the last row and the rest in the last column, and ``q(beta)``."""
 
-    Parameters
-    ----------
-    concentration : array of shape (K + 1, K + 1)
-        Dirichlet rows; the last row is the start, the last column the rest.
-    sticks : Sticks
-    """
-
-    concentration: FloatArray
+    concentration: FloatArray  # (K + 1, K + 1), Dirichlet rows
     sticks: Sticks
 
     @property
@@ -46,7 +39,7 @@ class Transitions:
 
 @dataclass(frozen=True)
 class TransitionPrior:
-    """The three numbers of the paper's appendix C."""
+    """Stickiness and the two concentrations of the paper's appendix C."""
 
     kappa: float
     gamma: float
@@ -60,16 +53,16 @@ class TransitionPrior:
         return prior
 
     def posterior(self, counts: FloatArray, sticks: Sticks) -> Transitions:
-        """A better ``q`` given expected counts (K + 1, K): rows, sticks, and rows again."""
+        """Update ``q`` given expected counts (K + 1, K): rows, sticks, and rows again."""
         counts = np.pad(counts, [(0, 0), (0, 1)])
-        found = Transitions(self.rows(sticks) + counts, sticks)
-        slopes = self.eta * found.expected_log.sum(axis=0)
+        q = Transitions(self.rows(sticks) + counts, sticks)
+        slopes = self.eta * q.expected_log.sum(axis=0)
         slopes[:-1] += self._chord
         sticks = sticks.updated(self.gamma, self._logs(len(slopes) - 1), slopes)
         return Transitions(self.rows(sticks) + counts, sticks)
 
     def bound(self, q: Transitions) -> float:
-        """What rows and weights add to the lower bound: minus their divergence from the prior."""
+        """The contribution to the lower bound: minus the divergence from the prior."""
         n = len(q.sticks.share)
         log_weights, divergence = q.sticks.moments(self.gamma)
         value = n * (n + 1) * math.log(self.eta) + self._logs(n) @ log_weights - divergence
@@ -84,7 +77,7 @@ class TransitionPrior:
         return math.log1p(self.eta / self.kappa) if self.kappa > 0 else 0.0
 
     def _logs(self, n: int) -> FloatArray:
-        """How often each ``log beta_l`` stands in the bound: once a row, but for sticky entries."""
+        """Coefficient of each ``log beta_l`` in the bound: once per row without a sticky entry."""
         logs = np.full(n + 1, n + 1.0)
         if self.kappa > 0:
             logs[:n] -= 1.0

@@ -1,10 +1,11 @@
-"""What Bayesian networks share whatever their prior: scikit-learn manners around the training."""
+"""The part of Bayesian networks that does not depend on the prior, as an estimator."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,54 +16,61 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from klfusion._utils.arrays import BoolArray, FloatArray
-from klfusion._utils.checks import check_integer, is_number
+from klfusion._utils.checks import check_integer
 from klfusion.errors import KLFusionError
+from klfusion.learners._input import number
 from klfusion.learners._layers import NormalLinear
-from klfusion.learners._training import Schedule, Stack, train
+from klfusion.learners._training import Schedule, VariationalStack, train
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
-from klfusion.networks.layer import ACTIVATIONS, Head, Layer
+from klfusion.networks.layer import ACTIVATIONS, Head, Layer, check_inputs
 from klfusion.posteriors.structure.network import live_units
 
 
+@dataclass(eq=False, repr=False)
 class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
-    """A fully connected network with a mean-field Gaussian posterior of its weights."""
+    """A fully connected network with a mean-field Gaussian posterior of its weights.
 
-    hidden: Sequence[int]
-    head: str
-    classes: Sequence[Any] | None
-    activation: str
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    tempering: float
-    balanced: bool
-    prior_sd: float
-    device: str
-    random_state: int
-    progress: bool | None
-    _annealed = 0.5  # share of the training over which the prior gains its weight
+    Its fields are the parameters that `MeanFieldBNN` documents.
+    """
+
+    hidden: Sequence[int] = (150,)
+    _: KW_ONLY
+    head: str = "classification"
+    classes: Sequence[Any] | None = None
+    activation: str = "relu"
+    epochs: int = 25
+    batch_size: int = 128
+    learning_rate: float = 6e-3
+    tempering: float = 1.0
+    balanced: bool = True
+    prior_sd: float = 1.0
+    device: str = "cpu"
+    random_state: int = 0
+    progress: bool | None = None
+
+    _annealed = 0.5  # share of the training over which the weight of the prior rises
 
     @abstractmethod
     def _hidden_layer(self, name: str, n_in: int, n_out: int, generator: torch.Generator) -> Any:
         """A variational layer of ``n_out`` hidden units."""
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> VariationalNetwork:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on inputs (n, d) and labels (n,), or targets (n,) or (n, k) for regression."""
         self._check_settings()
-        x = _finite(X, "X")
+        x = check_inputs(X, name="X")
         targets = self._read_targets(y, len(x))
         generator = torch.Generator(self.device).manual_seed(int(self.random_state))
         layers = self._new_layers(x.shape[1], generator)
-        network = Stack(layers, self.activation).to(self.device)
+        network = VariationalStack(layers, self.activation).to(self.device)
         log_noise = nn.Parameter(torch.zeros(targets.shape[1:], device=self.device))
-        loss = self._loss(log_noise)
         schedule = Schedule(
             self.epochs, self.batch_size, self.learning_rate, self.tempering, self._annealed
         )
+        extra = [log_noise] if self.head == "regression" else []
+        loss, inputs = self._loss(log_noise), self._tensor(x)
         self.bounds_ = train(
-            network, self._tensor(x), targets, loss,
-            [log_noise] if self.head == "regression" else [], schedule, generator, self.progress,
-        )  # fmt: skip
+            network, inputs, targets, loss, extra, schedule, generator, self.progress
+        )
         self.n_features_in_ = x.shape[1]
         self.network_ = self._finished([linear.layer() for linear in layers], log_noise)
         return self
@@ -75,17 +83,18 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any, **how: Any) -> Any:
         """The most probable label of each row, or the mean of its target."""
-        found = self._network().predict(X, **how)
-        return found[:, 0] if self.head == "regression" and found.shape[1] == 1 else found
+        predicted = self._network().predict(X, **how)
+        one_target = self.head == "regression" and predicted.shape[1] == 1
+        return predicted[:, 0] if one_target else predicted
 
     def predict_distribution(self, X: Any, **how: Any) -> Distribution:
         """Mean and variance of the targets (regression)."""
         return self._network().predict_distribution(X, **how)
 
     def entropy(self, X: Any, **how: Any) -> Entropy:
-        """Entropy of the predicted label, and its two parts."""
-        found: Entropy = self._network().entropy(X, **how)
-        return found
+        """Entropy of the predicted label and its two parts, in nats."""
+        entropy: Entropy = self._network().entropy(X, **how)
+        return entropy
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Accuracy, or the coefficient of determination for regression."""
@@ -96,7 +105,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
 
     @property
     def live_units_(self) -> tuple[BoolArray, ...]:
-        """Of each hidden layer, which units are switched on: their outputs carry a signal."""
+        """Per hidden layer, which units pass on a signal."""
         layers = self._network().layers
         return tuple(live_units(after.weight_mean, after.weight_variance) for after in layers[1:])
 
@@ -115,24 +124,20 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
                 f"expected activation to be one of {', '.join(ACTIVATIONS)}, "
                 f"got {self.activation!r}"
             )
-        Head(self.head)  # refuses other words
+        Head(self.head)  # refuses an unknown kind
         for name in ("epochs", "batch_size"):
             check_integer(name, getattr(self, name))
         check_integer("random_state", self.random_state, least=0)
         for name in ("learning_rate", "tempering", "prior_sd"):
-            value = getattr(self, name)
-            if not (is_number(value) and 0 < value < np.inf):
-                raise KLFusionError(f"expected {name} to be a number > 0, got {value!r}")
+            number(getattr(self, name), name, above=0.0)
 
     def _read_targets(self, y: ArrayLike, n: int) -> Tensor:
-        """Class numbers, or standardised targets (n, k); sets ``class_counts_``."""
+        """Class indices, or standardised targets (n, k); sets ``class_counts_``."""
         given = np.asarray(y)
         if len(given) != n:
-            raise KLFusionError(
-                f"expected {n} values of y, one for each row of X, got {len(given)}"
-            )
+            raise KLFusionError(f"expected {n} values of y, one per row of X, got {len(given)}")
         if self.head == "regression":
-            targets = _finite(given.reshape(n, -1), "y")
+            targets = check_inputs(given.reshape(n, -1), name="y")
             self._centre, self._scale = targets.mean(axis=0), targets.std(axis=0)
             self._scale[self._scale == 0] = 1.0
             self.class_counts_ = np.full(targets.shape[1], float(n))
@@ -148,12 +153,12 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         if len(seen) < 2:
             raise KLFusionError(
                 f"expected observations of at least two classes, got class {seen.tolist()[0]!r} "
-                "alone: nothing can be learned from it"
+                "alone, from which nothing can be learned"
             )
         position = {label: k for k, label in enumerate(self.classes_.tolist())}
-        number = np.array([position[label] for label in given.tolist()])
-        self.class_counts_ = np.bincount(number, minlength=len(position)).astype(np.float64)
-        return torch.as_tensor(number, device=self.device)
+        index = np.array([position[label] for label in given.tolist()])
+        self.class_counts_ = np.bincount(index, minlength=len(position)).astype(np.float64)
+        return torch.as_tensor(index, device=self.device)
 
     def _loss(self, log_noise: nn.Parameter) -> Any:
         if self.head == "regression":
@@ -162,7 +167,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
             )
         with np.errstate(divide="ignore"):
             log_prior = np.log(self.class_counts_ / self.class_counts_.sum())
-        if not self.balanced:  # unseen classes are left out all the same
+        if not self.balanced:  # classes without observations are excluded all the same
             log_prior = np.where(self.class_counts_ > 0, 0.0, -np.inf)
         offset = self._tensor(log_prior)
         return lambda out, y: nn.functional.cross_entropy(out + offset, y)
@@ -177,32 +182,17 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         return [*layers, NormalLinear("output", sizes[-1], n_out, self.prior_sd, generator)]
 
     def _finished(self, layers: list[Layer], log_noise: Tensor) -> BayesianNetwork:
-        """The trained network, its outputs in the units of the targets."""
+        """The trained network with outputs in the units of the targets."""
         if self.head == "classification":
             head = Head(classes=tuple(self.classes_.tolist()))
         else:
             noise = np.exp(2.0 * log_noise.detach().cpu().double().numpy())
             head = Head("regression", noise_variance=noise * self._scale**2)
-            last, scale = layers[-1], self._scale
-            layers[-1] = Layer(
-                last.name,
-                scale[:, None] * last.weight_mean,
-                scale[:, None] ** 2 * last.weight_variance,
-                scale * last.bias_mean + self._centre,
-                scale**2 * last.bias_variance,
-            )
+            last = layers[-1].scaled(self._scale)
+            layers[-1] = replace(last, bias_mean=last.bias_mean + self._centre)
         network = BayesianNetwork(layers, self.activation, head)
         network.to(self.device)
         return network
 
     def _tensor(self, values: FloatArray) -> Tensor:
         return torch.as_tensor(values, dtype=torch.float32, device=self.device)
-
-
-def _finite(values: ArrayLike, name: str) -> FloatArray:
-    array = np.asarray(values)
-    if array.ndim != 2 or len(array) == 0:
-        raise KLFusionError(f"expected {name} of shape (n, d), got {array.shape}")
-    if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
-        raise KLFusionError(f"expected {name} to hold finite numbers")
-    return array

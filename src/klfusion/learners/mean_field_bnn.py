@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ from klfusion.learners._layers import NormalLinear
 from klfusion.learners._variational_network import VariationalNetwork
 
 
+@dataclass(eq=False, repr=False)
 class MeanFieldBNN(VariationalNetwork):
-    """A plain mean-field Gaussian network, by variational inference with PyTorch.
+    """A mean-field Gaussian network, by variational inference with PyTorch.
 
     Parameters
     ----------
@@ -20,19 +21,19 @@ class MeanFieldBNN(VariationalNetwork):
         Units of each hidden layer.
     head : {"classification", "regression"}
     classes : sequence, optional
-        Labels of all outputs, where a silo may not have seen every class; default: those in ``y``.
+        Labels of all outputs, for silos without observations of some; default: those in ``y``.
     activation : {"relu", "tanh", "sigmoid", "silu"}
     epochs, batch_size, learning_rate : optional
-        Of Adam, at a rate that falls like half a cosine; deviations learn five times faster than
-        means.
+        Settings of Adam. The learning rate falls to zero like half a cosine. It is five times
+        larger for log standard deviations than for means.
     tempering : float
-        Weight of the prior: 1 is the evidence lower bound, less is a "cold" posterior, which fits
-        better and is more certain than Bayes allows.
+        Weight of the prior. 1 gives the evidence lower bound; less gives a cold posterior, which
+        fits better and has smaller variances.
     balanced : bool
-        Learn logits for equally frequent classes: the silo's class frequencies are added to the
-        logits in training, so that they do not enter the network. What fusion wants.
+        Learn logits for equally frequent classes, which suits fusion: in training, the log
+        frequencies of the silo's classes are added to the logits.
     prior_sd : float
-        Deviation of the Normal prior of weights and biases.
+        Standard deviation of the Normal prior of weights and biases.
     device : str
         ``"cpu"``, ``"cuda"``, ...
     random_state : int
@@ -45,11 +46,11 @@ class MeanFieldBNN(VariationalNetwork):
     network_ : BayesianNetwork
         The posterior as a PyTorch module.
     classes_, class_counts_ : arrays
-        Label of each output, and how many observations it had (regression: all).
+        Label of each output, and its number of observations (regression: all).
     live_units_ : tuple of bool arrays
-        Of each hidden layer, which units are switched on.
+        Per hidden layer, which units pass on a signal.
     bounds_ : list of float
-        The (tempered) evidence lower bound an observation, after each epoch.
+        The tempered evidence lower bound, in nats per observation, after each epoch.
 
     Examples
     --------
@@ -63,37 +64,6 @@ class MeanFieldBNN(VariationalNetwork):
     >>> kf.fuse({"a": net}).model().predict_proba(x).shape
     (300, 2)
     """
-
-    def __init__(
-        self,
-        hidden: Sequence[int] = (150,),
-        *,
-        head: str = "classification",
-        classes: Sequence[Any] | None = None,
-        activation: str = "relu",
-        epochs: int = 25,
-        batch_size: int = 128,
-        learning_rate: float = 6e-3,
-        tempering: float = 1.0,
-        balanced: bool = True,
-        prior_sd: float = 1.0,
-        device: str = "cpu",
-        random_state: int = 0,
-        progress: bool | None = None,
-    ) -> None:
-        self.hidden = hidden
-        self.head = head
-        self.classes = classes
-        self.activation = activation
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.tempering = tempering
-        self.balanced = balanced
-        self.prior_sd = prior_sd
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
 
     def _hidden_layer(self, name: str, n_in: int, n_out: int, generator: torch.Generator) -> Any:
         return NormalLinear(name, n_in, n_out, self.prior_sd, generator)

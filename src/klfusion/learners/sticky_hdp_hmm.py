@@ -1,60 +1,63 @@
-"""`StickyHDPHMM`: a hidden Markov model that finds its number of states."""
+"""`StickyHDPHMM`: a hidden Markov model that estimates its number of states."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.checks import check_integer, generator
 from klfusion._utils.progress import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
-from klfusion.learners import _decoding, _starts
+from klfusion.learners import _starts
+from klfusion.learners._decoding import Decoder
 from klfusion.learners._inference import Fit, Frames, Model, iterate
-from klfusion.learners._input import count, number, sequences
+from klfusion.learners._input import number, sequences
 from klfusion.learners._moves import simplify
 from klfusion.learners._transitions import TransitionPrior
 
 
-class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
     """Sticky hierarchical Dirichlet process hidden Markov model with Gaussian states.
 
-    Variational inference with Normal-Wishart posteriors of the states' means and precisions. The
-    lower bound never falls; it decides between restarts, and which states are merged or dropped.
+    Variational inference with Normal-Wishart posteriors of the states' means and precisions. No
+    iteration lowers the bound. The bound selects the best restart and accepts merges of states.
 
     Parameters
     ----------
     n_components : int
-        Most states there can be; fewer are kept where that raises the bound.
+        Largest number of states; fewer are kept if that raises the bound.
     kappa, gamma, eta : float
-        Stickiness, concentration of the weights that states share, and of each state's steps
-        around them: ``pi_k ~ DP(eta beta + kappa delta_k)``, ``beta ~ GEM(gamma)``.
+        Stickiness, concentration of the common weights, and concentration of each state's
+        transitions around them: ``pi_k ~ DP(eta beta + kappa delta_k)``, ``beta ~ GEM(gamma)``.
     n0 : float, optional
-        Degrees of freedom of the prior of a state's precision, above d + 1; default d + 2.
+        Degrees of freedom of the Wishart prior of precisions, above d + 1; default d + 2.
     S : array of shape (d, d), optional
-        The covariance a state is expected to have, ``E[inv(precision)] = S``; default the
-        variances of the features, on the diagonal.
+        Expected covariance of a state, ``E[inv(precision)] = S``; default: diagonal, with the
+        variances of the features.
     mu0 : array of shape (d,), optional
-        Prior mean of the states' means; default that of the data.
+        Prior mean of the states' means; default: the mean of the data.
     mean_strength : float
-        How many frames ``mu0`` is worth (``lambda`` in the paper).
+        Weight of ``mu0``, in frames (``lambda`` in the paper).
     frame_weight : float or "auto"
-        What a frame counts for in telling states from each other. Frames that follow each other
-        closely repeat themselves, and taken for independent they call for ever more states.
-        "auto" estimates it from their correlation within the states of a first fit: 1 for
-        independent frames. That fit has all ``n_components`` states, so it errs towards 1.
+        Effective sample size per frame, 1 for independent frames. Correlated frames that count
+        as independent lead to too many states. "auto" estimates the weight from the correlation
+        of consecutive frames within the states of a first fit. That fit has all
+        ``n_components`` states, so the estimate is biased towards 1.
     n_init : int
-        Restarts; one in four begins with stretches of time, the others with k-means.
+        Restarts; one in four begins with contiguous segments, the others with k-means.
     max_iter : int
-        Iterations between two changes of the number of states.
+        Most iterations between two changes of the number of states.
     tol : float
-        Stop when an iteration gains less than this, in nats a frame.
+        Stop when an iteration gains less than this, in nats per frame.
     random_state : int, Generator or None
     progress : bool, optional
-        Show a bar; by default on a terminal only.
+        Show a progress bar; default: only on a terminal.
 
     Attributes
     ----------
@@ -63,11 +66,11 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
         Expected probabilities.
     means_, covars_ : arrays of shape (K, d) and (K, d, d)
     weights_ : array of shape (K + 1,)
-        Expected weights the states share; the last is for states not seen.
+        Expected common weights; the last is for states not in use.
     frame_weight_ : float
     lower_bound_ : float
     lower_bounds_ : list of float
-        After each iteration of the best start.
+        After each iteration of the best restart.
     converged_ : bool
 
     Examples
@@ -84,38 +87,21 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
     3
     """
 
-    def __init__(
-        self,
-        n_components: int = 25,
-        *,
-        kappa: float = 10.0,
-        gamma: float = 5.0,
-        eta: float = 0.5,
-        n0: float | None = None,
-        S: Any = None,
-        mu0: Any = None,
-        mean_strength: float = 0.1,
-        frame_weight: float | str = "auto",
-        n_init: int = 5,
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        random_state: Any = None,
-        progress: bool | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kappa = kappa
-        self.gamma = gamma
-        self.eta = eta
-        self.n0 = n0
-        self.S = S
-        self.mu0 = mu0
-        self.mean_strength = mean_strength
-        self.frame_weight = frame_weight
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.progress = progress
+    n_components: int = 25
+    _: KW_ONLY
+    kappa: float = 10.0
+    gamma: float = 5.0
+    eta: float = 0.5
+    n0: float | None = None
+    S: Any = None
+    mu0: Any = None
+    mean_strength: float = 0.1
+    frame_weight: float | str = "auto"
+    n_init: int = 5
+    max_iter: int = 200
+    tol: float = 1e-5
+    random_state: Any = None
+    progress: bool | None = None
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
         """Fit to one or several sequences.
@@ -123,34 +109,42 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array of shape (n_frames, n_features)
-            Sequence after sequence.
+            Concatenated sequences.
         lengths : sequence of int, optional
-            How long each is; default one sequence.
+            Length of each sequence; default: one sequence.
         """
         x, sizes = sequences(X, lengths)
-        n_init, n_states = count(self.n_init, "n_init"), count(self.n_components, "n_components")
-        max_iter = count(self.max_iter, "max_iter")
+        for name in ("n_init", "n_components", "max_iter"):
+            check_integer(name, getattr(self, name))
         tol = number(self.tol, "tol", above=0.0, allow_equal=True) * len(x)
-        rng = np.random.default_rng(self.random_state)
-        # Units in which all features are alike, so that no digits are lost.
+        rng = generator(self.random_state)
+        # Standardised features lose fewer digits to rounding.
         centre, scale = x.mean(axis=0), x.std(axis=0)
         scale[scale <= 1e-9 * np.abs(centre) + np.finfo(np.float64).tiny] = 1.0
         x = (x - centre) / scale
         model = self._model(centre, scale)
         frames = Frames.of(x, sizes)
-        n_states = min(n_states, len(x))
-        frames, weight = self._weighted(model, frames, x, sizes, n_states, rng, max_iter, tol)
+        n_states = min(self.n_components, len(x))
+
+        def fit_from(labels: IntArray) -> Fit:
+            first = _starts.statistics_of(frames, labels, sizes)
+            return iterate(model, frames, first, max_iter=self.max_iter, tol=tol)
+
+        if self.frame_weight == "auto":
+            estimate = fit_from(_starts.by_place(x, n_states, rng)).estimate
+            weight = _starts.effective_share(model, frames, x, estimate)
+        else:
+            weight = number(self.frame_weight, "frame_weight", above=0.0)
+        frames = replace(frames, features=weight * frames.features)
         best: Fit | None = None
         with progress_bar(self.progress) as report:
-            for start in range(n_init):
-                report("fitting", start, n_init)
+            for start in range(self.n_init):
+                report("fitting", start, self.n_init)
                 if start % 4 == 3:
                     labels = _starts.by_time(len(x), n_states, rng)
                 else:
                     labels = _starts.by_place(x, n_states, rng)
-                first = _starts.statistics_of(frames, labels, sizes)
-                fit = iterate(model, frames, first, max_iter=max_iter, tol=tol)
-                fit = simplify(model, frames, fit, max_iter=max_iter, tol=tol)
+                fit = simplify(model, frames, fit_from(labels), max_iter=self.max_iter, tol=tol)
                 if best is None or fit.bound > best.bound:
                     best = fit
         assert best is not None
@@ -158,7 +152,7 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _model(self, centre: FloatArray, scale: FloatArray) -> Model:
-        """The priors, in units of ``scale`` around ``centre``."""
+        """The priors of standardised features."""
         d = len(centre)
         family = NormalWishart(d)
         n0 = d + 2.0 if self.n0 is None else number(self.n0, "n0", above=d + 1.0)
@@ -188,31 +182,10 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
             raise KLFusionError(f"S: expected a symmetric positive definite ({d}, {d}) matrix")
         return matrix
 
-    def _weighted(
-        self,
-        model: Model,
-        frames: Frames,
-        x: FloatArray,
-        sizes: IntArray,
-        n_states: int,
-        rng: np.random.Generator,
-        max_iter: int,
-        tol: float,
-    ) -> tuple[Frames, float]:
-        """Frames that count for what they are worth, and what that is."""
-        if self.frame_weight == "auto":
-            labels = _starts.by_place(x, n_states, rng)
-            first = _starts.statistics_of(frames, labels, sizes)
-            fit = iterate(model, frames, first, max_iter=max_iter, tol=tol)
-            weight = _starts.effective_share(model, frames, x, fit.estimate)
-        else:
-            weight = number(self.frame_weight, "frame_weight", above=0.0)
-        return replace(frames, features=weight * frames.features), weight
-
     def _keep(
         self, X: Any, model: Model, fit: Fit, weight: float, centre: FloatArray, scale: FloatArray
     ) -> None:
-        """Results, in the units of the data."""
+        """Set the fitted attributes, in the units of the data."""
         estimate, n = fit.estimate, len(fit.estimate.natural)
         family = model.family
         self.family_ = family
@@ -227,9 +200,9 @@ class StickyHDPHMM(_decoding.Decoder, BaseEstimator):  # type: ignore[misc]
         self.weights_ = estimate.transitions.sticks.weights
         self.frame_weight_ = weight
         n_frames = float(fit.statistics.frames.sum())
-        # Densities in the data's units.
-        units = weight * n_frames * float(np.log(scale).sum())
-        self.lower_bounds_ = [bound - units for bound in fit.trace]
+        # The Jacobian of the standardisation turns the bound into one of densities of the data.
+        log_jacobian = weight * n_frames * float(np.log(scale).sum())
+        self.lower_bounds_ = [bound - log_jacobian for bound in fit.trace]
         self.lower_bound_ = self.lower_bounds_[-1]
         self.converged_ = fit.converged
         self.n_features_in_ = family.dim

@@ -1,1 +1,1 @@
-"""Networks of independent Normal weights that predict: in PyTorch, and with numpy alone."""
+"""Networks with independent Normal weights: predictions in PyTorch or with numpy alone."""

@@ -1,4 +1,4 @@
-"""What is known of a fully connected layer, and of what the outputs mean: plain arrays."""
+"""Layers, heads and input checks of networks, without PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A fully connected layer, ``weight`` (n_out, n_in) as PyTorch has it and ``bias`` (n_out,)."""
+    """Means and variances of the weights of a fully connected layer.
+
+    Weights are (n_out, n_in), the layout of PyTorch; biases are (n_out,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from klfusion.networks.layer import Layer
+    >>> Layer("fc1", np.ones((3, 2)), np.ones((3, 2)), np.zeros(3), np.ones(3)).shape
+    (3, 2)
+    """
 
     name: str
     weight_mean: FloatArray
@@ -32,24 +42,41 @@ class Layer:
         return n_out, n_in
 
     def sample(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """One draw of the weight and the bias."""
+        """One sample of the weight and the bias."""
         weight = rng.standard_normal(self.weight_mean.shape) * np.sqrt(self.weight_variance)
         bias = rng.standard_normal(self.bias_mean.shape) * np.sqrt(self.bias_variance)
         return self.weight_mean + weight, self.bias_mean + bias
 
+    def scaled(self, scale: FloatArray) -> Layer:
+        """The layer with outputs multiplied by ``scale`` (n_out,)."""
+        return Layer(
+            self.name,
+            scale[:, None] * self.weight_mean,
+            scale[:, None] ** 2 * self.weight_variance,
+            scale * self.bias_mean,
+            scale**2 * self.bias_variance,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """What the outputs mean.
+    """The meaning of the outputs.
 
     Parameters
     ----------
     kind : {"classification", "regression"}
         Outputs are logits of classes, or means of Normal targets.
     classes : tuple, optional
-        Label of each output; its number where None.
+        Label of each output; default: its number.
     noise_variance : array of shape (n_out,), optional
-        Of the targets around the regression outputs; nothing where None.
+        Variance of the targets around the regression outputs; default: zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from klfusion.networks.layer import Head
+    >>> Head(classes=("cat", "dog")).labels(np.array([1, 0]))
+    array(['dog', 'cat'], dtype='<U3')
     """
 
     kind: str = "classification"
@@ -63,7 +90,7 @@ class Head:
             )
 
     def require(self, kind: HeadKind, what: str) -> None:
-        """Refuse what makes sense for the other kind of outputs only."""
+        """Refuse ``what``, which is a method for one kind of head."""
         if self.kind != kind:
             raise KLFusionError(f"{what} is for {kind}; this network's head is for {self.kind}")
 
@@ -72,34 +99,38 @@ class Head:
         return number if self.classes is None else np.asarray(self.classes)[number]
 
 
-def check_inputs(x: Any, n_in: int) -> Any:
-    """Inputs as a finite float array (n, n_in)."""
+def check_inputs(x: Any, n_in: int | None = None, name: str = "x") -> Any:
+    """Finite numbers (n, n_in) as an array; for a fit ``n_in`` is None and ``n`` at least one."""
     if hasattr(x, "detach"):
         x = x.detach().cpu().numpy()
     x = np.asarray(x)
-    if x.ndim != 2 or x.shape[1] != n_in:
-        raise KLFusionError(f"expected x of shape (n, {n_in}), got {x.shape}")
+    if x.ndim != 2 or (len(x) == 0 if n_in is None else x.shape[1] != n_in):
+        raise KLFusionError(f"expected {name} of shape (n, {n_in or 'd'}), got {x.shape}")
     if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
-        raise KLFusionError("expected x to hold finite numbers")
+        raise KLFusionError(f"expected {name} to hold finite numbers")
     return x
 
 
 def check_samples(n_samples: int) -> None:
-    """At least one draw."""
+    """Refuse fewer than one sample."""
     if n_samples < 1:
         raise KLFusionError(f"expected n_samples >= 1, got {n_samples}")
 
 
-def described(name: str, layers: tuple[Layer, ...], activation: str) -> str:
-    """``name(4 -> 8 -> 3, relu)``."""
-    sizes = [layers[0].shape[1], *(layer.shape[0] for layer in layers)]
-    return f"{name}({' -> '.join(map(str, sizes))}, {activation})"
+class LayeredNetwork:
+    """What a network in PyTorch and one in numpy share."""
 
+    layers: tuple[Layer, ...]
+    activation: str
 
-def as_mapping(layers: tuple[Layer, ...]) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Means and variances by name, as a state dict has them: ``kf.extract`` reads it again."""
-    out = {}
-    for layer in layers:
-        out[f"{layer.name}.weight"] = (layer.weight_mean, layer.weight_variance)
-        out[f"{layer.name}.bias"] = (layer.bias_mean, layer.bias_variance)
-    return out
+    def mapping(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """Means and variances by the names of a state dict; ``kf.extract`` reads it."""
+        out = {}
+        for layer in self.layers:
+            out[f"{layer.name}.weight"] = (layer.weight_mean, layer.weight_variance)
+            out[f"{layer.name}.bias"] = (layer.bias_mean, layer.bias_variance)
+        return out
+
+    def __repr__(self) -> str:
+        sizes = [self.layers[0].shape[1], *(layer.shape[0] for layer in self.layers)]
+        return f"{type(self).__name__}({' -> '.join(map(str, sizes))}, {self.activation})"

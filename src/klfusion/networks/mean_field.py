@@ -1,4 +1,4 @@
-"""A network whose weights are independent Normals: predicts with numpy alone."""
+"""A network with independent Normal weights that predicts with numpy alone."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.networks.layer import (
-    Head,
-    Layer,
-    as_mapping,
-    check_inputs,
-    check_samples,
-    described,
-)
+from klfusion.networks.layer import Head, Layer, LayeredNetwork, check_inputs, check_samples
 
 _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "relu": lambda h: np.maximum(h, 0.0),
@@ -27,20 +20,25 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class MeanFieldNetwork:
-    """Fully connected layers with independent Normal weights, one activation in between.
+@dataclass(frozen=True, eq=False, repr=False)
+class MeanFieldNetwork(LayeredNetwork):
+    """The replacement of `klfusion.networks.bayesian.BayesianNetwork` without PyTorch.
 
-    What `klfusion.networks.bayesian.BayesianNetwork` is where PyTorch is absent.
+    Its parameters have the same meaning.
 
-    Parameters
-    ----------
-    layers : tuple of Layer
-        From input to output.
-    activation : {"relu", "tanh", "sigmoid", "silu"}
-        After every layer but the last.
-    head : Head
-        What the outputs mean.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from klfusion.networks.layer import Layer
+    >>> from klfusion.networks.mean_field import MeanFieldNetwork
+    >>> def layer(name, n_in, n_out):
+    ...     weight, bias = np.ones((n_out, n_in)), np.ones(n_out)
+    ...     return Layer(name, weight, 0.1 * weight, bias, 0.1 * bias)
+    >>> network = MeanFieldNetwork((layer("fc1", 4, 8), layer("fc2", 8, 3)), "relu")
+    >>> network
+    MeanFieldNetwork(4 -> 8 -> 3, relu)
+    >>> network.predict_proba(np.zeros((5, 4))).shape
+    (5, 3)
     """
 
     layers: tuple[Layer, ...]
@@ -48,10 +46,7 @@ class MeanFieldNetwork:
     head: Head = field(default_factory=Head)
 
     def outputs(self, x: Any, n_samples: int = 100, random_state: int = 0) -> FloatArray:
-        """Outputs (logits, or regression means) of networks drawn from the posterior.
-
-        Returns an array (n_samples, n, n_out).
-        """
+        """Samples of the outputs (logits, or regression means), (n_samples, n, n_out)."""
         x = check_inputs(x, self.layers[0].shape[1]).astype(np.float64)
         check_samples(n_samples)
         rng = np.random.default_rng(random_state)
@@ -66,20 +61,13 @@ class MeanFieldNetwork:
         return x
 
     def predict_proba(self, x: Any, n_samples: int = 100, random_state: int = 0) -> FloatArray:
-        """Class probabilities (n, n_out): the softmax averaged over draws of the weights."""
+        """Class probabilities (n, n_out): the softmax averaged over samples of the weights."""
         self.head.require("classification", "predict_proba")
-        draws = softmax(self.outputs(x, n_samples, random_state), axis=-1)
-        return np.asarray(draws.mean(axis=0))
+        samples = softmax(self.outputs(x, n_samples, random_state), axis=-1)
+        return np.asarray(samples.mean(axis=0))
 
     def predict(self, x: Any, n_samples: int = 100, random_state: int = 0) -> Any:
         """The most probable class of each row, (n,); the mean (n, n_out) for regression."""
         if self.head.kind == "regression":
             return self.outputs(x, n_samples, random_state).mean(axis=0)
         return self.head.labels(self.predict_proba(x, n_samples, random_state).argmax(axis=1))
-
-    def mapping(self) -> dict[str, tuple[FloatArray, FloatArray]]:
-        """Means and variances by name, as a state dict has them: ``kf.extract`` reads it again."""
-        return as_mapping(self.layers)
-
-    def __repr__(self) -> str:
-        return described("MeanFieldNetwork", self.layers, self.activation)

@@ -1,4 +1,4 @@
-"""Means and variances through activations, and draws from the Normal they give."""
+"""Random Normals, and moments of activations of Normals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,26 @@ import torch
 from torch import Tensor
 
 _NODES = 24  # of Gauss-Hermite quadrature, for activations without a closed form
-_JITTER = 1e-6  # of a covariance's mean variance, so that rounding leaves it positive definite
-_TINY = 1e-30
+_JITTER = 1e-6  # share of the mean variance added to keep a covariance positive definite
+_TINY = 1e-30  # added to variances, so that no standard deviation is zero
+
+
+def noise_like(
+    like: Tensor, generator: torch.Generator | None, shape: tuple[int, ...] | None = None
+) -> Tensor:
+    """Standard Normal noise with the type, device and, by default, shape of a tensor."""
+    size = like.shape if shape is None else shape
+    return torch.randn(size, generator=generator, dtype=like.dtype, device=like.device)
+
+
+def normal(
+    mean: Tensor,
+    log_sd: Tensor,
+    generator: torch.Generator | None,
+    shape: tuple[int, ...] | None = None,
+) -> Tensor:
+    """A sample of independent Normals."""
+    return mean + torch.exp(log_sd) * noise_like(mean, generator, shape)
 
 
 def activate(h: Tensor, activation: str) -> Tensor:
@@ -25,9 +43,9 @@ def activation_moments(mean: Tensor, variance: Tensor, activation: str) -> tuple
     if activation == "relu":
         z = mean / sd
         density = torch.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
-        below = torch.special.ndtr(z)
-        first = mean * below + sd * density
-        second = (mean**2 + variance) * below + mean * sd * density
+        above_zero = torch.special.ndtr(z)
+        first = mean * above_zero + sd * density
+        second = (mean**2 + variance) * above_zero + mean * sd * density
     else:
         nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
         first, second = torch.zeros_like(mean), torch.zeros_like(mean)
@@ -38,19 +56,17 @@ def activation_moments(mean: Tensor, variance: Tensor, activation: str) -> tuple
     return first, (second - first**2).clamp_min(0.0)
 
 
-def normal_draws(
+def normal_samples(
     mean: Tensor, covariance: Tensor, n_samples: int, generator: torch.Generator
 ) -> Tensor:
-    """Draws (n_samples, n, k) of Normals with means (n, k) and covariances (n, k, k).
+    """Samples (n_samples, n, k) of Normals with means (n, k) and covariances (n, k, k).
 
-    Antithetic: draws come in pairs around the mean, which halves what chance does to averages.
+    Samples are antithetic, in pairs around the mean, which reduces the variance of averages.
     """
     k = mean.shape[-1]
     scale = torch.diagonal(covariance, dim1=1, dim2=2).mean(-1)[:, None, None] + _TINY
     eye = torch.eye(k, dtype=mean.dtype, device=mean.device)
     root, _ = torch.linalg.cholesky_ex(covariance + _JITTER * scale * eye)
-    half = torch.randn(
-        ((n_samples + 1) // 2, k), generator=generator, dtype=mean.dtype, device=mean.device
-    )
+    half = noise_like(mean, generator, ((n_samples + 1) // 2, k))
     noise = torch.cat([half, -half])[:n_samples]
     return mean + torch.einsum("nij,sj->sni", root, noise)

@@ -32,7 +32,7 @@ from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
-from klfusion.posteriors.compatibility import check_together, silo_weights
+from klfusion.posteriors.compatibility import check_compatible, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure import network as layers
@@ -151,7 +151,7 @@ def fuse_batches(
 
 def _check(silos: Sequence[SiloDescription]) -> None:
     """Silos must go together as they are: nothing is aligned on the way."""
-    check_together(silos)
+    check_compatible(silos)
     first = silos[0].structure
     for silo in silos:
         structure = silo.structure

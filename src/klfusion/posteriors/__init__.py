@@ -1,4 +1,4 @@
-"""What a site sends: a posterior, the structure around it, and whether sites are compatible.
+"""What a silo sends: a posterior and its structure, and checks that silos are compatible.
 
-Nothing here matches or fuses components.
+Code that matches components belongs elsewhere.
 """

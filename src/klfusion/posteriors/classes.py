@@ -1,4 +1,4 @@
-"""Networks of silos that know different classes: brought to the same outputs."""
+"""Give networks with different classes the same outputs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import IncompatibleSilosError
 from klfusion.families import DiagonalNormal
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 
 
 def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
-    """Give all networks the outputs of every class any silo knows.
+    """Give every network one output per class of any silo.
 
-    Where a silo does not know a class, the weights into its output are zero, as certain as the
-    silo's others, and its count is zero: the silo has no say on that class. So counts are needed.
-    Networks with the same outputs, and all other models, are returned as they are; networks with
-    different inputs, layers, or outputs of unknown classes are refused here, by name.
+    An output that a silo lacks gets weights of mean zero and a class count of zero, so the silo
+    does not affect that class. This needs the class counts of every silo. Networks with equal
+    outputs, and models of other kinds, are returned unchanged.
+
+    Raises
+    ------
+    IncompatibleSilosError
+        If inputs, depths, or outputs without class labels differ.
     """
     structures = [p.structure for p in posteriors]
     networks = [s for s in structures if s is not None and s.kind == KIND]
@@ -38,30 +42,26 @@ def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
     for posterior, structure in zip(posteriors, networks, strict=True):
         if "class_counts" not in structure.arrays:
             raise IncompatibleSilosError(
-                f"silo {posterior.name!r}: expected class_counts, for the silos know different "
+                f"silo {posterior.name!r}: expected class_counts, because silos have different "
                 f"classes, {classes[0]} and {next(c for c in classes if c != classes[0])}; or give "
-                "the learners the same classes="
+                "all learners the same classes="
             )
-    union = sorted({label for own in classes for label in own}, key=_by_kind)
+    union = sorted({label for own in classes for label in own}, key=_sort_key)
     return [_extended(p, s, union) for p, s in zip(posteriors, networks, strict=True)]
 
 
-def _by_kind(label: Any) -> tuple[str, Any]:
-    """Numbers and words cannot be compared with each other."""
+def _sort_key(label: Any) -> tuple[str, Any]:
+    """Sort by type first: numbers and strings have no common order."""
     return type(label).__name__, label
 
 
 def _check_same(posteriors: Sequence[Posterior], numbers: Sequence[int], what: str) -> None:
-    for posterior, number in zip(posteriors, numbers, strict=True):
-        if number != numbers[0]:
-            raise IncompatibleSilosError(
-                f"silo {posterior.name!r}: expected a network with {numbers[0]} {what}"
-                f"{'' if numbers[0] == 1 else 's'} as in silo {posteriors[0].name!r}, got {number}"
-            )
+    values = [(p.name, number) for p, number in zip(posteriors, numbers, strict=True)]
+    check_equal(values, f"a network with {numbers[0]} {what}{'' if numbers[0] == 1 else 's'}")
 
 
 def _extended(posterior: Posterior, structure: Structure, union: list[Any]) -> Posterior:
-    """The network with an output for each class of the union."""
+    """The network with one output per class of the union."""
     own = structure.info["classes"]
     where = np.array([union.index(label) for label in own])
     last = n_layers(structure) - 1
@@ -76,9 +76,9 @@ def _extended(posterior: Posterior, structure: Structure, union: list[Any]) -> P
         f"variance.{last}": _filled(variance, where, len(union)),
         "class_counts": counts,
     }
-    grown = replace(structure, arrays=arrays, info={**structure.info, "classes": union})
+    extended = replace(structure, arrays=arrays, info={**structure.info, "classes": union})
     if last > 1:
-        return replace(posterior, structure=grown)
+        return replace(posterior, structure=extended)
     p, inputs = posterior.params(), int(structure.info["n_in"]) + 1
     outgoing = np.zeros((posterior.n_components, len(union)))
     outgoing[:, where] = p["mean"][:, inputs:]
@@ -88,11 +88,11 @@ def _extended(posterior: Posterior, structure: Structure, union: list[Any]) -> P
         np.hstack([p["mean"][:, :inputs], outgoing]),
         np.hstack([p["variance"][:, :inputs], spread]),
     )
-    return replace(posterior, family=family, natural=natural, structure=grown)
+    return replace(posterior, family=family, natural=natural, structure=extended)
 
 
 def _filled(variance: FloatArray, where: Any, size: int) -> FloatArray:
-    """Rows of known outputs in their places, elsewhere the geometric mean of the known."""
+    """Own outputs in their rows; the geometric mean of these rows elsewhere."""
     out = np.tile(np.exp(np.log(variance).mean(axis=0)), (size, 1))
     out[where] = variance
     return out

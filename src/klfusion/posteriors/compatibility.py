@@ -1,4 +1,4 @@
-"""Which silos can be fused: one kind of model, the same columns, each counted once."""
+"""Checks that silos can be fused: one kind of model, equal features, no silo counted twice."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from klfusion._utils.text import few
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
 from klfusion.posteriors.classes import align_classes
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.vocabularies import align_vocabularies
 
-_WIDEST = 1e9  # between weights; sums of doubles hold no more beside differences of them
-_NAMELESS = re.compile(r"silo-\d+")  # what a silo without a name is called
+_MAX_RATIO = 1e9  # of two weights: beyond it, rounding in float64 sums hides the smaller one
+_DEFAULT_NAME = re.compile(r"silo-\d+")  # given to silos without a name
 
 
 class Silo(Protocol):
-    """What must be known of a silo beside its components: a `Posterior` knows it."""
+    """The attributes that the checks read; `Posterior` has them."""
 
     @property
     def name(self) -> str:
@@ -31,43 +31,42 @@ class Silo(Protocol):
 
     @property
     def family(self) -> Family:
-        """Of its components."""
+        """Family of its components."""
 
     @property
     def prior(self) -> FloatArray | None:
-        """Natural parameters of the prior its components share."""
+        """Natural parameters of the prior that its components share."""
 
     @property
     def counts(self) -> FloatArray | None:
-        """How many observations stand behind each component."""
+        """Expected number of observations per component."""
 
     @property
     def structure(self) -> Structure | None:
-        """What surrounds the components."""
+        """Arrays and settings around the components."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Plain facts; of a fusion, the names of its ``silos``."""
+        """Versions and settings; for a fusion also the names of its ``silos``."""
 
 
 def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
-    """Silos with vocabularies and classes brought to one; an error if they do not go together."""
+    """Silos with a common vocabulary and common classes, checked by `check_compatible`."""
     posteriors = align_classes(align_vocabularies(silos))
-    check_together(posteriors)
+    check_compatible(posteriors)
     return posteriors
 
 
-def check_together(posteriors: Sequence[Silo]) -> None:
-    """Refuse silos of different families or features, and two of one name."""
-    _check_kinds(posteriors)
-    first = posteriors[0]
-    for other in posteriors[1:]:
-        if other.family != first.family:
-            raise IncompatibleSilosError(
-                f"silo {other.name!r}: expected {first.family} as in silo {first.name!r}, "
-                f"got {other.family}"
-            )
-    _check_features(posteriors)
+def check_compatible(posteriors: Sequence[Silo]) -> None:
+    """Refuse silos of different kinds, families or features, equal names, and repeated silos."""
+    structures = [(p.name, p.structure) for p in posteriors if p.structure is not None]
+    if len(structures) == len(posteriors):
+        _check_kinds(structures)
+    check_equal([(p.name, p.family) for p in posteriors], str(posteriors[0].family))
+    features = [(name, s.info.get("features")) for name, s in structures]
+    features = [(name, names) for name, names in features if names is not None]
+    if features:
+        check_equal(features, f"the features {features[0][1]} in this order,")
     seen: set[str] = set()
     for posterior in posteriors:
         if posterior.name in seen:
@@ -80,15 +79,15 @@ def check_together(posteriors: Sequence[Silo]) -> None:
 
 
 def counted(silo: Silo) -> list[str]:
-    """Whose observations stand behind a posterior: the silos of a fusion, else its own."""
-    known = silo.provenance.get("silos")
-    if isinstance(known, list) and known and all(isinstance(name, str) for name in known):
-        return known
+    """Names of the silos whose observations a posterior counts."""
+    names = silo.provenance.get("silos")
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        return names
     return [silo.name]
 
 
 def check_counted_once(posteriors: Sequence[Silo]) -> None:
-    """Refuse fusions together with silos, or with other fusions, that they already hold."""
+    """Refuse a silo that is given by itself and in a fusion, or in two fusions."""
     holder: dict[str, Silo] = {}
     for posterior in posteriors:
         fused = "silos" in posterior.provenance
@@ -96,61 +95,40 @@ def check_counted_once(posteriors: Sequence[Silo]) -> None:
             name
             for name in counted(posterior)
             if (other := holder.setdefault(name, posterior)).name != posterior.name
-            # Two fusions may each have called a silo without a name the same.
-            and not (_NAMELESS.fullmatch(name) and fused and "silos" in other.provenance)
+            # Default names repeat between fusions, so equal ones may be different silos.
+            and not (_DEFAULT_NAME.fullmatch(name) and fused and "silos" in other.provenance)
         ]
         if again:
             fusion = posterior if fused else holder[again[0]]
             raise IncompatibleSilosError(
                 f"silos counted twice: {few(again)}, within {fusion.name!r} and beside it; "
-                "expected each by itself or in one fusion (different ones that were given no name: "
-                "name them, fuse({name: model}))"
+                "expected each by itself or in one fusion; if they are different silos, name them: "
+                "fuse({name: model})"
             )
 
 
-def _check_kinds(posteriors: Sequence[Silo]) -> None:
-    """Refuse models of different kinds or covariance types, where all say what they are."""
-    known = [(p.name, p.structure) for p in posteriors if p.structure is not None]
-    if len(known) < len(posteriors):
-        return
-    name, first = known[0]
-    for other, structure in known[1:]:
-        pairs = {"a model of kind": (first.kind, structure.kind)}
-        if "covariance_type" in first.info.keys() & structure.info.keys():
-            key = "covariance_type"
-            pairs[key] = (str(first.info[key]), str(structure.info[key]))
-        for what, (expected, got) in pairs.items():
-            if expected != got:
-                raise IncompatibleSilosError(
-                    f"silo {other!r}: expected {what} {expected!r} as in silo {name!r}, got {got!r}"
-                )
-
-
-def _check_features(posteriors: Sequence[Silo]) -> None:
-    """Refuse silos whose named columns differ, or come in another order."""
-    named = [(p.name, p.structure.info.get("features")) for p in posteriors if p.structure]
-    known = [(name, features) for name, features in named if features is not None]
-    for name, features in known[1:]:
-        if features != known[0][1]:
-            raise IncompatibleSilosError(
-                f"silo {name!r}: expected the features {known[0][1]} in this order, "
-                f"as in silo {known[0][0]!r}, got {features}"
-            )
+def _check_kinds(structures: Sequence[tuple[str, Structure]]) -> None:
+    """Refuse different kinds or covariance types."""
+    key, first = "covariance_type", structures[0][1]
+    check_equal([(name, s.kind) for name, s in structures], f"a model of kind {first.kind!r}")
+    types = [(name, str(s.info[key])) for name, s in structures if key in s.info]
+    if key in first.info:
+        check_equal(types, f"{key} {types[0][1]!r}")
 
 
 def silo_weights(
     weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Silo]
 ) -> FloatArray:
-    """One weight a silo, (J,), in the order of the silos."""
+    """One weight per silo, (J,), in the order of the silos."""
     if weights is None:
         return np.ones(len(posteriors))
     if hasattr(weights, "items"):  # a mapping, or a pandas Series
         by_name, names = dict(weights.items()), {p.name for p in posteriors}
         if set(by_name) != names:
-            odd = sorted(names ^ set(by_name), key=str)
+            wrong = sorted(names ^ set(by_name), key=str)
             raise KLFusionError(
                 f"weights: expected one for each of {few(sorted(names))}, and no others; "
-                f"missing or unknown: {few(odd)}"
+                f"missing or unknown: {few(wrong)}"
             )
         weights = [by_name[p.name] for p in posteriors]
     try:
@@ -167,10 +145,10 @@ def silo_weights(
             f"silo {posteriors[bad[0]].name!r}: expected a finite weight > 0, got {values[bad[0]]}"
         )
     low, high = int(values.argmin()), int(values.argmax())
-    if values[high] > _WIDEST * values[low]:
+    if values[high] > _MAX_RATIO * values[low]:
         raise KLFusionError(
-            f"weights: expected the largest to be at most {_WIDEST:g} times the smallest, which "
-            f"would be lost in rounding, got {values[high]:g} for silo {posteriors[high].name!r} "
+            f"weights: expected the largest to be at most {_MAX_RATIO:g} times the smallest, "
+            f"or rounding hides it, got {values[high]:g} for silo {posteriors[high].name!r} "
             f"and {values[low]:g} for silo {posteriors[low].name!r}"
         )
     return values

@@ -1,8 +1,8 @@
-"""`Posterior`: what leaves a silo, and nothing else does."""
+"""`Posterior`: all that a silo sends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.errors import InvalidPosteriorError
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 from klfusion.families import Family
 from klfusion.posteriors.structure import Structure
 
@@ -19,24 +19,24 @@ from klfusion.posteriors.structure import Structure
 class Posterior:
     """The posterior of one model: a batch of components of one family. It never holds data.
 
-    Everything is checked here, once: an error names the silo and the component.
+    All fields are checked on construction. Errors name the silo and the component.
 
     Parameters
     ----------
     family : Family
         What the natural parameters mean.
     natural : array of shape (n, p)
-        Natural parameters, one row a component.
+        Natural parameters, one row per component.
     name : str
         The silo's name, unique within a fusion.
     prior : array of shape (p,), optional
-        Natural parameters of the prior all components share.
+        Natural parameters of the prior that all components share.
     counts : array of shape (n,), optional
-        How many observations stand behind each component.
+        Expected number of observations per component.
     structure : Structure, optional
-        What surrounds the components: mixture weights, transitions, vocabulary.
+        Mixture weights, transitions, vocabulary and the like.
     provenance : mapping, optional
-        Plain facts for the record: library versions, settings.
+        Library versions and settings.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class Posterior:
         return len(self.natural)
 
     def params(self) -> dict[str, FloatArray]:
-        """Arrays in the family's usual parameters, by name."""
+        """Arrays of the family's standard parameters, by name."""
         return self.family.params(self.natural)
 
     def __repr__(self) -> str:
@@ -123,8 +123,16 @@ class Posterior:
         return f"Posterior({self.name!r}, {self.n_components} component{plural}, {self.family})"
 
 
+def check_equal(values: Sequence[tuple[str, Any]], expected: str, hint: str = "") -> None:
+    """Refuse values, as (silo, value), that differ from the first, which is ``expected``."""
+    for name, value in values:
+        if value != values[0][1]:
+            where = f"silo {name!r}: expected {expected} as in silo {values[0][0]!r}"
+            raise IncompatibleSilosError(f"{where}, got {value!r}{hint}")
+
+
 def _frozen(values: ArrayLike | None, what: str) -> FloatArray:
-    """A float64 copy nobody can write to."""
+    """A read-only float64 copy."""
     try:
         array = np.array(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:

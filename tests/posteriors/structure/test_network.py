@@ -108,7 +108,7 @@ def test_silos_of_different_depth():
         kf.fuse({"a": mapping(), "b": mapping((4, 8, 6, 6, 3))})
 
 
-def test_a_dead_network_says_next_to_nothing():
+def test_a_dead_network_adds_next_to_nothing():
     """All units off: one of them stays, and the output bias, with the silo's share."""
     live, dead = mapping((4, 8, 3)), mapping((4, 8, 3), seed=1)
     dead["fc2.weight"] = (np.full((3, 8), 1e-6), np.full((3, 8), 1.0))

@@ -1,4 +1,4 @@
-"""What surrounds the components of a model, and how it follows them through a matching."""
+"""Structure around the components of a model, and how each kind of it is fused."""
 
 from klfusion.posteriors.structure.kinds import fuse_structures
 from klfusion.posteriors.structure.structure import Structure

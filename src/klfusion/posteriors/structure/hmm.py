@@ -1,8 +1,8 @@
-"""Hidden Markov chains: the transitions between global states are those of their local ones."""
+"""Hidden Markov models: starts of sequences and transitions between states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,12 +13,11 @@ KIND = "hmm"
 
 
 def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: int) -> Structure:
-    """Add up expected counts; average the priors.
+    """Add expected counts; average the priors.
 
-    ``start`` (L,) and ``transition`` (L, L) are the expected numbers of sequences that begin in
-    a state and of steps from row to column; ``start_prior`` and ``transition_prior`` are the
-    Dirichlet pseudo-counts that come on top of them. States that no silo has together were never
-    seen to follow each other: there the prior alone speaks.
+    ``start`` (L,) holds the expected number of sequences that begin in each state, ``transition``
+    (L, L) that of steps from row to column. ``start_prior`` and ``transition_prior`` are their
+    Dirichlet pseudo-counts. Steps between states that no silo has both of get the prior alone.
     """
     arrays = {}
     for key in ("start", "transition"):
@@ -26,9 +25,14 @@ def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: i
         priors = [s.arrays[f"{key}_prior"] for s in silos]
         arrays[f"{key}_prior"] = _average(priors, labels, n_components)
     info = dict(agreed_info(silos, "covariance_type"))
-    if all("frame_weight" in s.info for s in silos):  # estimated by each silo
+    if all("frame_weight" in s.info for s in silos):  # each silo has its own estimate
         info["frame_weight"] = float(np.mean([s.info["frame_weight"] for s in silos]))
     return Structure(KIND, arrays, info)
+
+
+def visits(arrays: Mapping[str, FloatArray]) -> FloatArray:
+    """Expected observations per state: starts of sequences plus steps to the state."""
+    return np.asarray(arrays["start"] + arrays["transition"].sum(axis=0))
 
 
 def _average(
@@ -36,10 +40,10 @@ def _average(
 ) -> FloatArray:
     """The mean over the silos that have an entry.
 
-    An entry none has is a step between two states, so it gets the smallest there is: in a sticky
-    prior larger ones are for staying.
+    An entry that no silo has is a step between two different states. It gets the smallest entry
+    of all priors, because larger ones belong to staying in a sticky prior.
     """
     total = scatter(priors, labels, n_components)
-    known = scatter([np.ones_like(p) for p in priors], labels, n_components)
+    n_silos = scatter([np.ones_like(p) for p in priors], labels, n_components)
     lowest = min(float(p.min()) for p in priors)
-    return np.where(known > 0, total / np.maximum(known, 1.0), lowest)
+    return np.where(n_silos > 0, total / np.maximum(n_silos, 1.0), lowest)

@@ -1,4 +1,4 @@
-"""Sites of a probabilistic program outside the plate of its components."""
+"""Probabilistic programs: sites outside the plate of the components."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KIND = "sites"
 
 def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: int) -> Structure:
     """Average the shared sites, ``site.mean`` and ``site.variance``, in natural parameters."""
-    del labels, n_components  # what is outside the plate does not follow its components
+    del labels, n_components  # shared sites do not depend on the matching
     first = silos[0]
     for other in silos[1:]:
         for key in ("sites", "shared"):
             if other.info[key] != first.info[key]:
                 raise IncompatibleSilosError(
-                    f"expected silos with the same {key}, got {_words(first.info[key])} "
-                    f"and {_words(other.info[key])}"
+                    f"expected silos with the same {key}, got {_readable(first.info[key])} "
+                    f"and {_readable(other.info[key])}"
                 )
     arrays: dict[str, FloatArray] = {}
     for site in first.info["shared"]:
@@ -33,5 +33,5 @@ def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: i
     return Structure(KIND, arrays, first.info)
 
 
-def _words(sites: Sequence[dict[str, object]]) -> str:
+def _readable(sites: Sequence[dict[str, object]]) -> str:
     return ", ".join(f"{s['name']} {s['shape']} ({s['support']})" for s in sites) or "none"

@@ -1,4 +1,4 @@
-"""The structure around a model's components: plain arrays, plain words, and a kind."""
+"""`Structure`: arrays and settings around the components of a model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,19 @@ class Structure:
     Parameters
     ----------
     kind : str
-        What it is, ``"mixture"`` for instance; decides how it is fused.
+        ``"mixture"``, ``"hmm"``, ``"topics"``, ``"layers"`` or ``"sites"``; decides how it is
+        fused. Structures of other kinds are not fused.
     arrays : mapping of str to array
-        Numbers, never observations; kept as read-only float64.
+        Read-only float64 arrays; never observations.
     info : mapping of str to JSON-able values
         Settings needed to rebuild the model.
+
+    Examples
+    --------
+    >>> from klfusion.posteriors.structure import Structure
+    >>> weights = Structure("mixture", {"counts": [10, 5], "weight_prior": 1.0})
+    >>> weights.arrays["counts"]
+    array([10.,  5.])
     """
 
     kind: str
@@ -35,12 +43,12 @@ class Structure:
         object.__setattr__(self, "arrays", frozen)
 
     def _frozen(self, key: str, values: Any) -> FloatArray:
-        given = np.asarray(values)
-        if given.dtype.kind not in "fiub":
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
             raise InvalidPosteriorError(
-                f"{self.kind}.{key}: expected an array of numbers, got dtype {given.dtype}"
+                f"{self.kind}.{key}: expected an array of numbers, got dtype {array.dtype}"
             )
-        array = np.array(given, dtype=np.float64, order="C")
+        array = np.array(array, dtype=np.float64, order="C")
         array.flags.writeable = False
         return array
 
@@ -54,7 +62,7 @@ class Structure:
 
 
 def agreed_info(silos: Sequence[Structure], key: str) -> Mapping[str, Any]:
-    """The first silo's settings, if all agree on the one that decides what can be rebuilt."""
+    """The first silo's settings, checked to have the same ``key`` in all silos."""
     found = sorted({str(s.info.get(key)) for s in silos})
     if len(found) > 1:
         raise IncompatibleSilosError(f"expected silos of one {key}, got {', '.join(found)}")
@@ -64,10 +72,7 @@ def agreed_info(silos: Sequence[Structure], key: str) -> Mapping[str, Any]:
 def scatter(
     arrays: Sequence[FloatArray], labels: Sequence[IntArray], n_components: int
 ) -> FloatArray:
-    """Add up what silos hold of each component, (L,) arrays or (L, L) matrices, by label.
-
-    Components with label -1 are left out.
-    """
+    """Sum arrays (L,) or matrices (L, L) over silos by label; label -1 is skipped."""
     if arrays[0].ndim == 1:
         all_labels, values = np.concatenate(labels), np.concatenate(arrays)
         rows = all_labels >= 0
@@ -77,6 +82,6 @@ def scatter(
     total = np.zeros((n_components,) * arrays[0].ndim)
     for array, label in zip(arrays, labels, strict=True):
         kept = np.flatnonzero(label >= 0)
-        where = np.ix_(*[label[kept]] * array.ndim)
-        np.add.at(total, where, array[np.ix_(*[kept] * array.ndim)])
+        target = np.ix_(*[label[kept]] * array.ndim)
+        np.add.at(total, target, array[np.ix_(*[kept] * array.ndim)])
     return total

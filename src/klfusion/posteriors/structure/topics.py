@@ -1,4 +1,4 @@
-"""Topics: which word each column stands for, and how often documents use each topic."""
+"""Topic models: the word of each column, and how often documents use each topic."""
 
 from __future__ import annotations
 
@@ -13,23 +13,15 @@ from klfusion.errors import KLFusionError
 from klfusion.posteriors.structure.structure import Structure, scatter
 
 KIND = "topics"
-VOCABULARY = "vocabulary"  # in `info`: the words of the columns, or None where nobody said
+VOCABULARY = "vocabulary"  # key in `info`: the words of the columns, or None
 
 
 def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: int) -> Structure:
-    """Pool the mass of the topics; from it, the prior of the documents' topics.
+    """Add ``topic_mass`` (L,); pool ``doc_topic_prior`` (L,).
 
-    Parameters
-    ----------
-    silos : sequence of Structure
-        With arrays ``topic_mass`` (L,), the expected number of words of each topic, and
-        ``doc_topic_prior`` (L,), the Dirichlet prior of a document's topics; the vocabularies are
-        equal (`klfusion.posteriors.vocabularies`). Without the arrays, only the words are carried
-        over.
-    labels : sequence of int arrays
-        Global topic of each local one, -1 for none.
-    n_components : int
-        Number of global topics.
+    ``topic_mass`` is the expected number of words per topic, ``doc_topic_prior`` the Dirichlet
+    prior of a document's topics. Without these arrays, only the vocabulary is kept. Vocabularies
+    are equal, see `klfusion.posteriors.vocabularies`.
     """
     if not all({"topic_mass", "doc_topic_prior"} <= s.arrays.keys() for s in silos):
         return Structure(KIND, {}, silos[0].info)
@@ -47,22 +39,21 @@ def _doc_topic_prior(
     labels: Sequence[IntArray],
     n_components: int,
 ) -> FloatArray:
-    """As strong as the silos' priors on average, (G,).
+    """A Dirichlet prior (G,) whose total is the average total of the silos' priors.
 
-    A silo's prior says which share of its words a topic has; all silos' documents together have
-    the average of the shares, each silo counted by its words. Copies of one model give its prior,
-    and priors that favour no topic favour the topics that many silos have.
+    A normalised prior is the expected share of each topic. Shares are averaged over silos, each
+    weighted by its number of words. So copies of one model give its own prior.
     """
-    words = [max(mass.sum(), 1.0) for mass in masses]  # a silo without any still names its topics
+    words = [max(mass.sum(), 1.0) for mass in masses]  # a silo without words keeps its topics
     shares = [n * prior / prior.sum() for n, prior in zip(words, priors, strict=True)]
     pooled = scatter(shares, labels, n_components)
-    strength = np.mean([prior.sum() for prior in priors])
-    return np.asarray(strength * pooled / pooled.sum())
+    total = np.mean([prior.sum() for prior in priors])
+    return np.asarray(total * pooled / pooled.sum())
 
 
 def checked_words(words: Any, n_words: int, where: str) -> list[str]:
-    """The words as a list of plain strings, or an error that says what is wrong with them."""
-    # A vectorizer's `vocabulary_` is a dict in another order than its columns.
+    """The words as a list of Python strings; an error unless they fit the columns."""
+    # A dict, such as a vectorizer's `vocabulary_`, is not in the order of the columns.
     if not isinstance(words, Iterable) or isinstance(words, str | Mapping | Set):
         raise KLFusionError(
             f"{where}: expected a vocabulary of strings in the order of the columns, such as "
@@ -76,12 +67,12 @@ def checked_words(words: Any, n_words: int, where: str) -> list[str]:
             )
     if len(found) != n_words:
         raise KLFusionError(
-            f"{where}: expected a vocabulary of {n_words} words, one for each column of the "
-            f"topics, got {len(found)}"
+            f"{where}: expected a vocabulary of {n_words} words, one per column of the topics, "
+            f"got {len(found)}"
         )
     if len(set(found)) < len(found):
         word, times = Counter(found).most_common(1)[0]
         raise KLFusionError(
             f"{where}: expected a vocabulary of unique words, got {word!r} {times} times"
         )
-    return [str(word) for word in found]  # numpy's strings become Python's
+    return [str(word) for word in found]  # numpy strings become Python strings
