@@ -15,6 +15,7 @@ from sklearn.datasets import load_wine
 import klfusion as kf
 from klfusion.errors import KLFusionError
 from klfusion.io.storage import dumps
+from klfusion.posteriors.structure import Structure
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 pytest.importorskip("flwr")
@@ -165,13 +166,16 @@ def other_family():
 
 
 FAULTS = {
-    "an error": (lambda: raising(RuntimeError("patient 4711")), "RuntimeError (its log says more)"),
+    "an error": (
+        lambda: raising(RuntimeError("patient 4711")),
+        "RuntimeError (see the log of the silo)",
+    ),
     "our own error": (
         lambda: raising(KLFusionError("expected one, got two")),
         "silo 'silo-13': KLFusionError (expected one, got two)",
     ),
     "an error of Flower": (lambda: Node(ClientApp()), "No train function registered"),
-    "past the timeout": (lambda: node(SILOS[2], answers=60), "no answer within 0.5 s"),
+    "past the timeout": (lambda: node(SILOS[2], answers=60), "no reply within 0.5 s"),
     "NaN": (lambda: sending(raw(with_nan())), "component 1: expected finite"),
     "another family": (
         lambda: sending(other_family()),
@@ -261,12 +265,12 @@ class TestFaults:
         ]
 
     def test_malformed_structure(self, store):
-        structure = kf.structure.Structure("mixture", {"counts": np.ones(5)}, {})
+        structure = Structure("mixture", {"counts": np.ones(5)}, {})
         bad = replace(SILOS[0], structure=structure)
         good = [
             replace(
                 silo,
-                structure=kf.structure.Structure(
+                structure=Structure(
                     "mixture",
                     {"counts": np.ones(silo.n_components), "weight_prior": np.array(1.0)},
                     {},
@@ -323,7 +327,7 @@ class TestFaults:
 
         strategy = OneShotFusion(store, n_silos=3)
         strategy.start(Deaf([node(silo) for silo in SILOS[:3]]))
-        assert strategy.left_out == ["node 13: the SuperLink did not pass the question on"]
+        assert strategy.left_out == ["node 13: the SuperLink did not forward the request"]
 
     @pytest.mark.parametrize("settings", [{"min_silos": 0}, {"n_silos": 1}, {"timeout": 0}])
     def test_settings(self, settings, store):

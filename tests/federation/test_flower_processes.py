@@ -73,7 +73,7 @@ def test_faults(tmp_path):
     assert dumps(fusion.posterior) == dumps(kf.fuse([posterior("a"), posterior("b")]).posterior)
     large, killed = fusion.provenance["left_out"]
     assert "expected at most 200000 bytes, got more: raise max_bytes" in large
-    assert "no answer within 40 s" in killed
+    assert "no reply within 40 s" in killed
     for note in (large, killed):
         assert f"left out {note}" in log
 
