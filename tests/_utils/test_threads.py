@@ -79,7 +79,7 @@ def _fused(_: int) -> bytes:
 
 
 def test_the_same_with_one_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_WORTH_IT", 100)
+    monkeypatch.setattr(threads, "_MIN_ENTRIES", 100)
     found = []
     for available in ("1", "4"):
         monkeypatch.setenv("OMP_NUM_THREADS", available)
@@ -90,7 +90,7 @@ def test_the_same_with_one_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_WORTH_IT", 100)
+    monkeypatch.setattr(threads, "_MIN_ENTRIES", 100)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     here = _fused(0)
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:

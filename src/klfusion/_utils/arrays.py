@@ -1,4 +1,4 @@
-"""Array types used throughout."""
+"""Array types."""
 
 from __future__ import annotations
 
