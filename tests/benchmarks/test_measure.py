@@ -35,11 +35,11 @@ def test_results_of_earlier_runs_are_not_in_the_peak():
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
-    monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(measure, "MIN_SECONDS", 0.0)
 
 
 def test_short_calls_are_repeated(monkeypatch):
-    monkeypatch.setattr(measure, "LEAST_SECONDS", 0.3)
+    monkeypatch.setattr(measure, "MIN_SECONDS", 0.3)
     calls = []
     measure.measure(lambda: calls.append(0) or time.sleep(0.02))
     assert 3 <= len(calls) <= 20

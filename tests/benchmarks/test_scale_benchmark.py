@@ -16,7 +16,7 @@ TINY = scale.Shape((10, 20), size=3, n_true=5, dim=2)
 @pytest.fixture
 def rows(monkeypatch, capsys):
     """Those of two tiny problems, as if Dask were not installed."""
-    monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(measure, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(scale, "QUICK", TINY)
     monkeypatch.setitem(sys.modules, "distributed", None)
     found = scale.run(quick=True)
