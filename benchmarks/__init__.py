@@ -1,1 +1,1 @@
-"""Ratios against peers, each measured in one run: ``python -m benchmarks NAME --out FILE.json``."""
+"""Ratios to peers, measured in one run: ``python -m benchmarks NAME --out FILE.json``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME --out FILE.json``: run, print a table, say what moved.
+"""``python -m benchmarks NAME --out FILE.json``: run, print a table, list the changes.
 
 ``trace`` counts files, functions and changes of file instead of measuring time.
 """
@@ -23,7 +23,7 @@ NAMES = (
     "neurons", "scale", "topics",
 )  # fmt: skip
 DRAWN = ("scale",)
-TRACE = "trace"  # it has no peer, so it is not one of all
+TRACE = "trace"  # without a peer; not part of "all"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--figure", type=Path, help=f"draw the rows ({', '.join(DRAWN)} only)")
     parser.add_argument("--quick", action="store_true", help="leave out the large problems")
     parser.add_argument(
-        "--accept", action="store_true", help=f"make these figures {accepted.PATH.name}'s"
+        "--accept", action="store_true", help=f"store these figures in {accepted.PATH.name}"
     )
     args = parser.parse_args(argv)
     if args.accept and args.quick:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with console.status(name):
             rows += (found := [{"benchmark": name, **row} for row in module.run(quick=args.quick)])
         console.print(table(name, found))
-        if args.out:  # what is measured is kept, whatever happens to the rest
+        if args.out:  # rows so far are kept if a later benchmark fails
             _write(args.out, {"machine": machine(), "rows": rows})
     if args.figure:
         import_module(f"benchmarks.{args.name}").draw(rows, args.figure)
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         console.print(f"accepted: {len(rows)} figures, in {accepted.PATH.name}")
     elif not args.quick:  # quick problems have no accepted figures
         moved = accepted.changes(rows, accepted.load(), names)
-        console.print(accepted.table(moved) if moved else "Nothing moved by more than 20 %.")
+        console.print(accepted.table(moved) if moved else "No figure changed by more than 20 %.")
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ def _write(path: Path, values: dict[str, Any]) -> None:
 
 
 def table(title: str, rows: list[Row]) -> Table:
-    """Rows for people: times of both, how many times faster, memory of both."""
+    """A table of rows: times of both sides, their ratio, memory of both sides."""
     shown = Table(
         "problem", "peer", "ours", "CPU", "peer's", "CPU", "ratio", "MB", "peer's", "", title=title
     )

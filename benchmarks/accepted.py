@@ -1,4 +1,4 @@
-"""The last accepted figures, and what moved since: a regression in a ratio is visible."""
+"""Accepted figures and the changes since: a regression in a ratio is visible."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.table import Table
 from benchmarks.measure import Row
 
 PATH = Path(__file__).parent / "accepted.json"
-TOLERANCE = 0.2  # of a figure: what moved by less is noise
-Accepted = dict[str, dict[str, Any]]  # of each benchmark: the machine, and figures by row
+TOLERANCE = 0.2  # relative change of a figure that counts as noise
+Accepted = dict[str, dict[str, Any]]  # per benchmark: the machine, and figures by row
 
 
 @dataclass(frozen=True)
 class Change:
-    """A row whose figure moved, or that is new or gone."""
+    """A row with a changed figure, a new row or a missing one."""
 
     benchmark: str
     row: str
@@ -29,7 +29,7 @@ class Change:
 
 
 def figures(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
-    """Of each benchmark, the ratio (or the exponent of growth) of each row, by name."""
+    """Per benchmark, the ratio or the exponent of growth of each row, by name."""
     out: dict[str, dict[str, float]] = {}
     for row in rows:
         name = f"{row['problem']} | {row['peer']}"
@@ -42,7 +42,7 @@ def _figure(row: Row) -> float:
 
 
 def changes(rows: list[Row], accepted: Accepted, benchmarks: Iterable[str]) -> list[Change]:
-    """What moved by more than `TOLERANCE`, is new, or gone from the benchmarks that ran."""
+    """Rows of the benchmarks run that changed by more than `TOLERANCE`, are new, or are missing."""
     now, out = figures(rows), []
     growth = {f"{r['problem']} | {r['peer']}" for r in rows if "exponent" in r}
     for benchmark in benchmarks:
@@ -67,9 +67,9 @@ def _verdict(before: float | None, now: float | None, less_is_better: bool) -> s
 
 
 def table(moved: list[Change]) -> Table:
-    """For people: worst first."""
+    """A table of changes, worst first."""
     order = ["slower", "grows faster", "gone", "faster", "grows slower", "new"]
-    shown = Table("", "benchmark", "row", "accepted", "now", title="Moved by more than 20 %")
+    shown = Table("", "benchmark", "row", "accepted", "now", title="Changed by more than 20 %")
     for change in sorted(moved, key=lambda c: order.index(c.verdict)):
         numbers = ("" if v is None else f"{v:.3g}" for v in (change.before, change.now))
         shown.add_row(change.verdict, change.benchmark, change.row, *numbers)
@@ -77,13 +77,13 @@ def table(moved: list[Change]) -> Table:
 
 
 def load(path: Path | None = None) -> Accepted:
-    """Accepted figures by benchmark; none where there is no file yet."""
+    """Accepted figures by benchmark; empty without a file."""
     path = path or PATH
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def accept(rows: list[Row], machine: Mapping[str, Any], path: Path | None = None) -> None:
-    """Let these rows be the accepted ones of their benchmarks; others stay."""
+    """Accept the figures of these rows; other benchmarks keep theirs."""
     new = {
         benchmark: {"machine": dict(machine), "figures": found}
         for benchmark, found in figures(rows).items()

@@ -20,7 +20,7 @@ SHAPES = [(50, 5, 5, 15), (50, 20, 10, 60), (200, 20, 10, 60)]
 def simulated_costs(
     n_silos: int, n_true: int, largest: int, n_candidates: int, seed: int = 0
 ) -> tuple[FloatArray, NDArray[np.intp], list[slice]]:
-    """Squared distances, of unit standard deviation, of noisy local points to candidates."""
+    """Squared distances of noisy local points to candidates, scaled to standard deviation 1."""
     rng = np.random.default_rng(seed)
     true = rng.normal(size=(n_true, 10))
     sizes = rng.integers(2, largest + 1, size=n_silos)
@@ -38,7 +38,7 @@ def simulated_costs(
     return costs / costs.std(), np.repeat(np.arange(n_silos), sizes), silos
 
 
-def _exact_and_relaxed(shape: tuple[int, int, int, int], penalty: float) -> list[Row]:
+def _binary_and_relaxed(shape: tuple[int, int, int, int], penalty: float) -> list[Row]:
     from benchmarks.conic import solve_conic
 
     costs, silo, silos = simulated_costs(*shape)
@@ -76,5 +76,5 @@ def run(quick: bool = False) -> list[Row]:
         row
         for shape in SHAPES[: 1 if quick else None]
         for penalty in (0.1, 0.5)
-        for row in _exact_and_relaxed(shape, penalty)
+        for row in _binary_and_relaxed(shape, penalty)
     ]

@@ -33,7 +33,7 @@ def solve_conic(
 
 
 def fuse_conic(problem: FusionProblem, n_candidates: int, solver: str, seed: int = 0) -> FloatArray:
-    """Centres (G, p) in use, by the paper's alternation with the conic solver in its inner loop."""
+    """Centres (G, p) with members, by the paper's alternation with a conic solver."""
     centres = problem.natural[kl_plus_plus(problem, n_candidates, np.random.default_rng(seed))]
     scale = float(problem.costs(centres).std())
     penalty = Relaxed.scale * scale

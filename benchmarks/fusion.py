@@ -1,4 +1,4 @@
-"""Whole fusions against the paper's letter through cvxpy, SPAHM, and POT's mixture barycenter."""
+"""Whole fusions against the paper's algorithm in cvxpy, SPAHM, and POT's mixture barycenter."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from klfusion.objective.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]
 N_SILOS, QUICK_SILOS = 50, 8
-# Its means stand still long before the default of 100.
-POT_ITERATIONS = 10
+POT_ITERATIONS = 10  # its means converge long before the default of 100
 
 
 def fitted(n_silos: int, seed: int = 0) -> tuple[list[kf.Posterior], Silos]:
@@ -33,7 +32,7 @@ def fitted(n_silos: int, seed: int = 0) -> tuple[list[kf.Posterior], Silos]:
 
 
 def stacked(silos: list[kf.Posterior]) -> FusionProblem:
-    """All components in one array, as the paper's letter takes them."""
+    """All components in one array, as the paper's algorithm needs them."""
     natural = np.concatenate([s.natural for s in silos])
     silo = np.repeat(np.arange(len(silos)), [s.n_components for s in silos])
     return FusionProblem(silos[0].family, natural, silo, np.ones(len(silo)))
@@ -46,7 +45,7 @@ def pot_barycenter(silos: list[kf.Posterior], size: int) -> FloatArray:
     means, covariances, weights = [], [], []
     for silo in silos:
         params = silo.params()
-        assert silo.counts is not None  # scikit-learn's mixtures have them
+        assert silo.counts is not None  # mixtures of scikit-learn have counts
         means.append(params["mean"])
         covariances.append(params["scale_inv"] / params["dof"].reshape(-1, 1, 1))
         weights.append(silo.counts / silo.counts.sum())
@@ -60,7 +59,7 @@ def pot_barycenter(silos: list[kf.Posterior], size: int) -> FloatArray:
 
 
 def run(quick: bool = False) -> list[Row]:
-    """One row for each peer; ``quick`` has few silos."""
+    """One row per peer; ``quick`` has few silos."""
     n_silos = QUICK_SILOS if quick else N_SILOS
     silos, truth = fitted(n_silos)
     ours = measure(lambda: kf.fuse(silos), repeats=9)
@@ -68,7 +67,7 @@ def run(quick: bool = False) -> list[Row]:
     problem = f"whole fusion, {n_silos} silos, 5 components, 10 dimensions"
 
     def row(peer: str, call: Callable[[], Any], means: Callable[[Any], FloatArray]) -> Row:
-        """Compare with a peer; ``means`` of its result against the true ones."""
+        """Compare with a peer; ``means`` extracts the means of its result."""
         side = given if "size given" in peer else ours
         theirs = measure(call)
         off = [hausdorff(m, truth.means) for m in (_means(side.result), means(theirs.result))]

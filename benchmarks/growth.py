@@ -1,4 +1,4 @@
-"""How the time of the default grows with silos, components of a silo and dimension.
+"""Growth of the default's time with silos, components per silo and dimension.
 
 Also that of reports, with silos, and of common vocabularies, with words.
 """
@@ -17,7 +17,7 @@ from benchmarks.silos import mixture_silos
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.vocabularies import align_vocabularies
 
-# One of these is varied; the others are as in `BASE`.
+# One of these varies; the others are those of `BASE`.
 BASE = {"silos": 20, "components": 20, "dimension": 10}
 SIZES = {
     "silos": (50, 100, 200, 400),
@@ -29,7 +29,7 @@ QUICK_SIZES = {"silos": (10, 20), "components": (5, 10), "dimension": (5, 10)}
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Slope of the least-squares line through the logarithms: time grows as size to this power.
+    """Slope of the least-squares line through the logarithms: the power of size in time.
 
     >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
     2.0
@@ -76,7 +76,7 @@ OTHERS = {
 
 
 def run(quick: bool = False) -> list[Row]:
-    """One row for each size that is varied; its times are those of the largest."""
+    """One row per varied size; its times are those of the largest."""
     kf.fuse(mixture_silos(3, np.random.default_rng(0), n_true=5, size=3, dim=3)[0])  # imports
     rows = []
     for what, sizes in (QUICK_SIZES if quick else SIZES).items():

@@ -1,4 +1,4 @@
-"""An iteration of `StickyHDPHMM` against one of hmmlearn's `VariationalGaussianHMM`."""
+"""One iteration of `StickyHDPHMM` against one of hmmlearn's `VariationalGaussianHMM`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from klfusion.learners._inference import Frames, Model
 from klfusion.learners._transitions import TransitionPrior
 
 FloatArray = NDArray[np.float64]
-# Frames of each sequence, features, states: motion capture, and one long recording.
+# Frames per sequence, features, states: motion capture, and one long recording.
 SIZES = {
     "six sequences, 2,058 frames x 12, 15 states": ([382, 205, 251, 446, 387, 387], 12, 15),
     "six sequences, 2,058 frames x 12, 25 states": ([382, 205, 251, 446, 387, 387], 12, 25),
@@ -31,7 +31,7 @@ SIZES = {
 
 
 def simulated(lengths: list[int], dim: int, n_states: int, seed: int = 0) -> FloatArray:
-    """Frames of a chain that stays twenty frames in a state."""
+    """Frames of a chain with twenty frames per visit of a state."""
     rng = np.random.default_rng(seed)
     state = np.repeat(rng.integers(n_states, size=sum(lengths) // 20 + 1), 20)[: sum(lengths)]
     return np.asarray(
@@ -59,13 +59,13 @@ def ours(x: FloatArray, lengths: list[int], n_states: int, n_iter: int) -> list[
         sticks = estimate.transitions.sticks
         statistics, _ = model.expect(frames, estimate)
         times.append(clocks())
-    return times[1:]  # the first warms up
+    return times[1:]  # the first iteration includes imports
 
 
 def peers(
     x: FloatArray, lengths: list[int], n_states: int, n_iter: int, implementation: str
 ) -> list[Any]:
-    """Clocks at the reports of hmmlearn's monitor."""
+    """Clocks at each report of hmmlearn's monitor."""
     from hmmlearn.vhmm import VariationalGaussianHMM
 
     model = VariationalGaussianHMM(
@@ -85,7 +85,7 @@ def peers(
 
 
 def an_iteration(call: Callable[[], list[Any]]) -> Measured:
-    """Median times between the clocks a call gives back; the memory is that of the whole call."""
+    """Median times between the clocks a call returns; memory of the whole call."""
     whole = measure(call)
     wall, cpu = (median(b - a for a, b in pairwise(c)) for c in zip(*whole.result, strict=True))
     return replace(whole, wall=wall, cpu=cpu)

@@ -1,4 +1,4 @@
-"""Silos with the same components: assignments by LAP against POT's Sinkhorn, on the same costs."""
+"""Silos with the same components: linear assignment against POT's Sinkhorn, on equal costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from klfusion.methods.alternation import Alternation, alternate, assign_hungaria
 from klfusion.objective.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]
-# Silos, components of each.
+# Silos, components per silo.
 SHAPES = [(20, 20), (50, 20), (50, 100)]
 REGULARISATION = 0.05  # of the mean cost
 TOLERANCE = 1e-4  # of the marginals; the default of POT is 1e-9
@@ -43,7 +43,7 @@ def _assign_sinkhorn(costs: FloatArray, problem: FusionProblem, previous: Any) -
 
 
 def run(quick: bool = False) -> list[Row]:
-    """An assignment at fixed costs, and the paper's alternation to its end, for each shape."""
+    """Per shape, an assignment at fixed costs and the paper's alternation to convergence."""
     if not has("ot"):
         return []
     return [row for shape in SHAPES[: 1 if quick else None] for row in _of_shape(*shape)]
@@ -67,7 +67,7 @@ def _of_shape(n_silos: int, size: int) -> list[Row]:
         )  # fmt: skip
 
     def right(plan: FloatArray | NDArray[np.intp]) -> float:
-        """Share of components that are with the first silo's of their kind."""
+        """Share of components in the cluster of the first silo's equal component."""
         labels = plan if plan.ndim == 1 else plan.argmax(axis=1)
         return float((truth[:size][labels.astype(np.intp)] == truth).mean())
 
@@ -78,7 +78,7 @@ def _of_shape(n_silos: int, size: int) -> list[Row]:
     whole = measure(lambda: along(assign_hungarian), repeats=5)
     their_whole = measure(lambda: along(_assign_sinkhorn))
     fused = measure(lambda: kf.fuse(silos, method="homogeneous"), repeats=3)
-    # Our labels are in the order of the first silo's components.
+    # Labels refer to clusters; map them to the first silo's components.
     first, labels = fused.result.labels[0], np.concatenate(fused.result.labels)
     matched = right(np.argsort(first)[labels])
     peer = f"POT, Sinkhorn, regularisation {REGULARISATION}"

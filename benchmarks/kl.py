@@ -1,4 +1,4 @@
-"""KL matrices against loops over torch's `kl_divergence`, and the bare product, the limit."""
+"""KL matrices against loops over torch's `kl_divergence`, and against the matrix product alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klfusion.families import Dirichlet, Family, Gamma, Normal, NormalWishart
 FloatArray = NDArray[np.float64]
 DIM = 20
 WORDS = 1_000
-# Local components and centres of each comparison: a loop over pairs would not end at the last.
+# Local components and centres per comparison; the last is too large for a loop over pairs.
 SHAPES = {"pairs": (300, 30), "centres": (2_000, 100), "product": (20_000, 200)}
 QUICK_SHAPES = {"pairs": (50, 10), "centres": (200, 20), "product": (1_000, 50)}
 Params = dict[str, FloatArray]
@@ -45,7 +45,7 @@ def _gamma(rng: np.random.Generator, n: int) -> Params:
     return {key: rng.gamma(5.0, 2.0, size=(n, DIM)) for key in ("shape", "rate")}
 
 
-# The family, its parameters at random, and the class of torch, where it has the divergence.
+# Family, random parameters, and torch's class if torch has the divergence.
 FAMILIES: dict[str, tuple[Family, Draw, str | None]] = {
     f"Normals, {DIM} dimensions": (Normal(DIM), _normal, "MultivariateNormal"),
     f"Dirichlets, {WORDS:,} words": (Dirichlet(WORDS), _dirichlet, "Dirichlet"),
@@ -55,7 +55,7 @@ FAMILIES: dict[str, tuple[Family, Draw, str | None]] = {
 
 
 def torch_kl(name: str, centres: Params, locals_: Params, batched: bool) -> FloatArray:
-    """``KL(centre || local)`` as a matrix: a loop over pairs, or over centres with all locals."""
+    """``KL(centre || local)`` as a matrix, by a loop over pairs or over centres."""
     import torch
     from torch import distributions as d
 
@@ -76,7 +76,7 @@ def torch_kl(name: str, centres: Params, locals_: Params, batched: bool) -> Floa
 
 
 def run(quick: bool = False) -> list[Row]:
-    """Each family against the loop over pairs, the loop over centres, and the bare product."""
+    """Each family against the loop over pairs, the loop over centres, and the product alone."""
     shapes, loops = (QUICK_SHAPES if quick else SHAPES), has("torch")
     rows = []
     for what, (family, draw, torch_name) in FAMILIES.items():

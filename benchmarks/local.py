@@ -1,4 +1,4 @@
-"""The share of fusion in the whole: local fits by scikit-learn, one after the other, and `fuse`."""
+"""Share of `fuse` in the total time, with sequential local fits by scikit-learn."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import klfusion as kf
 from benchmarks.measure import Row, compare, measure
 from experiments.simulation import Simulation, fit_mixture, simulate
 
-# Silos, components, observations of each silo; starts of a local fit.
+# Silos, components, observations per silo; starts of a local fit.
 SHAPES = [(10, 5, 300), (50, 5, 300), (50, 5, 3_000), (50, 20, 3_000)]
 N_INIT = 1
 
 
 def run(quick: bool = False) -> list[Row]:
-    """One row for each shape; ``quick`` keeps the smallest."""
+    """One row per shape; ``quick`` keeps the smallest."""
     rows = []
     for n_silos, size, n_points in SHAPES[: 1 if quick else None]:
         settings = Simulation(separation=1.0, n_silos=n_silos, n_components=size, n_points=n_points)

@@ -1,4 +1,4 @@
-"""Measuring two sides alike: in one process and one thread, wall and CPU time, peak memory."""
+"""Equal measurement of both sides: one process, one thread, wall and CPU time, peak memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from klfusion._utils import threads
 
 Row = dict[str, Any]
 _PROCESS = Path("/proc/self")
-# A call is repeated until it has taken about so long, but not more often than that: what others
-# do on the machine slows one run by half and the next not at all.
-LEAST_SECONDS, MOST_REPEATS = 1.5, 31
-# Which extra of klfusion installs a peer.
+# Short calls are repeated, because other load on the machine makes single times noisy.
+MIN_SECONDS, MAX_REPEATS = 1.5, 31
+# The extra of klfusion that installs a peer.
 _EXTRAS = {
     "cvxpy": "bench", "ot": "bench", "torch": "torch", "hmmlearn": "hmmlearn",
     "distributed": "dask",
@@ -35,7 +34,7 @@ _EXTRAS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """The last result, median times in seconds, and the peak in MB where the system tells it."""
+    """The last result, median times in seconds, and the peak in MB, None if unknown."""
 
     result: Any
     wall: float
@@ -44,16 +43,16 @@ class Measured:
 
 
 def measure(call: Callable[[], Any], repeats: int = 1) -> Measured:
-    """Run so many times, short calls more often; the memory is that of the last run.
+    """Run at least ``repeats`` times, short calls more often; memory of the last run.
 
-    The peak is how far resident memory rose above where it stood before the call: what the
-    arguments take is not in it, nor what earlier calls left with the allocator. Linux only.
+    The peak is the rise of resident memory above its level before the call. It excludes arguments
+    and memory that the allocator kept. Linux only.
     """
     walls: list[float] = []
     cpus: list[float] = []
     with threadpool_limits(1):
         while len(walls) < repeats:
-            result = None  # else the last result would be in memory beside the next
+            result = None  # frees the last result before the next call
             if len(walls) == repeats - 1:
                 before = _reset_peak()
             wall, cpu = time.perf_counter(), time.process_time()
@@ -61,16 +60,16 @@ def measure(call: Callable[[], Any], repeats: int = 1) -> Measured:
             cpus.append(time.process_time() - cpu)
             walls.append(time.perf_counter() - wall)
             if len(walls) == 1:
-                repeats = max(repeats, min(MOST_REPEATS, int(LEAST_SECONDS / walls[0])))
+                repeats = max(repeats, min(MAX_REPEATS, int(MIN_SECONDS / walls[0])))
     peak = None if before is None else max(0.0, (_memory("VmHWM") - before) / 1024)
     return Measured(result, median(walls), median(cpus), peak)
 
 
 def _reset_peak() -> int | None:
-    """Let the peak be what is resident now, in kB; None where that cannot be done."""
+    """Reset the peak to the resident memory and return it in kB; None if not possible."""
     gc.collect()
-    with suppress(AttributeError, OSError, TypeError):  # where the C library is not GNU's
-        ctypes.CDLL(None).malloc_trim(0)  # else what was freed would be used again, unseen
+    with suppress(AttributeError, OSError, TypeError):  # only GNU's C library has it
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed memory, which reuse would hide
     try:
         (_PROCESS / "clear_refs").write_text("5")
         return _memory("VmRSS")
@@ -79,7 +78,7 @@ def _reset_peak() -> int | None:
 
 
 def high_water_mb() -> float | None:
-    """The most this process has held since it began, or since the last `measure` did."""
+    """Peak memory of this process in MB since its start or the last `measure`."""
     return _memory("VmHWM") / 1024 if _PROCESS.exists() else None
 
 
@@ -89,7 +88,7 @@ def _memory(field: str) -> int:
 
 
 def compare(problem: str, peer: str, ours: Measured, theirs: Measured, **more: Any) -> Row:
-    """Make a row: the ratio is of CPU times, which others on the machine hardly move."""
+    """A row with the ratio of CPU times, which depend little on other load."""
     return {
         "problem": problem, "peer": peer,
         "ours_s": ours.wall, "peer_s": theirs.wall,
@@ -100,12 +99,12 @@ def compare(problem: str, peer: str, ours: Measured, theirs: Measured, **more: A
 
 
 def has(library: str) -> bool:
-    """Import a peer, or say what is left out without it, and how to get it."""
+    """Whether a peer can be imported; if not, print how to install it."""
     try:
         import_module(library)
     except ImportError:
         Console(width=160, highlight=False).print(
-            f"{library} is not installed, rows against it are left out: "
+            f"{library} is not installed, its rows are left out: "
             f"pip install 'klfusion[{_EXTRAS[library]}]'",
             markup=False,
         )
@@ -114,7 +113,7 @@ def has(library: str) -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures are of."""
+    """The machine and the versions behind the figures."""
     return {
         "cores": os.cpu_count(), "processor": platform.machine(),
         "blas_threads": 1, "threads": threads.available(),

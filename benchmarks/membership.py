@@ -1,4 +1,4 @@
-"""Adding one silo to a fusion of 1,000, against fusing 1,001 anew."""
+"""Addition of one silo to a fusion of 1,000, against a new fusion of 1,001."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.measure import Row, compare, measure
 
 
 def silos(n_silos: int, dim: int, n_true: int = 5, seed: int = 0) -> list[kf.Posterior]:
-    """Normal-Wishart posteriors of some of ``n_true`` components each."""
+    """Normal-Wishart posteriors with a random subset of ``n_true`` components per silo."""
     rng = np.random.default_rng(seed)
     family = kf.families.NormalWishart(dim)
     means = rng.normal(scale=3.0, size=(n_true, dim))
@@ -31,10 +31,9 @@ def silos(n_silos: int, dim: int, n_true: int = 5, seed: int = 0) -> list[kf.Pos
 
 
 def run(quick: bool = False) -> list[Row]:
-    """Two rows for each change and dimension; the peer is `klfusion.fuse` on all silos.
+    """Two rows per change and dimension; the peer is `klfusion.fuse` on all silos.
 
-    The first change of a fusion reads all of its silos, which a copy does not remember; those that
-    follow, of the fusion itself or of what came of it, do not.
+    The first change of a fusion reads all of its silos. Later changes do not.
     """
     n_silos, rows = (100 if quick else 1000), []
     for dim in (3, 10):

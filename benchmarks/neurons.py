@@ -11,16 +11,16 @@ import klfusion as kf
 from benchmarks.measure import Measured, Row, compare, measure
 
 N_SILOS = 5
-N_IN, N_OUT = 784, 10  # with the bias, 795 weights a unit
-# Units of a silo, and of the whole, of which each silo has some.
+N_IN, N_OUT = 784, 10  # with the bias, 795 weights per unit
+# Units per silo, and global units from which each silo has a subset.
 SIZES, QUICK_SIZES = (150, 300), (20, 40)
-NOISE = 0.5  # of a silo's weights, relative to the units' own spread
+NOISE = 0.5  # standard deviation of a silo's weights, relative to that of the global weights
 
 Moments = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def simulated(size: int, total: int, seed: int = 0) -> tuple[list[Moments], int]:
-    """Means and variances of each silo's units, and how many different ones there are."""
+    """Means and variances of each silo's units, and the number of distinct global units."""
     rng = np.random.default_rng(seed)
     dim = N_IN + 1 + N_OUT
     weights = rng.normal(size=(total, dim))
@@ -34,7 +34,7 @@ def simulated(size: int, total: int, seed: int = 0) -> tuple[list[Moments], int]
 
 
 def as_posteriors(silos: list[Moments]) -> list[kf.Posterior]:
-    """Diagonal Normals, and no more."""
+    """Diagonal Normals without structure."""
     family = kf.families.DiagonalNormal(N_IN + 1 + N_OUT)
     return [kf.Posterior(family, family.natural(*s), name=f"silo-{j}") for j, s in enumerate(silos)]
 

@@ -1,4 +1,4 @@
-"""Very many silos: how time and memory of the default grow, from files, and on Dask."""
+"""Very many silos: growth of time and memory, fusion from files, fusion on Dask."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKERS = (1, 2)
 
 @dataclass(frozen=True)
 class Shape:
-    """Numbers of silos, each twice the last, and what silos are like."""
+    """Numbers of silos, each twice the one before, and the size of a silo."""
 
     n_silos: tuple[int, ...]
     size: int
@@ -39,7 +39,7 @@ class Shape:
         return f"{self.size} of {self.n_true} components, {self.dim} dimensions"
 
     def silos(self, n_silos: int) -> tuple[list[kf.Posterior], NDArray[np.intp]]:
-        """Silos, and which component each of theirs is."""
+        """Silos, and the true component of each local component."""
         return mixture_silos(
             n_silos, np.random.default_rng(0), n_true=self.n_true, size=self.size, dim=self.dim
         )
@@ -51,7 +51,7 @@ QUICK = Shape((50, 100, 200, 400), size=5, n_true=20, dim=3)
 
 @dataclass(frozen=True)
 class Run:
-    """A fusion: what it took, the most its process held, and how good it is."""
+    """A fusion: time, peak memory of the process, size and accuracy."""
 
     measured: Measured
     process_mb: float | None
@@ -67,7 +67,7 @@ def _mb(most: float | None, where: str) -> str:
 
 
 def run(quick: bool = False) -> list[Row]:
-    """One row for each doubling, one for the exponent of all, and one each for files and Dask."""
+    """One row per doubling, one for the exponent, one for files and one for Dask."""
     shape = QUICK if quick else FULL
     kf.fuse(mixture_silos(3, np.random.default_rng(0), n_true=5, size=3, dim=3)[0])  # imports
     runs, passes = zip(*(_in_memory(shape, n) for n in shape.n_silos), strict=True)
@@ -82,7 +82,7 @@ def run(quick: bool = False) -> list[Row]:
         rows.append(
             compare(
                 f"{len(paths):,} silos in files, memory_limit {MEMORY_LIMIT} ({shape})",
-                "silos in memory", out_of_core.measured, runs[-1].measured, **_facts(out_of_core),
+                "silos in memory", out_of_core.measured, runs[-1].measured, **_columns(out_of_core),
             )
         )  # fmt: skip
         if has("distributed"):
@@ -94,7 +94,7 @@ def run(quick: bool = False) -> list[Row]:
 
 
 def _in_memory(shape: Shape, n_silos: int) -> tuple[Run, int]:
-    """Fuse so many, and count the passes over all silos."""
+    """Fuse ``n_silos`` silos and count the passes over all of them."""
     silos, truth = shape.silos(n_silos)
     seen: list[Any] = []
     real = InMemory.reduce
@@ -115,11 +115,11 @@ def _fused(call: Callable[[], kf.Fusion], truth: NDArray[np.intp]) -> Run:
     measured = measure(call)
     most, fusion = high_water_mb(), measured.result
     ari = float(adjusted_rand_score(truth, np.concatenate(fusion.labels)))
-    # Else the result would be in memory while the next is measured.
+    # Without its result, which would count in the next measurement.
     return Run(replace(measured, result=None), most, fusion.n_components, ari)
 
 
-def _facts(run: Run, **more: Any) -> Row:
+def _columns(run: Run, **more: Any) -> Row:
     return {
         "size": run.size, "ari": run.ari, "process_mb": run.process_mb, "note": str(run), **more,
     }  # fmt: skip
@@ -128,15 +128,15 @@ def _facts(run: Run, **more: Any) -> Row:
 def _doubled(shape: Shape, n_silos: int, twice: Run, once: Run, passes: int) -> Row:
     times = [getattr(twice.measured, t) / getattr(once.measured, t) for t in ("cpu", "wall")]
     note = f"{times[0]:.2f} times the CPU, {times[1]:.2f} the wall time; {passes} passes; {twice}"
-    facts = _facts(twice, n_silos=n_silos, passes=passes, note=note)
+    columns = _columns(twice, n_silos=n_silos, passes=passes, note=note)
     problem = f"{n_silos:,} silos ({shape})"
-    return compare(problem, "half as many silos", twice.measured, once.measured, **facts)
+    return compare(problem, "half as many silos", twice.measured, once.measured, **columns)
 
 
 def _growth(shape: Shape, runs: Sequence[Run], passes: Sequence[int]) -> Row:
     last, cpu = runs[-1], [run.measured.cpu for run in runs]
     listed = ", ".join(f"{n:,}" for n in shape.n_silos)
-    facts = _facts(last, note="CPU " + ", ".join(f"{s:.3g}" for s in cpu) + " s")
+    columns = _columns(last, note="CPU " + ", ".join(f"{s:.3g}" for s in cpu) + " s")
     return {
         "problem": f"growth with silos: {listed} ({shape})",
         "peer": "itself at other sizes",
@@ -145,7 +145,7 @@ def _growth(shape: Shape, runs: Sequence[Run], passes: Sequence[int]) -> Row:
         "n_silos": list(shape.n_silos), "all_passes": list(passes),
         "all_cpu_s": cpu, "all_s": [run.measured.wall for run in runs],
         "all_mb": [run.process_mb for run in runs],
-        **facts,
+        **columns,
     }  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _growth(shape: Shape, runs: Sequence[Run], passes: Sequence[int]) -> Row:
 
 
 def _written(shape: Shape, folder: Path) -> tuple[list[str], NDArray[np.intp]]:
-    """A file for each of the most silos; none of them stays in memory."""
+    """One file per silo of the largest problem; no silo stays in memory."""
     silos, truth = shape.silos(shape.n_silos[-1])
     paths = [str(folder / f"{silo.name}.safetensors") for silo in silos]
     for path, silo in zip(paths, silos, strict=True):
@@ -162,7 +162,7 @@ def _written(shape: Shape, folder: Path) -> tuple[list[str], NDArray[np.intp]]:
 
 
 def _dask_row(shape: Shape, paths: list[str], truth: NDArray[np.intp]) -> Row:
-    """Two worker processes against one: of wall times, since the work is the same."""
+    """Two worker processes against one, by wall time: the work is the same."""
     load = os.getloadavg()[0]
     (one, _), (two, shares) = (_on_dask(paths, truth, n) for n in WORKERS)
     ratio = one.measured.wall / two.measured.wall
@@ -171,12 +171,12 @@ def _dask_row(shape: Shape, paths: list[str], truth: NDArray[np.intp]) -> Row:
     return compare(
         f"{len(paths):,} silos in files, {WORKERS[1]} Dask worker processes ({shape})",
         f"{WORKERS[0]} worker process", two.measured, one.measured,
-        **_facts(two, ratio=ratio, load=load, note=note),
+        **_columns(two, ratio=ratio, load=load, note=note),
     )  # fmt: skip
 
 
 def _on_dask(paths: list[str], truth: NDArray[np.intp], n_workers: int) -> tuple[Run, str]:
-    """Fuse on local processes; CPU time is all processes', memory the largest worker's."""
+    """Fuse on local processes; CPU time of all processes, memory of the largest worker."""
     from distributed import Client, LocalCluster
 
     from klfusion.out_of_core import dask
@@ -209,7 +209,7 @@ def _on_dask(paths: list[str], truth: NDArray[np.intp], n_workers: int) -> tuple
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Time and memory by silos, of rows that `run` gave."""
+    """Draw time and memory against silos from the rows of `run`."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -221,13 +221,13 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     times.plot(n, growth["all_s"], "o-", color="#0072B2", label="wall, in memory")
     times.plot(n, growth["all_cpu_s"], "o--", color="#56B4E9", label="CPU, in memory")
     memory.plot(n, growth["all_mb"], "o-", color="#0072B2", label="the process, in memory")
-    others = {  # what is in the row's name: marker, colour, whose time, whose memory
+    others = {  # part of a row's name: marker, colour, label of time, label of memory
         "memory_limit": ("s", "#D55E00", "files, memory_limit", "the process, memory_limit"),
         "Dask": ("^", "#009E73", "two Dask workers", "the larger of two Dask workers"),
     }
-    for what, (marker, colour, whose, held) in others.items():
+    for what, (marker, colour, timed, held) in others.items():
         for row in (row for row in rows if what in row["problem"]):
-            times.plot(n[-1:], row["ours_s"], marker, color=colour, label=f"wall, {whose}")
+            times.plot(n[-1:], row["ours_s"], marker, color=colour, label=f"wall, {timed}")
             if what == "Dask":
                 times.plot(n[-1:], row["peer_s"], "v", color=colour, label="wall, one Dask worker")
             memory.plot(n[-1:], row["process_mb"], marker, color=colour, label=held)

@@ -1,4 +1,4 @@
-"""Simulated silos for the benchmarks: posteriors such as local fits give, without the fits."""
+"""Simulated silos for the benchmarks: posteriors like those of local fits, without the fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mixture_silos(
     separation: float = 2.0,
     noise: float = 0.5,
 ) -> tuple[list[kf.Posterior], NDArray[np.intp]]:
-    """Normal-Wishart posteriors of ``size`` of ``n_true`` components a silo, and which they are."""
+    """Normal-Wishart posteriors of ``size`` of ``n_true`` components per silo; true components."""
     means = rng.normal(scale=np.sqrt(5.0 * separation), size=(n_true, dim))
     factors = rng.normal(size=(n_true, dim, dim))
     covariances = factors @ factors.transpose(0, 2, 1) / dim + 0.3 * np.eye(dim)
@@ -28,7 +28,7 @@ def mixture_silos(
         chosen = rng.permutation(n_true)[:size]
         counts = np.exp(rng.uniform(np.log(30.0), np.log(300.0), size=size))
         own = means[chosen] + noise * rng.normal(size=(size, dim))
-        # What estimating the covariance from so many observations does to it.
+        # Sampling error of an estimated covariance.
         root = np.linalg.cholesky(covariances[chosen])
         z = rng.normal(size=(size, dim, 30))
         local = root @ (0.8 * np.eye(dim) + 0.2 * z @ z.transpose(0, 2, 1) / 30) @ root.mT

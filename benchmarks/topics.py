@@ -9,7 +9,7 @@ import numpy as np
 import klfusion as kf
 from benchmarks.measure import Row, compare, measure
 
-# Silos, topics of each, words, true topics.
+# Silos, topics per silo, words, true topics.
 LARGE = (100, 10, 50_000, 40)
 SIZES = {"50 topics x 12,500 words": (5, 10, 12_500, 30), "200 x 12,500": (20, 10, 12_500, 60)}
 
@@ -17,7 +17,7 @@ SIZES = {"50 topics x 12,500 words": (5, 10, 12_500, 30), "200 x 12,500": (20, 1
 def simulated(
     n_silos: int, per_silo: int, n_words: int, total: int
 ) -> tuple[list[kf.Posterior], int]:
-    """Sparse topics, each seen through some tens of thousands of words; how many differ."""
+    """Posteriors of sparse topics from tens of thousands of words each; number of true topics."""
     rng = np.random.default_rng(0)
     family = kf.families.Dirichlet(n_words)
     words = rng.dirichlet(np.full(n_words, 0.02), size=total)
@@ -50,7 +50,7 @@ def run(quick: bool = False) -> list[Row]:
 
 
 def _large() -> Row:
-    """A thousand topics, too many for the whole path and for AMPS: against half as many."""
+    """A thousand topics against half as many; AMPS cannot run on so many."""
     silos, truth = simulated(*LARGE)
     ours, half = (measure(partial(kf.fuse, own)) for own in (silos, silos[: len(silos) // 2]))
     size = ours.result.n_components

@@ -1,8 +1,8 @@
-"""What a reader of ``kf.fuse`` meets on the README's example: files, functions, changes of file.
+"""Files, functions and changes of file behind ``kf.fuse`` on the README's example.
 
 A change of file is a call from one file of klfusion into another. Frames of other libraries between
-the two are passed over; returns do not count. What the first call imports does not count either, so
-the second call is traced. The figures are numbers of calls, not times: every run has the same.
+them and returns do not count. The second call is traced, so imports do not count either. Every run
+counts the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sklearn.mixture import BayesianGaussianMixture
 import klfusion as kf
 
 SOURCE = Path(kf.__file__).parent
-# Frames without a name of their own; which of them exist depends on the version of Python.
+# Frames that are no functions; which of them exist depends on the version of Python.
 _PARTS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>")
 
 

@@ -1,4 +1,4 @@
-"""``python -m experiments NAME --out DIR``: run an experiment of the paper."""
+"""``python -m experiments NAME --out DIR``: run an experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 5.4: one network from five that were trained apart, and how certain it is."""
+"""Section 5.4: one network fused from five local ones, and its predictive uncertainty."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from klfusion.adapters import rebuild
 from klfusion.posteriors.structure.network import kept_units
 
 DESCRIPTION = "Bayesian neural networks on unevenly split digits (section 5.4)"
-# Splits use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used seeds 0, 1 and 2.
+# First of consecutive seeds of splits, none of which served development.
 FIRST_SEED = 201
 SIZES = {"mnist": (200, 281, 400, 550), "digits": (60, 100, 150)}
 DEEP_SIZES = (350, 300)
@@ -34,16 +35,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments bnn``."""
     parser.add_argument("--dataset", choices=("mnist", "digits"), default="mnist")
     parser.add_argument("--splits", type=int, default=5, help="random splits over five silos")
-    parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="of the first split")
-    parser.add_argument("--hidden", type=int, nargs="+", default=[150], help="units of each layer")
+    parser.add_argument(
+        "--first-seed", type=int, default=FIRST_SEED, help="seed of the first split"
+    )
+    parser.add_argument(
+        "--hidden", type=int, nargs="+", default=[150], help="units per hidden layer"
+    )
     parser.add_argument("--prior", choices=("normal", "horseshoe"), default="normal")
     parser.add_argument(
-        "--tempering", type=float, default=0.05, help="weight of the prior; 1 is the true bound"
+        "--tempering",
+        type=float,
+        default=0.05,
+        help="weight of the prior; 1 gives the evidence lower bound",
     )
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument(
-        "--basis", choices=("pixels", "cosines"), default="pixels", help="what the weights weigh"
+        "--basis", choices=("pixels", "cosines"), default="pixels", help="inputs of the network"
     )
     parser.add_argument("--pooled", action="store_true", help="train on all the data as well")
     data.add_argument(parser)
@@ -74,7 +82,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
 
 
 def run_split(args: argparse.Namespace, images: Images, seed: int) -> Iterator[tuple[Row, Any]]:
-    """Train the silos' networks, fuse them in every way, and evaluate: one row a method."""
+    """Train the silos' networks, fuse and evaluate them: one row per method."""
     silos, seconds = local_networks(args, images, deal(images.train_digits, seed), seed)
     networks = {p.name: rebuild(p) for p in silos}
 
@@ -87,7 +95,7 @@ def run_split(args: argparse.Namespace, images: Images, seed: int) -> Iterator[t
     one = len(args.hidden) == 1
     sizes: dict[str, Any] = {"size chosen": None}
     if one:
-        on = units_on(silos)  # a horseshoe leaves few
+        on = units_on(silos)  # few under a horseshoe prior
         sizes |= {f"{size} units": size for size in SIZES[args.dataset] if size < on}
         sizes["nothing merged"] = on
     else:
@@ -118,12 +126,12 @@ def run_split(args: argparse.Namespace, images: Images, seed: int) -> Iterator[t
 
 
 def units_on(silos: list[kf.Posterior]) -> int:
-    """How many units of the first hidden layers carry a signal."""
+    """Number of active units in the first hidden layers."""
     return sum(len(kept_units(p.structure, 1)) for p in silos if p.structure is not None)
 
 
 def units_of(fusion: kf.Fusion) -> Any:
-    """Hidden units of a fused network, one number a layer where there are several."""
+    """Hidden units of a fused network, a list if it has several hidden layers."""
     sizes = [layer.shape[0] for layer in fusion.model().layers[:-1]]
     return sizes[0] if len(sizes) == 1 else sizes
 
@@ -131,7 +139,7 @@ def units_of(fusion: kf.Fusion) -> Any:
 def local_networks(
     args: argparse.Namespace, images: Images, rows: list[Any], seed: int, label: str = "silo"
 ) -> tuple[list[kf.Posterior], float]:
-    """The silos' posteriors, and the seconds it took to train them all; kept under ``--out``."""
+    """Posteriors of the silos, cached under ``--out``, and the seconds of their training."""
     folder = args.out / "locals"
     folder.mkdir(parents=True, exist_ok=True)
     shape = "-".join(map(str, args.hidden))
@@ -146,8 +154,10 @@ def local_networks(
             net = learner(args, random_state=1000 * seed + j)
             net.fit(images.train[own], images.train_digits[own])
             posterior = kf.extract(net, name=f"{label} {j}")
-            facts = {**posterior.provenance, "seconds": time.perf_counter() - start}
-            kf.save(path, _with_facts(posterior, facts))
+            seconds = time.perf_counter() - start
+            kf.save(
+                path, replace(posterior, provenance={**posterior.provenance, "seconds": seconds})
+            )
         loaded = kf.load(path)
         assert isinstance(loaded, kf.Posterior)
         total += float(loaded.provenance["seconds"])
@@ -167,7 +177,7 @@ def learner(args: argparse.Namespace, random_state: int) -> Any:
 
 
 def evaluate(predict_proba: Callable[[Any], Any], images: Images) -> Row:
-    """Accuracy, log-likelihood, entropy and calibration on the test set; entropy on the fonts."""
+    """Accuracy, log-likelihood, entropy and calibration on test images; entropy on fonts."""
     p, y = predict_proba(images.test), images.test_digits
     entropy = _entropy(p)
     found: Row = {
@@ -190,7 +200,7 @@ def evaluate(predict_proba: Callable[[Any], Any], images: Images) -> Row:
 
 
 def calibration_error(p: Any, y: Any) -> float:
-    """Expected calibration error: how far confidence is from accuracy, over bins of confidence."""
+    """Expected calibration error over bins of confidence."""
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
     gap = np.bincount(bins, weights=right - confidence, minlength=_BINS)
@@ -201,15 +211,8 @@ def _entropy(p: Any) -> Any:
     return -(p * np.log(np.maximum(p, 1e-30))).sum(axis=1)
 
 
-def _with_facts(posterior: kf.Posterior, facts: dict[str, Any]) -> kf.Posterior:
-    return kf.Posterior(
-        posterior.family, posterior.natural, posterior.name,
-        structure=posterior.structure, provenance=facts,
-    )  # fmt: skip
-
-
 def summary(rows: list[Row]) -> list[Row]:
-    """Mean figures of each method over the splits; the worst split's accuracy too."""
+    """Means per method over the splits, and the lowest accuracy."""
     groups = defaultdict(list)
     for one in rows:
         groups[one["method"]].append(one)
@@ -229,7 +232,7 @@ def summary(rows: list[Row]) -> list[Row]:
 
 
 def shown(rows: list[Row]) -> Table:
-    """Rows for people."""
+    """A table of rows."""
     table = Table(
         "method", "units", "accuracy", "log-lik.", "entropy", "calibration", "fonts", "AUROC", "s"
     )
@@ -250,6 +253,6 @@ def shown(rows: list[Row]) -> Table:
 
 
 def results(path: Path) -> dict[str, Any]:
-    """What `main` wrote."""
+    """Results that `main` wrote."""
     found: dict[str, Any] = json.loads((path / "results.json").read_text())
     return found

@@ -19,7 +19,7 @@ _N_SHOWN = 12  # images in a row of figure 1
 
 
 def draw(rows: list[dict[str, Any]], networks: dict[str, Any], images: Images, out: Path) -> None:
-    """All figures; those by image and by digit are of the first split."""
+    """Draw all figures; those by image and by digit show the first split."""
     first = [row for row in rows if row["split"] == rows[0]["split"]]
     accuracy_by_size(rows, out)
     entropy_by_digit(first, out)
@@ -27,7 +27,7 @@ def draw(rows: list[dict[str, Any]], networks: dict[str, Any], images: Images, o
 
 
 def accuracy_by_size(rows: list[dict[str, Any]], out: Path) -> None:
-    """Accuracy of fused networks against their number of units, a line a split."""
+    """Accuracy of fused networks against their number of units, one line per split."""
     fused = [r for r in rows if r["method"].startswith("fused") and np.ndim(r["units"]) == 0]
     if not fused:
         return
@@ -44,7 +44,7 @@ def accuracy_by_size(rows: list[dict[str, Any]], out: Path) -> None:
 
 
 def entropy_by_digit(rows: list[dict[str, Any]], out: Path) -> None:
-    """The paper's figure 5: entropy by digit, less the mean over all test digits."""
+    """The paper's figure 5: entropy by digit minus the mean over the test set."""
     chosen = [r for r in rows if r["method"].startswith("silo") or r["method"] == _FUSED]
     figure, panel = plt.subplots(figsize=(9, 4), layout="constrained")
     for number, row in enumerate(chosen):
@@ -58,7 +58,7 @@ def entropy_by_digit(rows: list[dict[str, Any]], out: Path) -> None:
     n = len(chosen[0]["entropy_by_digit"]) if chosen else 0
     fonts = [f"font {k}" for k in range(len(values) - n)]
     panel.set_xticks(np.arange(len(values)), [*map(str, range(n)), *fonts], rotation=60, fontsize=8)
-    panel.set_ylabel("entropy less its mean on the test set")
+    panel.set_ylabel("entropy minus its mean on the test set")
     panel.axhline(0.0, color="#999999", linewidth=0.8)
     panel.legend(frameon=False, fontsize=8)
     _save(figure, out / "entropy")

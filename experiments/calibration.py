@@ -1,4 +1,4 @@
-"""Are credible regions of the fused components what they say? Coverage under heterogeneity."""
+"""Coverage of credible regions of the fused components under heterogeneity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HETEROGENEITY = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)
 LEVELS = (0.5, 0.8, 0.95)
 POOLED = "pooled data"
 POOLINGS: tuple[Pooling, ...] = ("average", "product", "hierarchical")
-# Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used others.
+# First of consecutive seeds, none of which served development.
 FIRST_SEED = 7000
 _STYLES = {
     "average": ("#D55E00", "^"),
@@ -44,15 +44,15 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Well-separated components in every silo, so that what is measured is the pooling.
+    """Well-separated components in every silo, so that errors come from the pooling.
 
     Parameters
     ----------
     heterogeneity : float
-        Deviation of a silo's means from the global ones; components have deviations 0.7 to 1.4.
+        Standard deviation of a silo's means around the global ones; components have 0.7 to 1.4.
     n_silos, n_components, dim : int
     n_points : int
-        Observations of each component in each silo, on average.
+        Expected observations per component and silo.
     """
 
     heterogeneity: float
@@ -82,8 +82,8 @@ def simulate(setting: Setting, rng: np.random.Generator) -> tuple[FloatArray, li
 def fit(x: FloatArray, n_components: int, seed: int, name: str) -> kf.Posterior:
     """Variational inference with a weak prior that all silos share.
 
-    scikit-learn's own prior is taken from the data, each silo's covariance of *all* its
-    observations; worth a few observations, it swamps these components' own.
+    The default prior of scikit-learn is the covariance of all observations of a silo. It is far
+    wider than a component and dominates the posteriors of small ones.
     """
     dim = x.shape[1]
     model = BayesianGaussianMixture(
@@ -99,8 +99,8 @@ def fit(x: FloatArray, n_components: int, seed: int, name: str) -> kf.Posterior:
 def probabilities(posterior: kf.Posterior, true: FloatArray) -> FloatArray:
     """Probability of the smallest credible region of a mean that holds the true one, (G,).
 
-    Under a Normal-Wishart the mean is multivariate t; each true mean is looked for in the
-    component nearest to it.
+    Under a Normal-Wishart the mean has a multivariate t distribution. Each true mean is compared
+    with the nearest component.
     """
     p = posterior.params()
     nearest = np.linalg.norm(true[:, None] - p["mean"], axis=2).argmin(axis=1)
@@ -115,7 +115,7 @@ def probabilities(posterior: kf.Posterior, true: FloatArray) -> FloatArray:
 
 
 def run_one(setting: Setting, seed: int) -> dict[str, Any]:
-    """One set of silos: what each pooling claims of the true means."""
+    """One set of silos: credible levels of the true means for each pooling."""
     rng = np.random.default_rng([seed, round(1000 * setting.heterogeneity)])
     true, data = simulate(setting, rng)
     g = setting.n_components
@@ -151,7 +151,7 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def figure(rows: list[dict[str, Any]], out: Path) -> None:
-    """Coverage against heterogeneity, one panel a level; the dotted line is what is claimed."""
+    """Coverage against heterogeneity, one panel per level; the dotted line is the level."""
     drawn, panels = plt.subplots(1, len(LEVELS), figsize=(12, 3.8), layout="constrained")
     for panel, level in zip(panels, LEVELS, strict=True):
         panel.axhline(level, color="#999999", linestyle=":")
@@ -165,7 +165,7 @@ def figure(rows: list[dict[str, Any]], out: Path) -> None:
         panel.set(title=f"{level:.0%} regions", xlabel="heterogeneity", ylim=(-0.03, 1.03))
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("share that holds the true mean")
+    panels[0].set_ylabel("share that contains the true mean")
     panels[0].legend(fontsize=8, frameon=False)
     for suffix in (".png", ".svg"):
         drawn.savefig(out / f"calibration{suffix}", dpi=150)
@@ -179,18 +179,18 @@ def run(out: Path, seeds: int, n_jobs: int, settings: list[Setting]) -> list[dic
     runs = Parallel(n_jobs=n_jobs)(delayed(run_one)(setting, seed) for setting, seed in tasks)
     rows = summary(runs)
     right = float(np.mean([run["size"] == settings[0].n_components for run in runs]))
-    facts = {
+    protocol = {
         "seeds": seeds, "first_seed": FIRST_SEED, "right_size": right,
         "seconds": time.perf_counter() - start,
     }  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
-    (out / "results.json").write_text(json.dumps({"settings": facts, "rows": rows}, indent=1))
+    (out / "results.json").write_text(json.dumps({"settings": protocol, "rows": rows}, indent=1))
     figure(rows, out)
     return rows
 
 
 def shown(rows: list[dict[str, Any]]) -> Table:
-    """Rows for people: coverage at 50 / 80 / 95 %."""
+    """A table of coverage at 50 / 80 / 95 %."""
     table = Table("heterogeneity", *(*POOLINGS, POOLED))
     for heterogeneity in sorted({r["heterogeneity"] for r in rows}):
         cells = []
@@ -205,8 +205,8 @@ def shown(rows: list[dict[str, Any]]) -> Table:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments calibration``."""
-    parser.add_argument("--seeds", type=int, default=200, help="runs of each heterogeneity")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+    parser.add_argument("--seeds", type=int, default=200, help="runs per heterogeneity")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:

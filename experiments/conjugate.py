@@ -1,4 +1,4 @@
-"""A variational mixture of any conjugate family, with a prior of each component's own."""
+"""A variational mixture of any conjugate family, with a prior per component."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fit(
     tol: float = 1e-10,
     max_iter: int = 2000,
 ) -> tuple[FloatArray, FloatArray]:
-    """Natural parameters (G, p) from ``start``, and the observations behind each.
+    """Natural parameters (G, p) from ``start``, and the expected count of each.
 
     An observation adds its ``statistics`` (N, p) to a component's natural parameters, so its
     expected log-likelihood is their inner product with the mean parameters.
@@ -44,7 +44,7 @@ def site(
     n_components: int,
     seed: int,
 ) -> LocalFit:
-    """A silo: alone from several random starts, later from what it is given."""
+    """A silo: first from several random starts, later from the given start and prior."""
 
     def local_fit(start: kf.Posterior | None, given: FloatArray | None) -> kf.Posterior:
         if start is not None and given is not None:
@@ -70,7 +70,7 @@ def _evidence(
     statistics: FloatArray,
     counts: FloatArray,
 ) -> float:
-    """The bound at the responsibilities the components imply, up to a constant."""
+    """The lower bound at the optimal responsibilities, up to a constant."""
     log_p = statistics @ family.mean(natural).T + digamma(1.0 + counts)
     fitted = np.logaddexp.reduce(log_p, axis=1).sum()
     return float(fitted - np.diag(family.kl(natural, prior)).sum())

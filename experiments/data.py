@@ -1,4 +1,4 @@
-"""Where the experiments' data sets are found."""
+"""Location of the experiments' data sets."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ VARIABLE = "KLFUSION_DATA"
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """``--data-dir``, which goes before the environment variable."""
+    """Add ``--data-dir``, which overrides the environment variable."""
     parser.add_argument(
         "--data-dir", type=Path, default=None, help=f"folder of the data sets (else ${VARIABLE})"
     )
 
 
 def find(name: str, data_dir: Path | None = None) -> Path:
-    """
-    The path of a data file.
+    """Path of a data file.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Every divergence on the simulated mixtures of section 5.1, at their true size."""
+"""Every divergence on the simulated mixtures of section 5.1, at the true size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from klfusion.objective.divergences import DIVERGENCES
 
 DESCRIPTION = "every divergence on the simulated mixtures, at their true size"
 POINTS = ((0.25, 0.5), (0.5, 0.5), (2.0, 0.5), (0.5, 1.0), (0.5, 2.0))  # separation, noise
-# Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used others.
+# First of consecutive seeds, none of which served development.
 FIRST_SEED = 8000
 POSTERIORS, GAUSSIANS = "posteriors", "Gaussians"
 
@@ -42,7 +42,7 @@ class Run:
 
 
 def gaussians(posterior: kf.Posterior) -> kf.Posterior:
-    """The components themselves, at their expected parameters, as full Gaussians."""
+    """The components as Gaussians with their expected parameters."""
     p = posterior.params()
     family = kf.families.Normal(p["mean"].shape[1])
     covariance = p["scale_inv"] / p["dof"][:, None, None]
@@ -66,7 +66,7 @@ def run_one(settings: Simulation, seed: int) -> list[Run]:
         given = posteriors if components == POSTERIORS else [gaussians(p) for p in posteriors]
         for name in DIVERGENCES:
             if name == "wasserstein" and components == POSTERIORS:
-                continue  # it is between Gaussians
+                continue  # defined between Gaussians only
             start = time.perf_counter()
             with threadpool_limits(1):
                 fusion = kf.fuse(
@@ -131,17 +131,17 @@ def run(out: Path, seeds: int, n_jobs: int, points: list[Simulation]) -> list[di
     runs = [one for group in done for one in group]
     rows = summary(runs)
     out.mkdir(parents=True, exist_ok=True)
-    facts = {"seeds": seeds, "first_seed": FIRST_SEED, "rows": rows}
-    facts["runs"] = [asdict(one) for one in runs]
-    (out / "results.json").write_text(json.dumps(facts, indent=1))
+    results = {"seeds": seeds, "first_seed": FIRST_SEED, "rows": rows}
+    results["runs"] = [asdict(one) for one in runs]
+    (out / "results.json").write_text(json.dumps(results, indent=1))
     return rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments divergences``."""
-    parser.add_argument("--seeds", type=int, default=5, help="runs of each point")
-    parser.add_argument("--silos", type=int, default=20, help="silos of each run")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+    parser.add_argument("--seeds", type=int, default=5, help="runs per point")
+    parser.add_argument("--silos", type=int, default=20, help="silos per run")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:

@@ -15,7 +15,7 @@ from matplotlib.patches import Ellipse
 import klfusion as kf
 from experiments.simulation import FloatArray, Simulation, fit_mixture, simulate
 
-# Okabe and Ito's palette, and a marker each, so that no line depends on colour alone.
+# The palette of Okabe and Ito, with a marker per line: no line depends on colour alone.
 STYLES = {
     "klfusion": ("#0072B2", "o"),
     "klfusion, random effects": ("#56B4E9", "s"),
@@ -70,11 +70,11 @@ def illustration(out: Path) -> None:
     left.scatter(*silos.data[0].T, s=4, color="#E69F00", alpha=0.6, label="observations")
     _ellipses(left, silos.means, silos.covariances, "#D55E00", "true global components")
     _ellipses(left, first.means_, first.covariances_, "#0072B2", "one silo's components")
-    left.set_title("One silo and what it fits")
+    left.set_title("One silo and its fit")
     for name, labels in zip(fusion.silo_names, fusion.labels, strict=True):
         model = models[name]
         for k, g in enumerate(labels):
-            if g < 0:  # left out: next to no data behind it
+            if g < 0:  # unmatched
                 continue
             colour = COLOURS[g % len(COLOURS)]
             _ellipses(middle, model.means_[k : k + 1], model.covariances_[k : k + 1], colour)
@@ -94,7 +94,7 @@ def illustration(out: Path) -> None:
 def _ellipses(
     panel: Any, means: FloatArray, covariances: FloatArray, colour: str, label: str | None = None
 ) -> None:
-    """Two-deviation ellipses with their centres."""
+    """Ellipses of two standard deviations with their centres."""
     for mean, covariance in zip(means, covariances, strict=True):
         values, vectors = np.linalg.eigh(covariance)
         width, height = 4.0 * np.sqrt(values)

@@ -1,4 +1,4 @@
-"""Images of digits for the network experiment, and how they are dealt to silos."""
+"""Images of digits for the network experiment, and their split over silos."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _N_TEST = 600  # of the small digits
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Pixels in [0, 1], (n, pixels), and digits; ``fonts`` are unlike the training images.
+    """Images (n, pixels) and digits; ``fonts`` are outside the training distribution.
 
-    Or, ``basis`` says so, their coefficients in a basis of cosines.
+    Values are pixels in [0, 1], or coefficients of cosines if ``basis`` is ``"cosines"``.
     """
 
     train: FloatArray
@@ -34,10 +34,10 @@ class Images:
     basis: str = "pixels"
 
     def in_cosines(self) -> Images:
-        """Pixels turned into coefficients of cosines: orthonormal, and the same for everybody.
+        """Coefficients of cosines: an orthonormal transform that all silos share.
 
-        Neighbouring pixels say the same, so the posteriors of their weights depend on each other;
-        those of waves hardly do. Normal priors of equal variances do not change with the basis.
+        Neighbouring pixels correlate, and so do the posteriors of their weights. Coefficients of
+        cosines hardly do. The transform leaves Normal priors of equal variances unchanged.
         """
         fonts = None if self.fonts is None else _cosines(self.fonts)
         return replace(
@@ -45,7 +45,7 @@ class Images:
         )
 
     def pixels(self, x: FloatArray) -> FloatArray:
-        """Some of the images, as they look."""
+        """Images in pixels."""
         return x if self.basis == "pixels" else _cosines(x, back=True)
 
 
@@ -76,7 +76,7 @@ def load(name: str, data_dir: Path | None) -> Images:
 def deal(
     digits: IntArray, seed: int, n_silos: int = 5, concentration: float = 0.8
 ) -> list[IntArray]:
-    """Rows of each silo: of every class, shares drawn from a symmetric Dirichlet (section 5.4)."""
+    """Rows per silo; the shares of each class are symmetric Dirichlet (section 5.4)."""
     rng = np.random.default_rng(seed)
     silos: list[list[IntArray]] = [[] for _ in range(n_silos)]
     for k in np.unique(digits):
@@ -89,7 +89,7 @@ def deal(
 
 
 def _idx(path: Path) -> NDArray[np.uint8]:
-    """An IDX file of bytes: the last byte of its magic number is how many dimensions follow."""
+    """Read an IDX file of bytes; the fourth byte is the number of dimensions."""
     content = gzip.decompress(path.read_bytes())
     n_dims = content[3]
     shape = np.frombuffer(content, dtype=">u4", count=n_dims, offset=4)

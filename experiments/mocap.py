@@ -1,4 +1,4 @@
-"""Section 5.2: hidden Markov models of two subjects' exercises, fused."""
+"""Section 5.2: fusion of hidden Markov models of two subjects' exercises."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from experiments import data
 from klfusion.learners import StickyHDPHMM
 
 DESCRIPTION = "hidden Markov models of motion capture (section 5.2)"
-# Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used 0 to 4 and 100 to 101,
-# an older size rule was measured on 200 to 209.
+# First of consecutive seeds, none of which served development.
 FIRST_SEED = 210
 SUBJECTS = {"subject 13": (0, 1, 2), "subject 14": (3, 4, 5)}
 
@@ -64,8 +63,8 @@ class Recordings:
 class Run:
     """One method, one seed: a row of ``runs.csv``.
 
-    ``local``: frames get the global state of their subject's own decoding; ``decoded``: the fused
-    model decodes them.
+    ``local``: the local model decodes frames, and labels map to global states. ``decoded``: the
+    fused model decodes frames.
     """
 
     seed: int
@@ -86,7 +85,7 @@ class HeldOut:
     sequence: int
     subject: str
     ari: float
-    log_likelihood: float  # a frame
+    log_likelihood: float  # nats per frame
 
 
 def load(data_dir: Path | None = None) -> Recordings:
@@ -101,16 +100,16 @@ def load(data_dir: Path | None = None) -> Recordings:
 
 
 def fit(recordings: Recordings, which: Iterable[int], seed: int, n_init: int) -> Any:
-    """A learner with the defaults, which are the paper's where the paper has them."""
+    """A learner with its defaults, which follow the paper."""
     frames, lengths, _ = recordings.part(which)
     with threadpool_limits(1):
         return StickyHDPHMM(n_init=n_init, random_state=seed).fit(frames, lengths)
 
 
 def standardised(silos: Silos) -> list[kf.Posterior]:
-    """The same posteriors with every channel divided by its deviation over the states' means.
+    """Posteriors with every channel divided by the standard deviation of the states' means.
 
-    SPAHM looks at distances between means, which depend on units; KL divergences do not.
+    SPAHM uses distances between means, which depend on units. KL divergences do not.
     """
     posteriors = list(silos.values())
     family = posteriors[0].family
@@ -118,15 +117,15 @@ def standardised(silos: Silos) -> list[kf.Posterior]:
     scale = np.concatenate([p.params()["mean"] for p in posteriors]).std(axis=0)
     out = []
     for p in posteriors:
-        usual = p.params()
-        spread = usual["scale_inv"] / np.outer(scale, scale)
-        natural = family.natural(usual["mean"] / scale, usual["kappa"], spread, usual["dof"])
+        params = p.params()
+        spread = params["scale_inv"] / np.outer(scale, scale)
+        natural = family.natural(params["mean"] / scale, params["kappa"], spread, params["dof"])
         out.append(kf.Posterior(family, natural, name=p.name, counts=p.counts))
     return out
 
 
 def run_one(recordings: Recordings, seed: int, n_init: int) -> tuple[list[Run], dict[str, Any]]:
-    """Fit both subjects and all data, fuse in every way; also the labels of all frames."""
+    """Fit both subjects and all data, fuse with every method; scores and labels of frames."""
     frames, lengths, truth = recordings.part(range(6))
     models = {name: fit(recordings, own, seed, n_init) for name, own in SUBJECTS.items()}
     local = [
@@ -160,7 +159,7 @@ def run_one(recordings: Recordings, seed: int, n_init: int) -> tuple[list[Run], 
 
 
 def held_out(recordings: Recordings, seed: int, n_init: int) -> list[HeldOut]:
-    """Leave one sequence of each subject out, in turn over the seeds."""
+    """Hold out one sequence per subject; the seed selects it."""
     left = {name: own[seed % 3] for name, own in SUBJECTS.items()}
     kept = {name: [i for i in own if i != left[name]] for name, own in SUBJECTS.items()}
     models = {name: fit(recordings, own, seed, n_init) for name, own in kept.items()}
@@ -177,7 +176,7 @@ def held_out(recordings: Recordings, seed: int, n_init: int) -> list[HeldOut]:
 
 
 def confusion(truth: IntArray, found: IntArray, exercises: list[str]) -> dict[str, list[int]]:
-    """Frames of each exercise (row) in each state (column), states by size."""
+    """Frames of each exercise (row) in each state (column), states by falling size."""
     counts = np.zeros((len(exercises), int(found.max()) + 1), dtype=np.intp)
     np.add.at(counts, (truth, found), 1)
     counts = counts[:, np.argsort(-counts.sum(axis=0), kind="stable")]
@@ -190,7 +189,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument(parser)
     parser.add_argument("--seeds", type=int, default=10, help="runs")
     parser.add_argument("--quick", action="store_true", help="two seeds, two starts each")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
@@ -209,7 +208,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
 
 def run(recordings: Recordings, out: Path, seeds: int, quick: bool, n_jobs: int) -> dict[str, Any]:
     """Run everything; write ``runs.csv``, ``held_out.csv``, ``results.json`` and the figure."""
-    from experiments import timelines  # noqa: PLC0415 (matplotlib, only where it is drawn)
+    from experiments import timelines  # noqa: PLC0415 (matplotlib is an extra)
 
     n_init = 2 if quick else 5
     start = time.perf_counter()
@@ -236,7 +235,7 @@ def run(recordings: Recordings, out: Path, seeds: int, quick: bool, n_jobs: int)
 
 
 def summary(rows: Iterable[Any], by: list[str]) -> list[dict[str, Any]]:
-    """Means and standard errors of all figures, by some of the columns."""
+    """Means and standard errors of all figures, grouped by columns."""
     groups = defaultdict(list)
     for row in map(asdict, rows):
         groups[tuple(row[key] for key in by)].append(row)
@@ -253,7 +252,7 @@ def summary(rows: Iterable[Any], by: list[str]) -> list[dict[str, Any]]:
 
 
 def shown(rows: list[dict[str, Any]]) -> Table:
-    """Rows for people."""
+    """A table of rows."""
     names = [k for k in rows[0] if not k.endswith("_se")]
     table = Table(*names)
     for row in rows:

@@ -1,4 +1,4 @@
-"""20 Newsgroups as word counts, and ways to spread the documents over silos."""
+"""20 Newsgroups as word counts, and splits of the documents over silos."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 from experiments import data
 
 FILE = "20news/20news-bydate.tar.gz"
-LEAST_DOCUMENTS = 9  # a word must be in so many: 12.8 thousand words, near the paper's 12.5
+MIN_DOCUMENTS = 9  # per word; gives 12.8 thousand words, near the 12.5 of the paper
 # The paper's five data sets "based on topics of the news articles".
 SUBJECTS = {
     "computers": ("comp.",),
@@ -41,7 +41,7 @@ class Corpus:
     counts : sparse array of shape (n, V)
     words : list of str
     group : int array of shape (n,)
-        Which newsgroup each document was posted to.
+        Newsgroup of each document.
     groups : list of str
     """
 
@@ -53,7 +53,7 @@ class Corpus:
 
 @lru_cache(maxsize=1 << 17)
 def stem(word: str) -> str:
-    """A word without its endings (Porter)."""
+    """The Porter stem of a word."""
     return str(_stemmer().stem(word))
 
 
@@ -67,19 +67,19 @@ def _stemmer() -> Any:
 
 
 def body(message: str) -> str:
-    """A message without its header and without lines that say who wrote what follows."""
+    """A message without its header and without attribution lines."""
     text = message.partition("\n\n")[2]
     return "\n".join(line for line in text.split("\n") if not _ATTRIBUTION.search(line))
 
 
 def stems(text: str) -> list[str]:
-    """The words of three letters or more, stop words left out, as stems."""
+    """Stems of the words of three letters or more, without stop words."""
     found = _WORD.findall(text.lower())
     return [stem(word) for word in found if word not in ENGLISH_STOP_WORDS]
 
 
 def load(data_dir: Path | None = None) -> Corpus:
-    """Read the archive; documents without any word of the vocabulary are left out."""
+    """Read the archive; documents with fewer than two words of the vocabulary are left out."""
     texts, names = [], []
     with tarfile.open(data.find(FILE, data_dir)) as archive:
         members = sorted((m for m in archive if m.isfile()), key=lambda m: m.name)
@@ -88,16 +88,16 @@ def load(data_dir: Path | None = None) -> Corpus:
             assert file is not None  # it is a file
             texts.append(body(file.read().decode("latin-1")))
             names.append(member.name.split("/")[-2])
-    vectorizer = CountVectorizer(analyzer=stems, min_df=LEAST_DOCUMENTS)
+    vectorizer = CountVectorizer(analyzer=stems, min_df=MIN_DOCUMENTS)
     counts = csr_array(vectorizer.fit_transform(texts)).astype(np.float64)
     groups, group = np.unique(names, return_inverse=True)
-    kept = np.flatnonzero(counts.sum(axis=1) > 1)  # one word to give, one to predict
+    kept = np.flatnonzero(counts.sum(axis=1) > 1)  # one given word and one to predict
     words = [str(word) for word in vectorizer.get_feature_names_out()]
     return Corpus(counts[kept], words, group[kept].astype(np.intp), [str(g) for g in groups])
 
 
 def by_subject(corpus: Corpus) -> IntArray:
-    """The silo of each document: silos hardly overlap."""
+    """Silo of each document by subject; silos hardly overlap."""
     silo = np.empty(len(corpus.groups), dtype=np.intp)
     for g, name in enumerate(corpus.groups):
         silo[g] = next(j for j, start in enumerate(SUBJECTS.values()) if name.startswith(start))
@@ -105,7 +105,7 @@ def by_subject(corpus: Corpus) -> IntArray:
 
 
 def overlapping(corpus: Corpus, seed: int, n_silos: int = len(SUBJECTS)) -> IntArray:
-    """The silo of each document, each group spread by shares drawn from Dirichlet(0.5)."""
+    """Silo of each document; each newsgroup has Dirichlet(0.5) shares over silos."""
     rng = np.random.default_rng([seed, 1])
     shares = rng.dirichlet(np.full(n_silos, 0.5), size=len(corpus.groups))
     edges = np.cumsum(shares, axis=1)[corpus.group]
@@ -115,7 +115,7 @@ def overlapping(corpus: Corpus, seed: int, n_silos: int = len(SUBJECTS)) -> IntA
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A corpus with documents held out, the others spread over silos.
+    """A corpus with held-out documents; the others belong to silos.
 
     Parameters
     ----------
@@ -123,9 +123,9 @@ class Split:
     test : bool array of shape (n,)
     silo : int array of shape (n,)
     names : list of str
-        Of the silos.
+        Names of the silos.
     own_words : bool
-        Whether a silo knows only the words of its own documents.
+        Whether a silo's vocabulary is that of its own documents.
     """
 
     corpus: Corpus
@@ -135,7 +135,7 @@ class Split:
     own_words: bool = False
 
     def local(self, j: int) -> tuple[Any, list[str]]:
-        """A silo's counts, and the words of their columns."""
+        """Word counts of a silo, and the words of the columns."""
         counts = self.corpus.counts[np.flatnonzero(~self.test & (self.silo == j))]
         if not self.own_words:
             return counts, self.corpus.words
@@ -143,12 +143,12 @@ class Split:
         return counts[:, kept], [self.corpus.words[k] for k in kept]
 
     def pooled(self) -> Any:
-        """All silos' counts."""
+        """Word counts of all silos."""
         return self.corpus.counts[np.flatnonzero(~self.test)]
 
 
 def splits(corpus: Corpus, seed: int, n_test: int) -> dict[str, Split]:
-    """The ways to spread documents over silos; the same documents are held out in all."""
+    """Splits of the documents over silos, with the same held-out documents."""
     n = len(corpus.group)
     test = np.zeros(n, dtype=bool)
     test[np.random.default_rng([seed, 0]).permutation(n)[:n_test]] = True

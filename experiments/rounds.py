@@ -1,4 +1,4 @@
-"""What a second and a third round of communication buy, on mixtures and on topics."""
+"""Gain of later rounds of communication, on mixtures and topics."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import klfusion as kf
 from experiments import conjugate
 from experiments.simulation import FloatArray
 
-DESCRIPTION = "what later rounds of communication buy, on mixtures and topics"
+DESCRIPTION = "gain of later rounds of communication, on mixtures and topics"
 ROUNDS = 5
 N_SILOS = 10
-# Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used others.
+# First of consecutive seeds, none of which served development.
 FIRST_SEED = 6000
 _GAUSSIAN = kf.families.NormalWishart(2)
 _N_WORDS, _N_TOPICS, _WORDS_IN_DOCUMENT = 50, 5, 15
 
 
 def gaussian_statistics(x: FloatArray) -> FloatArray:
-    """What each observation (N, 2) adds to Normal-Wishart natural parameters: ``x, 1, xx', 1``."""
+    """Contribution of each observation (N, 2) to the natural parameters: ``x, 1, xx', 1``."""
     root = np.sqrt(2.0)
     square = np.stack([x[:, 0] ** 2, root * x[:, 0] * x[:, 1], x[:, 1] ** 2], axis=1)
     one = np.ones((len(x), 1))
@@ -36,7 +36,7 @@ def gaussian_statistics(x: FloatArray) -> FloatArray:
 
 
 def mixture(separation: float, rng: np.random.Generator) -> list[FloatArray]:
-    """Three Gaussians of unit deviation, ``2 separation`` apart; 60 observations a silo."""
+    """Three unit Gaussians at distance ``2 separation``; 60 observations per silo."""
     centres = separation * np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.5]])
     return [
         gaussian_statistics(centres[rng.integers(3, size=60)] + rng.normal(size=(60, 2)))
@@ -45,7 +45,7 @@ def mixture(separation: float, rng: np.random.Generator) -> list[FloatArray]:
 
 
 def topics(concentration: float, rng: np.random.Generator) -> list[FloatArray]:
-    """Documents of one topic each, as word counts; 60 a silo. Larger: topics more alike."""
+    """60 documents of one topic each per silo; a larger concentration gives similar topics."""
     words = rng.dirichlet(np.full(_N_WORDS, concentration), size=_N_TOPICS)
     return [
         np.stack(
@@ -68,9 +68,9 @@ PROBLEMS: dict[str, tuple[Make, float, kf.families.Family, FloatArray, int]] = {
 
 
 def run_one(problem: str, seed: int) -> list[float]:
-    """Mean ``KL(global || pooled)`` of a component after each round.
+    """Mean ``KL(global || pooled)`` of the components after each round.
 
-    The pooled fit has all observations in one place, and starts from the last round.
+    The pooled fit has all observations and starts from the last round.
     """
     make, value, family, prior, size = PROBLEMS[problem]
     data = make(value, np.random.default_rng([seed, round(1000 * value)]))
@@ -110,8 +110,8 @@ def shown(rows: list[dict[str, Any]]) -> Table:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments rounds``."""
-    parser.add_argument("--seeds", type=int, default=20, help="runs of each problem")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+    parser.add_argument("--seeds", type=int, default=20, help="runs per problem")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Section 5.1: fusing Gaussian-mixture posteriors under varying separation and heterogeneity."""
+"""Section 5.1: fusion of Gaussian mixtures under varying separation and heterogeneity."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from experiments.simulation import (
 DESCRIPTION = "Gaussian mixtures under varying separation and heterogeneity (section 5.1)"
 SEPARATIONS = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0)  # at noise 0.5
 NOISES = (0.1, 0.5, 1.0, 1.5, 2.0)  # at separation 0.5
-# Runs use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used others.
+# First of consecutive seeds, none of which served development.
 FIRST_SEED = 15000
 
 Fuse = Callable[[list[kf.Posterior]], kf.Fusion]
@@ -99,7 +99,7 @@ def run_one(settings: Simulation, seed: int, n_init: int) -> list[Run]:
 
     natural, labels = np.concatenate([p.natural for p in posteriors]), np.concatenate(truth)
     centres = np.stack([natural[labels == g].mean(axis=0) for g in np.unique(labels[labels >= 0])])
-    # The reference's time is that of the local fits.
+    # The time of the reference is that of the local fits.
     means = posteriors[0].family.params(centres)["mean"]
     runs = [row(REFERENCE, means, labels, fit_seconds)]
     for name, method in METHODS.items():
@@ -145,9 +145,9 @@ def _standard_error(values: Any) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments simulated``."""
-    parser.add_argument("--seeds", type=int, default=10, help="runs of each point")
+    parser.add_argument("--seeds", type=int, default=10, help="runs per point")
     parser.add_argument("--quick", action="store_true", help="few points, two seeds")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
@@ -177,7 +177,7 @@ def run(out: Path, seeds: int, quick: bool, n_jobs: int) -> list[dict[str, Any]]
 
 
 def shown(rows: list[dict[str, Any]]) -> Table:
-    """Rows for people."""
+    """A table of rows."""
     table = Table("separation", "noise", "method", "right size", "size error", "Hausdorff", "ARI")
     for row in sorted(rows, key=lambda r: (r["separation"], r["noise"], r["method"])):
         table.add_row(

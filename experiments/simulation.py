@@ -1,9 +1,9 @@
 """Simulated silos of the paper's appendix A: Gaussian mixtures that share some components.
 
-The two details the text leaves to the authors' code are taken from there: covariances are
-``U (c 11' + diag(s)) U'`` with ``U`` and ``s <= 1`` from the decomposition of a random ``A'A`` and
-``c = sqrt(g)`` for the g-th component, so each has its own long direction; and a local covariance
-is Wishart with ``100 D`` degrees of freedom around the global one.
+Two details follow the authors' code, because the text does not define them. Covariances are
+``U (c 11' + diag(s)) U'``; ``U`` and ``s <= 1`` decompose a random ``A'A``, and ``c = sqrt(g)`` for
+the g-th component, so that each has a long direction. A local covariance is Wishart with ``100 D``
+degrees of freedom around the global one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Simulation:
     n_points : int
         Observations in each silo.
     proportions : float
-        Concentration of the Dirichlet the mixture weights of a silo are drawn from.
+        Concentration of the Dirichlet distribution of a silo's mixture weights.
     homogeneous : bool
         Every silo has every component.
     most_points : int, optional
-        Silos of different size, from ``n_points`` to this many (log-uniform).
+        Largest silo; sizes are log-uniform from ``n_points`` to it.
     extra_components : int
-        How many components too many a local fit is given (with a Dirichlet-process prior).
+        Surplus components of a local fit, which then has a Dirichlet-process prior.
     """
 
     separation: float = 0.5
@@ -61,22 +61,22 @@ class Simulation:
 
 @dataclass(frozen=True, eq=False)
 class Silos:
-    """Simulated data and the truth about them."""
+    """Simulated data and their true components."""
 
     means: FloatArray  # (G, D), of the components that some silo uses
     covariances: FloatArray  # (G, D, D)
-    data: list[FloatArray]  # (n_points, D) a silo
-    components: list[IntArray]  # which global components each silo draws from
+    data: list[FloatArray]  # (n_points, D) per silo
+    components: list[IntArray]  # global components of each silo
     points: list[IntArray]  # the global component of each observation
 
 
 def simulate(settings: Simulation, rng: np.random.Generator) -> Silos:
-    """Draw global components, subsets of them for the silos, and the silos' data."""
+    """Draw global components, a subset per silo, and the silos' data."""
     g, d = settings.n_components, settings.dim
     means = rng.normal(scale=np.sqrt(settings.separation * g), size=(g, d))
     covariances = np.stack([_random_covariance(d, np.sqrt(1.0 + k), rng) for k in range(g)])
     frequency = rng.beta(1.0, 1.0, size=g)
-    while np.sort(frequency)[-2] < 0.05:  # else hardly any silo would get its two components
+    while np.sort(frequency)[-2] < 0.05:  # else hardly any silo has two components
         frequency = rng.beta(1.0, 1.0, size=g)
     data, components, points = [], [], []
     for _ in range(settings.n_silos):
@@ -113,10 +113,9 @@ def fit_mixture(
 ) -> BayesianGaussianMixture:
     """A silo's local fit: variational inference with Normal-Wishart posteriors.
 
-    Starts are seeds of k-means++, not k-means itself: that ends in the same place whatever it
-    starts from, so that of sixteen starts from it one in ten fits still misses the best bound by
-    tens of nats. ``process``: with a Dirichlet-process prior of the weights, for fits that are too
-    large.
+    Starts are k-means++ seeds. k-means itself converges to the same start again and again: with
+    sixteen of them one fit in ten misses the best bound by tens of nats. ``process`` selects a
+    Dirichlet-process prior of the weights, for fits with surplus components.
     """
     model = BayesianGaussianMixture(
         n_components=n_components,
@@ -130,19 +129,19 @@ def fit_mixture(
 
 
 def fit_once(x: FloatArray, n_components: int, seed: int) -> BayesianGaussianMixture:
-    """One fit from k-means, as scikit-learn does it unless told otherwise."""
+    """One fit from k-means, the default of scikit-learn."""
     model = BayesianGaussianMixture(n_components=n_components, max_iter=500, random_state=seed)
     return _fitted(model, x)
 
 
 def fit_pooled(x: FloatArray, n_components: int, seed: int, n_init: int) -> BayesianGaussianMixture:
-    """One fit of all data, from the best of several starts on a fifth of them."""
+    """One fit of all data, from the best of several starts on a fifth of the data."""
     model = fit_mixture(x[seed % 5 :: 5], n_components, seed, n_init)
     return _fitted(model.set_params(warm_start=True), x)
 
 
 def _fitted(model: BayesianGaussianMixture, x: FloatArray) -> BayesianGaussianMixture:
-    # Matrices this small gain nothing from threads and lose a factor of ten to them.
+    # Threads make operations on such small matrices ten times slower.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(x)
@@ -151,7 +150,7 @@ def _fitted(model: BayesianGaussianMixture, x: FloatArray) -> BayesianGaussianMi
 def fit_silo(
     settings: Simulation, x: FloatArray, n_components: int, seed: int, n_init: int
 ) -> BayesianGaussianMixture:
-    """A local fit, over-specified where the settings say so."""
+    """A local fit, with surplus components if the settings have them."""
     extra = settings.extra_components
     return fit_mixture(x, n_components + extra, seed, n_init, process=extra > 0)
 
@@ -177,7 +176,7 @@ def _random_covariance(dim: int, spread: float, rng: np.random.Generator) -> Flo
 
 
 def true_component(model: BayesianGaussianMixture, x: FloatArray, points: IntArray) -> IntArray:
-    """The global component most of each local component's observations come from; -1 for none."""
+    """Most frequent true component among each local component's observations; -1 for none."""
     assigned = model.predict(x)
     return np.array(
         [

@@ -1,4 +1,4 @@
-"""One size rule for every kind: the default on simulated neurons, topics and mixtures."""
+"""Accuracy of the default's size on simulated neurons, topics and mixtures."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ import klfusion as kf
 from experiments.simulation import IntArray, Simulation, fit_silo, simulate, true_component
 
 DESCRIPTION = "the default's size on simulated neurons, topics and difficult mixtures"
-# Development used other seeds.
-FIRST_SEED = 12000
+FIRST_SEED = 12000  # of consecutive seeds, none of which served development
 N_SILOS = (2, 5, 20, 50)
-NEURON_NOISE = (0.3, 0.6, 0.9, 1.2)  # of a silo's weights, relative to the units' own spread
-TOPIC_CONCENTRATION = (1_000, 10_000)  # a silo's topic is Dirichlet around the global one
+NEURON_NOISE = (0.3, 0.6, 0.9, 1.2)  # standard deviation of a silo's weights; global ones have 1
+TOPIC_CONCENTRATION = (1_000, 10_000)  # of a silo's topic, Dirichlet around the global one
 
-Problem = tuple[list[kf.Posterior], IntArray]  # silos, and the true component of each of theirs
+Problem = tuple[list[kf.Posterior], IntArray]  # silos, true component of each local component
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Run:
 
 
 def neurons(rng: np.random.Generator, n_silos: int, noise: float) -> Problem:
-    """Units with 800 weights each; a silo has half of forty."""
+    """Units with 800 weights; a silo has 20 of 40."""
     dim, total = 800, 40
     family = kf.families.DiagonalNormal(dim)
     weights = rng.normal(size=(total, dim))
@@ -61,7 +60,7 @@ def neurons(rng: np.random.Generator, n_silos: int, noise: float) -> Problem:
 
 
 def topics(rng: np.random.Generator, n_silos: int, n_words: int, concentration: float) -> Problem:
-    """Sparse topics seen through 500 to 20,000 words each; a silo has half of twenty."""
+    """Sparse topics from 500 to 20,000 words each; a silo has 10 of 20."""
     total = 20
     family = kf.families.Dirichlet(n_words)
     words = rng.dirichlet(np.full(n_words, 0.05), size=total)
@@ -99,7 +98,7 @@ DIFFICULT = {
 
 
 def scenarios() -> list[tuple[str, str, int, Callable[[np.random.Generator], Problem]]]:
-    """Kind, setting, number of silos, and what makes the problem."""
+    """Kind, setting, number of silos, and the function that makes the problem."""
     out: list[tuple[str, str, int, Callable[[np.random.Generator], Problem]]] = []
     for n_silos in N_SILOS:
         for noise in NEURON_NOISE:
@@ -120,19 +119,19 @@ def scenarios() -> list[tuple[str, str, int, Callable[[np.random.Generator], Pro
 
 
 def run_one(number: int, seed: int) -> Run:
-    """The default on one problem, and given the true size."""
+    """The default on one problem, and a fusion with the true size."""
     kind, setting, n_silos, make = scenarios()[number]
     with threadpool_limits(1):
         silos, truth = make(np.random.default_rng([seed, number]))
         size = len(np.unique(truth[truth >= 0]))
         fusion = kf.fuse(silos)
-        # Given the size, what is left of the error is not the size rule's.
+        # With the true size, the remaining error is not one of the size.
         least = max(silo.n_components for silo in silos)
         given = kf.fuse(silos, n_components=max(size, least), method="binary")
 
     def ari(found: kf.Fusion) -> float:
         labels = np.concatenate(found.labels)
-        known = (truth >= 0) & (labels >= 0)  # components without data are of nothing
+        known = (truth >= 0) & (labels >= 0)  # no true component, or unmatched
         return float(adjusted_rand_score(truth[known], labels[known]))
 
     return Run(kind, setting, n_silos, seed, size, fusion.n_components, ari(fusion), ari(given))
@@ -158,8 +157,8 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments sizes``."""
-    parser.add_argument("--seeds", type=int, default=4, help="runs of each setting")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+    parser.add_argument("--seeds", type=int, default=4, help="runs per setting")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Labels of sequences over time, as coloured bars: people's over the model's."""
+"""Labels of sequences over time as coloured bars: human labels above the model's."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
 IntArray = NDArray[np.intp]
-FRAMES_A_SECOND = 10.0
+FRAMES_PER_SECOND = 10.0
 
 
 def draw(
     out: Path, truth: IntArray, found: IntArray, lengths: list[int], exercises: list[str]
 ) -> None:
-    """One panel a sequence; a state has the colour of the exercise it holds most frames of.
+    """One panel per sequence; the colour of a state is its most frequent exercise.
 
-    States of the same exercise are told apart by hatching.
+    Hatching distinguishes states of the same exercise.
     """
     colours = plt.get_cmap("tab20")(np.linspace(0.0, 1.0, 20))[: len(exercises)]
     counts = np.zeros((int(found.max()) + 1, len(exercises)), dtype=np.intp)
@@ -40,13 +40,13 @@ def draw(
                 label = int(values[a])
                 model = base == 0.0
                 panel.barh(
-                    base, (b - a) / FRAMES_A_SECOND, left=a / FRAMES_A_SECOND, height=0.9,
+                    base, (b - a) / FRAMES_PER_SECOND, left=a / FRAMES_PER_SECOND, height=0.9,
                     color=colours[main[label] if model else label], edgecolor="white",
                     linewidth=0.6, hatch=hatches[nth[label] % len(hatches)] if model else "",
                 )  # fmt: skip
         panel.set_yticks([0.0, 1.0], ["fused", "human"])
         panel.set_title(f"sequence {number + 1}", fontsize=9, loc="left")
-        panel.set_xlim(0, max(lengths) / FRAMES_A_SECOND)
+        panel.set_xlim(0, max(lengths) / FRAMES_PER_SECOND)
         panel.spines[["top", "right", "left"]].set_visible(False)
     panel.set_xlabel("seconds")
     keys = [

@@ -22,7 +22,7 @@ def draw(out: Path, runs: list[dict[str, Any]], curve: list[dict[str, Any]]) -> 
 
 
 def _times(out: Path, runs: list[dict[str, Any]]) -> None:
-    """The paper's scatter; a pooled model is a line, as nothing is fused."""
+    """The paper's scatter plot; a pooled model has no fusion time and is a line."""
     figure, panel = plt.subplots(figsize=(8, 4.5), layout="constrained")
     methods = list(dict.fromkeys(row["method"] for row in runs))
     for number, method in enumerate(methods):
@@ -44,7 +44,7 @@ def _times(out: Path, runs: list[dict[str, Any]]) -> None:
 def _sizes(out: Path, curve: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
     figure, panel = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
     for within, label, colour, marker in (
-        (False, "a silo's topics stay apart", COLOURS[0], "o"),
+        (False, "a silo's topics stay separate", COLOURS[0], "o"),
         (True, "topics of one silo may merge", COLOURS[1], "^"),
     ):
         own = [row for row in curve if row["within_silos"] == within]

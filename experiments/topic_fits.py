@@ -1,4 +1,4 @@
-"""Local and pooled topic models for the topics experiment; `joblib` caches what `fit` returns."""
+"""Local and pooled topic models for the topics experiment; `joblib` caches `fit`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.decomposition import LatentDirichletAllocation
 from threadpoolctl import threadpool_limits
 
-ALPHA, ETA = 0.1, 0.1  # Dirichlet priors of a document's topics and a topic's words
-N_ITER = 20  # passes over the documents, of every model
+ALPHA, ETA = 0.1, 0.1  # Dirichlet priors of topics per document and words per topic
+N_ITER = 20  # passes over the documents
 
 
 def fit(counts: Any, words: list[str], n_topics: int, seed: int, n_iter: int, library: str) -> Any:

@@ -1,4 +1,4 @@
-"""How good topics are: prediction of held-out words, coherence, agreement with the newsgroups."""
+"""Quality of topics: held-out words, coherence, agreement with newsgroups."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ import klfusion as kf
 from experiments.newsgroups import Corpus, IntArray, Split
 from experiments.topic_fits import ETA
 
-HELD_OUT = 0.1  # of the words of each test document
-N_TOP = 10  # words of a topic whose coherence is measured
+HELD_OUT = 0.1  # share of the words of a test document
+N_TOP = 10  # words per topic in the coherence
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Topics:
-    """Topics over the words of a corpus: concentrations (G, V), prior of a document's topics."""
+    """Concentrations (G, V) of topics, and the prior of a document's topics."""
 
     concentration: FloatArray
     alpha: float
 
     @classmethod
     def of(cls, posterior: kf.Posterior, corpus: Corpus) -> Topics:
-        """The topics of a posterior; a word that it does not know has the prior."""
+        """Topics of a posterior; words outside its vocabulary have the prior."""
         column = {word: k for k, word in enumerate(corpus.words)}
         columns = [column[word] for word in kf.vocabulary.words(posterior)]
         concentration = np.full((posterior.n_components, len(column)), ETA)
@@ -45,7 +45,7 @@ class Topics:
         return np.asarray(self.concentration / self.concentration.sum(axis=1, keepdims=True))
 
     def shares(self, counts: Any) -> FloatArray:
-        """Topics' shares of each document, (n, G), by scikit-learn's inference."""
+        """Expected topic shares (n, G) of documents, by scikit-learn's inference."""
         model = LatentDirichletAllocation(len(self.concentration), doc_topic_prior=self.alpha)
         model.doc_topic_prior_, model.components_ = self.alpha, self.concentration
         model.n_features_in_ = self.concentration.shape[1]
@@ -57,7 +57,7 @@ class Topics:
 
 @dataclass(frozen=True, eq=False)
 class Test:
-    """Test documents in two parts, words given and words to predict; and their newsgroups."""
+    """Test documents: given words, hidden words, newsgroups."""
 
     given: Any
     hidden: Any
@@ -65,7 +65,7 @@ class Test:
 
     @classmethod
     def of(cls, split: Split, seed: int) -> Test:
-        """Hold out a tenth of the words of each test document, one at least."""
+        """Hide a tenth of the words of each test document, at least one."""
         rng = np.random.default_rng([seed, 2])
         rows = np.flatnonzero(split.test)
         counts = csr_array(split.corpus.counts[rows])
@@ -80,7 +80,7 @@ class Test:
         return cls(csr_array(given), hidden, split.corpus.group[rows])
 
     def log_likelihood(self, topics: Topics) -> float:
-        """Of the hidden words given the others, in nats a word (the paper's appendix B)."""
+        """Log-likelihood of hidden words in nats per word (the paper's appendix B)."""
         shares, probability = topics.shares(self.given), topics.probability
         hidden = coo_array(self.hidden)
         predicted = np.einsum("ng,gn->n", shares[hidden.row], probability[:, hidden.col])

@@ -1,4 +1,4 @@
-"""Section 5.3: topic models of five silos' newsgroups, fused."""
+"""Section 5.3: fusion of topic models of five silos' newsgroups."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from experiments.newsgroups import Corpus, Split
 from experiments.topic_scores import Test, Topics, coherence
 
 DESCRIPTION = "topic models of 20 Newsgroups (section 5.3)"
-# Trials use the seeds FIRST_SEED, FIRST_SEED + 1, ...; development used 900 and 601 to 604,
-# older size rules were measured on 605 to 614.
+# First of consecutive seeds of trials, none of which served development.
 FIRST_SEED = 615
-N_TOPICS = 10  # of each silo
+N_TOPICS = 10  # per silo
 N_TEST = 1000
-MAX_LOSS = 0.02  # nats a word
-CURVE = (50, 45, 40, 35, 30, 25, 20, 15, 10)  # sizes at which paths are looked at
+MAX_LOSS = 0.02  # nats per word
+CURVE = (50, 45, 40, 35, 30, 25, 20, 15, 10)  # sizes on the paths
 
 Silos = dict[str, kf.Posterior]
 OURS, APART, AMPS = "KL-fusion", "concatenation", "AMPS"
@@ -57,18 +56,18 @@ class Run:
     split: str
     method: str
     topics: int
-    log_likelihood: float  # nats a held-out word
-    cpu_seconds: float  # of the fusion alone
+    log_likelihood: float  # nats per held-out word
+    cpu_seconds: float  # of the fusion
     npmi: float
     ari: float  # documents' dominant topics against newsgroups
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is made of."""
+    """Settings of the experiment."""
 
     trials: int = 10
-    pooled: int | None = None  # trials in which pooled models are fitted, which takes longest
+    pooled: int | None = None  # trials with pooled models, the slowest part
     n_topics: int = N_TOPICS
     n_test: int = N_TEST
     n_iter: int = topic_fits.N_ITER
@@ -86,11 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument(parser)
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--pooled", type=int, help="trials with pooled models; default: all")
-    parser.add_argument(
-        "--refits", type=int, default=4, help="of the first trial's silos by subject: their sizes"
-    )
+    parser.add_argument("--refits", type=int, default=4, help="refits of the first trial's silos")
     parser.add_argument("--library", choices=["sklearn", "gensim"], default="sklearn")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one a core")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
@@ -108,7 +105,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
 
 def run(corpus: Corpus, out: Path, settings: Settings, console: Console) -> dict[str, Any]:
     """Fit, fuse and score; write ``runs.csv``, ``results.json`` and the figures."""
-    from experiments import topic_figures  # noqa: PLC0415 (matplotlib, only where it is drawn)
+    from experiments import topic_figures  # noqa: PLC0415 (matplotlib is an extra)
 
     seeds = [FIRST_SEED + k for k in range(settings.trials)]
     trials = {seed: newsgroups.splits(corpus, seed, settings.n_test) for seed in seeds}
@@ -151,7 +148,7 @@ def run(corpus: Corpus, out: Path, settings: Settings, console: Console) -> dict
 
 
 class Fits:
-    """Fits in parallel, each kept on disk."""
+    """Parallel fits with a cache on disk."""
 
     def __init__(self, out: Path, settings: Settings, console: Console) -> None:
         self.settings, self.console = settings, console
@@ -202,7 +199,7 @@ class Fits:
     def pooled(
         self, trials: dict[int, dict[str, Split]], sizes: dict[int, int]
     ) -> dict[tuple[int, int], Topics]:
-        """All documents in one place, with a silo's number of topics and with the fused one."""
+        """Models of all documents, with the size of a silo and with that of the fusion."""
         keys = [(s, size) for s in trials for size in sorted({self.settings.n_topics, sizes[s]})]
         splits = {seed: splits["by subject"] for seed, splits in trials.items()}
         tasks = [
@@ -221,7 +218,7 @@ class Fits:
 
 
 def timed(fuse: Callable[[Silos], kf.Fusion], silos: Silos) -> tuple[kf.Fusion, float]:
-    """A fusion and its CPU seconds, which other work on the machine does not lengthen."""
+    """A fusion and its CPU seconds, which do not depend on other load."""
     start = time.process_time()
     fusion = fuse(silos)
     return fusion, time.process_time() - start
@@ -256,10 +253,10 @@ def curve(silos: Silos, test: Test, corpus: Corpus) -> list[dict[str, Any]]:
                 found = test.log_likelihood(Topics.of(fusion.posterior, corpus))
                 path = fusion.path
                 assert path is not None  # method "auto" has one
-                assert path.losses is not None  # and topics count words
+                assert path.losses is not None  # topics have word counts
                 losses = dict(zip(path.n_components.tolist(), path.losses.tolist(), strict=True))
                 row = {"within_silos": within, "topics": size, "log_likelihood": found}
-                # A path that keeps silos' topics apart may end before the smallest size.
+                # Without merges within silos a path may end before the smallest size.
                 rows.append({**row, "estimated_loss": losses.get(size)})
     return rows
 

@@ -1,4 +1,4 @@
-"""The baselines: called like `fuse`, right where they can be, honest where they cannot."""
+"""The baselines: the arguments of `fuse`, correct clusters, clear errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 
 def spread_silos(seed=0, n_silos=12):
-    """Normal posteriors whose means lie far apart against their noise."""
+    """Normal posteriors with means far apart relative to their noise."""
     rng = np.random.default_rng(seed)
     family = kf.families.DiagonalNormal(6)
     centres = rng.normal(scale=5.0, size=(5, 6))

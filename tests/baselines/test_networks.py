@@ -1,4 +1,4 @@
-"""Baselines for networks: each predicts, and does what its name says."""
+"""Baselines for networks: their units and their predictions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_pfnm_keeps_different_units_apart():
     assert kf.baselines.pfnm(silos, variance=1e-3, prior_variance=1.0).n_components == 24
 
 
-def test_plain_average_forgets_proportion():
+def test_plain_average_ignores_the_share_of_silos():
     silos = {"a": mapping(seed=0), "b": mapping(seed=1)}
     fusion = kf.fuse(silos, n_components=16)
     plain = rebuild(kf.baselines.plain_average(silos, fusion)).layers[1].weight_mean

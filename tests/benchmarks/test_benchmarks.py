@@ -25,7 +25,7 @@ NEEDS = {"assignment": "cvxpy", "homogeneous": "ot", "hmm": "hmmlearn"}
     ],
 )
 def test_quick(name, monkeypatch):
-    monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)  # the figures are of no interest here
+    monkeypatch.setattr(measure, "MIN_SECONDS", 0.0)  # one run is enough here
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     rows = import_module(f"benchmarks.{name}").run(quick=True)
@@ -57,7 +57,7 @@ def test_the_command_accepts_compares_and_writes(monkeypatch, tmp_path, capsys):
     command.main(["local", "--accept", "--out", str(out)])
     assert json.loads(out.read_text())["rows"][0]["benchmark"] == "local"
     command.main(["local"])
-    assert "Nothing moved" in capsys.readouterr().out
+    assert "No figure changed" in capsys.readouterr().out
     fake(monkeypatch, tmp_path, ratio=5.0)
     command.main(["local"])
     assert "slower" in capsys.readouterr().out

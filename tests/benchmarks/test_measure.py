@@ -35,7 +35,7 @@ def test_results_of_earlier_runs_are_not_in_the_peak():
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
-    monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(measure, "MIN_SECONDS", 0.0)
 
 
 def test_short_calls_are_repeated(monkeypatch):

@@ -87,7 +87,7 @@ def test_fuse_goes_below_the_largest_silo_where_asked(files: list[str], tmp_path
     assert "--within-silos of kf.MaxLoss goes below), got 2" in refused.output
     result = run("fuse", *files, "-o", output, "--n-components", 2, "--within-silos")
     assert result.exit_code == 0, result.output
-    assert "(1 put together with another of the same silo)" in result.output
+    assert "(1 merged with another of the same silo)" in result.output
     assert run("fuse", *files, "-o", output, "--max-loss", 1e9).exit_code == 0
     fusion = kf.load(output)
     assert isinstance(fusion, kf.Fusion)
@@ -188,7 +188,7 @@ def test_inspect_tells_all_that_a_posterior_gives_away(files: list[str]) -> None
         assert part in output
     assert "pilot [bold]7[/bold]" in output
     assert "contains no observations" in output
-    assert "1 component of 3 rests on fewer than 10 observations" in output
+    assert "1 component of 3 has fewer than 10 observations" in output
 
 
 def test_inspect_as_json_lists_every_array(files: list[str]) -> None:
@@ -206,7 +206,7 @@ def test_report_from_the_silos_and_as_json(files: list[str], tmp_path: Path) -> 
     assert not alone["map"]["from_parameters"]
     assert given["map"]["from_parameters"]
     assert run("report", output, *files, "-o", page).exit_code == 0
-    assert "Distances in the plane" in page.read_text()
+    assert "The error of distances in the plane" in page.read_text()
     assert run("report", output, files[0], "-o", page).exit_code == 1  # not all of them
     assert run("report", output).exit_code == 2
     assert run("report", output, "-o", page, "--json").exit_code == 2
@@ -219,7 +219,7 @@ def test_inspect_and_report_a_fusion(files: list[str], tmp_path: Path) -> None:
     inspected = run("inspect", output)
     assert inspected.exit_code == 0
     assert "north, south" in inspected.output
-    assert "what 3 silos sent is in this file" in inspected.output
+    assert "posteriors of 3 silos, for klfusion add and remove" in inspected.output
     run("fuse", *files, "-o", output, "--forget-silos")
     assert "sent is in this file" not in run("inspect", output).output
     reported = run("report", output, "-o", page)

@@ -1,4 +1,4 @@
-"""The real strategy on a grid within the process: the good case, and every fault."""
+"""The real strategy on a grid in one process: the good case, and every fault."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sklearn.datasets import load_wine
 import klfusion as kf
 from klfusion.errors import KLFusionError
 from klfusion.io.storage import dumps
+from klfusion.posteriors.structure import Structure
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 pytest.importorskip("flwr")
@@ -59,7 +60,7 @@ def raising(error):
 
 
 def same(fusion, other):
-    """Bit for bit, but for the record of who was left out, and of what silos said they can do."""
+    """Equal bit for bit, apart from provenance: nodes left out, requests that silos handle."""
     return result(fusion) == result(other)
 
 
@@ -147,7 +148,7 @@ class TestOneRound:
 
 
 def with_nan():
-    """The bytes of a posterior with a number changed to NaN, its hash made right again."""
+    """Bytes of a posterior with one NaN and a correct hash."""
     from klfusion.io import container, storage
     from klfusion.io import document as _document
 
@@ -165,13 +166,16 @@ def other_family():
 
 
 FAULTS = {
-    "an error": (lambda: raising(RuntimeError("patient 4711")), "RuntimeError (its log says more)"),
+    "an error": (
+        lambda: raising(RuntimeError("patient 4711")),
+        "RuntimeError (see the log of the silo)",
+    ),
     "our own error": (
         lambda: raising(KLFusionError("expected one, got two")),
         "silo 'silo-13': KLFusionError (expected one, got two)",
     ),
     "an error of Flower": (lambda: Node(ClientApp()), "No train function registered"),
-    "past the timeout": (lambda: node(SILOS[2], answers=60), "no answer within 0.5 s"),
+    "past the timeout": (lambda: node(SILOS[2], answers=60), "no reply within 0.5 s"),
     "NaN": (lambda: sending(raw(with_nan())), "component 1: expected finite"),
     "another family": (
         lambda: sending(other_family()),
@@ -216,7 +220,7 @@ FAULTS = {
 
 
 class TestFaults:
-    """One silo of three fails: the round ends with the rest, and says who and why."""
+    """One silo of three fails: the round ends with the rest and names the silo and the reason."""
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_round_ends_with_the_rest(self, fault, store, caplog):
@@ -261,12 +265,12 @@ class TestFaults:
         ]
 
     def test_malformed_structure(self, store):
-        structure = kf.structure.Structure("mixture", {"counts": np.ones(5)}, {})
+        structure = Structure("mixture", {"counts": np.ones(5)}, {})
         bad = replace(SILOS[0], structure=structure)
         good = [
             replace(
                 silo,
-                structure=kf.structure.Structure(
+                structure=Structure(
                     "mixture",
                     {"counts": np.ones(silo.n_components), "weight_prior": np.array(1.0)},
                     {},
@@ -285,18 +289,18 @@ class TestFaults:
         strategy.start(grid)
         assert same(strategy.fusion, kf.fuse(SILOS[:3]))
 
-    def test_a_node_that_joins_too_late_is_not_asked(self, store):
+    def test_a_node_that_joins_too_late_gets_no_request(self, store):
         grid = LocalGrid([node(SILOS[0]), node(SILOS[1]), node(SILOS[2], joins=60)])
         strategy = OneShotFusion(store, n_silos=3, timeout=0.3)
         strategy.start(grid)
         assert same(strategy.fusion, kf.fuse(SILOS[:2]))
         assert grid.nodes[13].asked == []
 
-    def test_nobody_comes(self, store):
+    def test_no_node_joins(self, store):
         with pytest.raises(KLFusionError, match=r"at least 2 silos within 0\.1 s, got 0; left out"):
             OneShotFusion(store, timeout=0.1).start(LocalGrid([]))
 
-    def test_registered_names_are_told(self, store):
+    def test_registered_names_are_reported(self, store):
         grid = LocalGrid(
             [node(SILOS[0]), node(SILOS[1]), replace_name(raising(OSError()), "St. X")]
         )
@@ -314,7 +318,7 @@ class TestFaults:
         with pytest.raises(httpx.ConnectError):
             OneShotFusion(store).start(Gone([node(silo) for silo in SILOS]))
 
-    def test_a_question_that_the_superlink_refuses(self, store):
+    def test_a_request_that_the_superlink_refuses(self, store):
         class Deaf(LocalGrid):
             def push_messages(self, messages):
                 ids = super().push_messages(messages)
@@ -323,7 +327,7 @@ class TestFaults:
 
         strategy = OneShotFusion(store, n_silos=3)
         strategy.start(Deaf([node(silo) for silo in SILOS[:3]]))
-        assert strategy.left_out == ["node 13: the SuperLink did not pass the question on"]
+        assert strategy.left_out == ["node 13: the SuperLink did not forward the request"]
 
     @pytest.mark.parametrize("settings", [{"min_silos": 0}, {"n_silos": 1}, {"timeout": 0}])
     def test_settings(self, settings, store):
@@ -334,8 +338,8 @@ class TestFaults:
         app = fit_and_send(lambda _: SILOS[0], name=lambda _: "")
         grid = LocalGrid([Node(app)])
         (message_id,) = grid.push_messages([Message(RecordDict(), 11, "train")])
-        (answer,) = grid.pull_messages([message_id])
-        assert "--node-config 'name=" in answer.error.reason
+        (reply,) = grid.pull_messages([message_id])
+        assert "--node-config 'name=" in reply.error.reason
 
 
 def replace_name(node, name):
@@ -348,7 +352,7 @@ class Crash(BaseException):
 
 
 class TestRestart:
-    def test_after_all_have_sent_nobody_is_asked(self, store, monkeypatch):
+    def test_after_all_have_sent_there_are_no_requests(self, store, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("klfusion.federation.flower.fuse", crash)
             with pytest.raises(Crash):
@@ -357,7 +361,7 @@ class TestRestart:
         again.start(LocalGrid([]))
         assert same(again.fusion, kf.fuse(SILOS[:3]))
 
-    def test_in_the_middle_only_the_others_are_asked(self, store):
+    def test_in_the_middle_only_the_others_get_requests(self, store):
         grid = LocalGrid([node(SILOS[0]), node(SILOS[1]), Node(crash)])
         with pytest.raises(Crash):
             OneShotFusion(store, n_silos=3).start(grid)
@@ -409,7 +413,7 @@ class TestSecondRound:
         assert grid.nodes[12].asked == ["train"]
         assert files(store)[1] == "refitted-11.safetensors"
 
-    def test_what_is_made_of_the_start_counts_once(self, store):
+    def test_a_posterior_derived_from_the_start_counts_once(self, store):
         def refit(start, context):
             return replace(start, natural=start.natural * 1.01)
 
@@ -426,7 +430,7 @@ class TestSecondRound:
             (lambda start, context: normal_wishart_silos()[0][0], "cannot be fused"),
         ],
     )
-    def test_who_fails_now_counts_with_the_first(self, refit, reason, store):
+    def test_a_silo_that_fails_in_round_two_keeps_its_first_posterior(self, refit, reason, store):
         grid = LocalGrid([self.refitting(SILOS[0], refit), node(SILOS[1])])
         strategy = OneShotFusion(store, refine=True)
         strategy.start(grid)

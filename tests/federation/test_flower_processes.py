@@ -25,7 +25,7 @@ FAULTY = Path(__file__).parent / "faulty_app"
 
 
 def bits(fusion):
-    """The result; what is kept of the silos also says what they can do, such as refit."""
+    """Bytes of the result without the silos, whose provenance lists the requests they handle."""
     return dumps(replace(fusion, silos=None))
 
 
@@ -51,7 +51,7 @@ def test_example_and_restart(tmp_path):
             received = (tmp_path / f"{name}-received.safetensors").read_bytes()
             assert received == dumps(expected.posterior)
 
-        # The server crashed before it could fuse; now it finds no client, and needs none.
+        # A restarted server with all posteriors in its store needs no client.
         federation.end(nodes)
         (store / "global.safetensors").unlink()
         log = federation.run(EXAMPLE, store=store)
@@ -73,7 +73,7 @@ def test_faults(tmp_path):
     assert dumps(fusion.posterior) == dumps(kf.fuse([posterior("a"), posterior("b")]).posterior)
     large, killed = fusion.provenance["left_out"]
     assert "expected at most 200000 bytes, got more: raise max_bytes" in large
-    assert "no answer within 40 s" in killed
+    assert "no reply within 40 s" in killed
     for note in (large, killed):
         assert f"left out {note}" in log
 

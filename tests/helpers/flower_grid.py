@@ -1,13 +1,15 @@
-"""A Flower grid within the process: apps answer at once, late, or never."""
+"""A Flower grid in one process: apps reply at once, late, or never."""
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import time
 from itertools import count
 from pathlib import Path
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, Metadata, RecordDict
+from flwr.app.message import make_message
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
@@ -16,7 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 
 class Node:
-    """A node with an app, which joins or answers so many seconds after it could."""
+    """A node with an app; it joins and replies with the given delays in seconds."""
 
     def __init__(self, app, name="", joins=0.0, answers=0.0, **config):
         self.app, self.name, self.joins, self.answers = app, name, joins, answers
@@ -25,7 +27,7 @@ class Node:
 
 
 class LocalGrid(Grid):
-    """Nodes by id. Messages go through Flower's own encoding, as between machines."""
+    """Nodes by id. Messages pass through Flower's own encoding, as between machines."""
 
     def __init__(self, nodes):
         self.nodes = dict(enumerate(nodes, start=11))
@@ -55,35 +57,45 @@ class LocalGrid(Grid):
             node = self.nodes[message.metadata.dst_node_id]
             node.asked.append(message.metadata.message_type)
             ids.append(f"message-{next(self._ids)}")
-            message.metadata.__dict__["_message_id"] = ids[-1]
-            self._sent[ids[-1]] = (through_the_wire(message), time.monotonic() + node.answers)
+            sent = encoded_and_decoded(with_id(message, ids[-1]))
+            self._sent[ids[-1]] = (sent, time.monotonic() + node.answers)
         return ids
 
     def pull_messages(self, message_ids):
         due = [i for i in message_ids if self._sent[i][1] <= time.monotonic()]
-        return [self._answer(self._sent[i][0]) for i in due]
+        return [self._reply(self._sent[i][0]) for i in due]
 
     def send_and_receive(self, messages, *, timeout=None):
         raise NotImplementedError
 
-    def _answer(self, message):
+    def _reply(self, message):
         node_id = message.metadata.dst_node_id
         node = self.nodes[node_id]
         config = {"name": node.name or f"silo-{node_id}"} | node.config
         context = Context(1, node_id, config, RecordDict(), {})
         try:
-            return through_the_wire(node.app(message, context))
+            return encoded_and_decoded(node.app(message, context))
         except Exception as error:  # as Flower's SuperNode does
             return Message(Error(2, f"{type(error)}:<'{error}'>"), reply_to=message)
 
 
-def through_the_wire(message):
-    """The same message, taken apart into Flower's objects and put together again."""
-    message_id = message.metadata.message_id
+def with_id(message, message_id):
+    """The same message with an id, which the SuperLink gives."""
+    known = {
+        name: getattr(message.metadata, name) for name in inspect.signature(Metadata).parameters
+    }
+    return make_message(
+        metadata=Metadata(**known | {"message_id": message_id}),
+        content=message.content if message.has_content() else None,
+        error=message.error if message.has_error() else None,
+    )
+
+
+def encoded_and_decoded(message):
+    """The same message after Flower's encoding into objects and back."""
     contents = {key: obj.deflate() for key, obj in get_all_nested_objects(message).items()}
     again = inflate_object_from_contents(message.object_id, contents)
-    again.metadata.__dict__["_message_id"] = message_id
-    return again
+    return with_id(again, message.metadata.message_id)
 
 
 def files(folder: Path) -> list[str]:

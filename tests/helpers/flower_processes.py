@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
-PATIENCE = 60.0  # seconds for anything that should happen soon
+PATIENCE = 60.0  # seconds
 
 
 def free_port() -> int:
@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 def wait_until(condition, what: str) -> None:
-    """Ask again and again; never longer than is needed."""
+    """Poll a condition, at most `PATIENCE` seconds."""
     end = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > end:
@@ -86,7 +86,7 @@ class Federation:
         )  # fmt: skip
 
     def flwr(self, *arguments: str) -> str:
-        """Run Flower's command line to its end; what it printed."""
+        """Run Flower's command line to its end and return its output."""
         done = subprocess.run(
             [BIN / "flwr", *arguments],
             env=self.environment, cwd=self.folder, capture_output=True, text=True,
@@ -103,7 +103,7 @@ class Federation:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
     def end(self, processes: list[subprocess.Popen]) -> None:
-        """End what we started, and nothing else."""
+        """End processes that this federation started."""
         for process in processes:
             process.terminate()
         for process in processes:

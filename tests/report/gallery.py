@@ -1,4 +1,4 @@
-"""One fusion of every kind of model, small and quick, for the report's tests and pictures."""
+"""One small fusion per kind of model, for the report's tests and pictures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Silos = list[kf.Posterior]
 
 @cache
 def mixture() -> tuple[kf.Fusion, Silos]:
-    """Hospitals that see three or four of five kinds of patients."""
+    """Hospitals with three or four of five kinds of patients."""
     rng = np.random.default_rng(0)
     means = np.array([[-6, 0], [0, 6], [6, 0], [0, -6], [1, 1]], dtype=float)
     shapes = rng.normal(size=(5, 2, 2)) + 1.2 * np.eye(2)
@@ -50,7 +50,7 @@ def mixture() -> tuple[kf.Fusion, Silos]:
 
 @cache
 def topics() -> tuple[kf.Fusion, Silos]:
-    """Clinics that write of two subjects each, with a word of their own."""
+    """Clinics with two of four subjects and one word of their own."""
     rng = np.random.default_rng(1)
     vocabulary = sorted(set().union(*WORDS.values()))
     silos = []
@@ -78,7 +78,7 @@ def topics() -> tuple[kf.Fusion, Silos]:
 
 @cache
 def hmm() -> tuple[kf.Fusion, Silos]:
-    """Subjects who go through some of six states in turn."""
+    """Subjects that pass through some of six states in a cycle."""
     rng = np.random.default_rng(2)
     family = kf.families.NormalWishart(4)
     means = rng.normal(scale=4.0, size=(6, 4))
@@ -129,7 +129,7 @@ def network() -> tuple[kf.Fusion, Silos]:
 
 @cache
 def plain() -> tuple[kf.Fusion, Silos]:
-    """Rates of events: nothing to see but numbers; one silo has a hostile name."""
+    """Rates of events, without a view; one silo has a hostile name."""
     rates = kf.families.Gamma()
     shapes = {"a": [30, 900], "b": [910, 32, 250], EVIL: [31, 905, 4000]}
     silos = [
@@ -143,7 +143,7 @@ KINDS = {"mixture": mixture, "topics": topics, "hmm": hmm, "network": network, "
 
 
 def thousand_silos(n: int = 1000, size: int = 12, dim: int = 10) -> kf.Fusion:
-    """Made by hand: what matters here is the report, not the fusing."""
+    """A fusion of many silos, not computed by `fuse`, for the report's limits."""
     rng = np.random.default_rng(0)
     family = kf.families.NormalWishart(dim)
     labels = tuple(rng.permutation(size)[:3].astype(np.intp) for _ in range(n))
@@ -178,7 +178,7 @@ def thousand_silos(n: int = 1000, size: int = 12, dim: int = 10) -> kf.Fusion:
 
 
 def hostile(fusion: kf.Fusion) -> kf.Fusion:
-    """The same with markup wherever words come from outside."""
+    """The same fusion with markup in every untrusted text."""
     return replace(
         fusion,
         method=EVIL,

@@ -40,17 +40,17 @@ def browser() -> Iterator[Any]:
 
 
 class Visit:
-    """A page that is open, with all that went wrong on it and all it asked for."""
+    """An open page, with its errors and its requests."""
 
     def __init__(self, browser: Any, path: Path, width: int = 1200, **options: Any) -> None:
         self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
         self.page.set_default_timeout(10_000)
-        self.wrong: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.wrong.append(message.text))
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.wrong.append("a dialog"), dialog.dismiss()))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.errors.append("a dialog"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         self.url = path.as_uri()
         self.page.goto(self.url)
 
@@ -60,8 +60,8 @@ class Visit:
 
     def close(self) -> None:
         self.page.close()
-        assert self.wrong == []
-        assert self.asked == [self.url]
+        assert self.errors == []
+        assert self.requests == [self.url]
 
 
 def visit(browser: Any, kind: str, folder: Path, **options: Any) -> Visit:
@@ -71,7 +71,7 @@ def visit(browser: Any, kind: str, folder: Path, **options: Any) -> Visit:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", gallery.KINDS)
-def test_every_view_is_drawn_without_a_complaint(
+def test_every_view_is_drawn_without_errors(
     kind: str, scheme: str, browser: Any, tmp_path: Path
 ) -> None:
     seen = visit(browser, kind, tmp_path, color_scheme=scheme)
@@ -98,7 +98,7 @@ def test_nothing_is_cut_off_on_a_telephone(kind: str, browser: Any, tmp_path: Pa
 
 
 def picture(page: Any, name: str, scheme: str) -> None:
-    """Keep a picture for the documentation, where asked: the models' own views, and a few more."""
+    """Save a picture for the documentation, if `PICTURES` is set."""
     wanted = name.endswith("-model") or re.fullmatch(
         r"report-mixture-(overview|around|silos)", name
     )
@@ -158,7 +158,7 @@ def test_tables_sort_and_filter(browser: Any, tmp_path: Path) -> None:
     seen.close()
 
 
-def test_hover_tells_size_and_silo(browser: Any, tmp_path: Path) -> None:
+def test_hover_shows_size_and_silo(browser: Any, tmp_path: Path) -> None:
     seen = visit(browser, "plain", tmp_path)
     box = seen.page.locator("[data-chart=path]").bounding_box()
     seen.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -195,7 +195,7 @@ def test_prints_everything(browser: Any, tmp_path: Path) -> None:
     seen.close()
 
 
-def test_is_whole_without_javascript(browser: Any, tmp_path: Path) -> None:
+def test_tables_are_complete_without_javascript(browser: Any, tmp_path: Path) -> None:
     seen = visit(browser, "mixture", tmp_path, java_script_enabled=False)
     assert seen.page.locator("#silo-table").is_visible()
     assert seen.page.locator("#component-table").is_visible()
@@ -204,7 +204,7 @@ def test_is_whole_without_javascript(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", gallery.KINDS)
-def test_hostile_words_do_nothing(kind: str, browser: Any, tmp_path: Path) -> None:
+def test_hostile_text_does_nothing(kind: str, browser: Any, tmp_path: Path) -> None:
     fusion = gallery.hostile(gallery.KINDS[kind]()[0])
     seen = Visit(browser, write_report(fusion, tmp_path / "evil.html"))
     for tab in seen.page.locator("[role=tab]").all():
@@ -213,7 +213,7 @@ def test_hostile_words_do_nothing(kind: str, browser: Any, tmp_path: Path) -> No
     seen.close()
 
 
-def test_a_thousand_silos_open(browser: Any, tmp_path: Path) -> None:
+def test_thousand_silos_open_and_are_found(browser: Any, tmp_path: Path) -> None:
     path = write_report(gallery.thousand_silos(), tmp_path / "large.html")
     seen = Visit(browser, path)
     assert seen.page.locator("[data-chart=path] svg path").count() > 0

@@ -1,4 +1,4 @@
-"""The figure and what a notebook shows."""
+"""The figure, and the table in a notebook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_kind_can_be_drawn(kind: str, tmp_path: Path) -> None:
         assert (tmp_path / "fusion.png").stat().st_size > 10_000
 
 
-def test_names_are_no_mathematics_and_no_path_is_no_error(tmp_path: Path) -> None:
+def test_names_with_dollars_and_no_path_can_be_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     fusion = gallery.plain()[0]
     odd = replace(fusion, path=None, silo_names=("$\\frac{", "$a$", "100 $"))

@@ -1,4 +1,4 @@
-"""The report: all of it escaped, nothing of it loaded, and small for a thousand silos."""
+"""The report: everything escaped, nothing loaded, small for a thousand silos."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import Status
 from klfusion.report import summarize, write_report
+from klfusion.report.charts import path_points
 from klfusion.report.embedding import embed
 from klfusion.report.html import number
 from klfusion.report.views import model_view
@@ -93,7 +94,7 @@ def page_of(fusion: Fusion, folder: Path) -> tuple[str, Page]:
 # The summary ------------------------------------------------------------------------------------
 
 
-def test_summary_is_json_and_counts_what_is_there(fusion: Fusion) -> None:
+def test_summary_is_json_and_its_counts_agree(fusion: Fusion) -> None:
     summary = json.loads(json.dumps(summarize(fusion), allow_nan=False))
     assert summary["n_silos"] == 3
     assert summary["n_local_components"] == 8
@@ -108,7 +109,7 @@ def test_summary_is_json_and_counts_what_is_there(fusion: Fusion) -> None:
         assert pairs == fusion.sources(g)
 
 
-def test_summary_of_what_has_no_counts_nor_finite_bound(fusion: Fusion) -> None:
+def test_summary_without_counts_and_without_a_finite_bound(fusion: Fusion) -> None:
     bare = replace(
         fusion, posterior=replace(fusion.posterior, counts=None), lower_bound=-np.inf, path=None
     )
@@ -140,18 +141,19 @@ def test_parameters_of_products_and_matrices_are_abbreviated(tmp_path: Path) -> 
 def test_page_is_complete_and_well_formed(fusion: Fusion, tmp_path: Path) -> None:
     _, page = page_of(fusion, tmp_path)
     assert "3 silos sent 8 local components of family Gamma(dim=1)" in page.text
-    assert "1 local component was left out" in page.text
-    assert "Converged converged: no move" in page.text
+    assert "1 local component is unmatched" in page.text
+    assert "Converged converged: the search stopped by its own criterion" in page.text
+    assert "no assignment to these global components is better" in page.text
     for name in fusion.silo_names:
         assert name in page.text
     assert {"table", "thead", "main", "h1"} <= set(page.tags)
     assert ("lang", "en") in page.attributes
     charts = [value for key, value in page.attributes if key == "data-chart"]
-    assert charts == ["path", "map"]  # no sweep moved, and rates have no view of their own
+    assert charts == ["path", "map"]  # no sweep lowered the objective, and rates have no view
 
 
 @pytest.mark.parametrize("kind", gallery.KINDS)
-def test_everything_from_outside_is_escaped(kind: str, tmp_path: Path) -> None:
+def test_untrusted_text_is_escaped(kind: str, tmp_path: Path) -> None:
     text, page = page_of(gallery.hostile(gallery.KINDS[kind]()[0]), tmp_path)
     assert page.tags.count("script") == 4  # early, data, library, ours: `is_allowed` says which
     assert not {"img", "iframe", "link"} & set(page.tags)
@@ -192,10 +194,10 @@ def test_every_kind_has_its_view(kind: str, tmp_path: Path) -> None:
     assert summary["view"]["kind"] == kind
     page = Page(write_report(fusion, tmp_path / "fusion.html", silos).read_text())
     assert (("id", "model") in page.attributes) == (kind != "plain")
-    assert "Distances in the plane are off by" in page.text
+    assert "The error of distances in the plane is" in page.text
 
 
-def test_views_say_what_the_models_are() -> None:
+def test_views_show_the_parameters_of_the_models() -> None:
     topics = summarize(gallery.topics()[0])["view"]
     subjects = [set(words) for words in gallery.WORDS.values()]
     for topic in topics["topics"]:
@@ -219,7 +221,7 @@ def test_views_say_what_the_models_are() -> None:
     )
 
 
-def test_structures_that_lack_what_a_view_needs_are_plain() -> None:
+def test_incomplete_structures_have_the_plain_view() -> None:
     for kind in ("hmm", "network"):
         posterior = gallery.KINDS[kind]()[0].posterior
         bare = replace(posterior, structure=replace(posterior.structure, arrays={}, info={}))
@@ -251,10 +253,10 @@ def test_every_gaussian_family_is_drawn(family: families.Family, parameters: dic
     np.testing.assert_allclose(radius, 1.48, rtol=1e-2)
 
 
-# Where components lie ---------------------------------------------------------------------------
+# The map of components --------------------------------------------------------------------------
 
 
-def test_plane_keeps_distances_that_fit_into_it() -> None:
+def test_distances_of_points_in_a_plane_are_kept() -> None:
     true = np.random.default_rng(0).normal(size=(30, 2))
     apart = np.linalg.norm(true[:, None] - true[None], axis=2)
     places, stress = embed(apart)
@@ -264,7 +266,7 @@ def test_plane_keeps_distances_that_fit_into_it() -> None:
     )
 
 
-def test_plane_of_few_or_equal_points() -> None:
+def test_few_or_equal_points_have_finite_positions() -> None:
     for n in (1, 2, 3):
         places, _ = embed(np.zeros((n, n)))
         assert places.shape == (n, 2)
@@ -317,7 +319,7 @@ def test_silos_must_be_those_that_were_fused() -> None:
         summarize(fusion, strange)
 
 
-def test_networks_that_know_different_classes(tmp_path: Path) -> None:
+def test_networks_with_different_classes(tmp_path: Path) -> None:
     def network(name: str, classes: list[int], seed: int) -> kf.Posterior:
         rng = np.random.default_rng(seed)
         shapes = {"fc1": (8, 3), "fc2": (len(classes), 9)}
@@ -339,7 +341,7 @@ def test_silo_that_fits_worse_than_all_is_named() -> None:
     one = (fusion.divergences[0] + 1e5, *fusion.divergences[1:])
     summary = summarize(replace(fusion, divergences=one, status=Status.CONVERGED))
     assert "fits much worse" in summary["silos"][0]["warnings"][0]
-    assert any("silos deserve a look" in text for text in summary["warnings"])
+    assert any("silos have warnings" in text for text in summary["warnings"])
 
 
 def test_thousand_silos_fit_one_page(tmp_path: Path) -> None:
@@ -352,33 +354,92 @@ def test_thousand_silos_fit_one_page(tmp_path: Path) -> None:
     assert fusion.silo_names[int(np.argmax(misfit))] in page.text
     assert fusion.silo_names[int(np.argmin(misfit))] in page.text
     data = json.loads(page.scripts[1])
-    assert len(data["path"]["points"]) <= 401
+    assert len(data["path"]["points"]) <= 403
     assert len(data["map"]["local"]) <= 400
-    listed = page.text.split("How well each silo is represented")[1]
+    listed = page.text.split("Fit of each silo")[1]
     assert all(name in listed for name in fusion.silo_names)
+
+
+def is_on_line(path: dict) -> bool:
+    """Whether the marked point lies on the drawn steps, vertical parts included."""
+    x, size = path["chosen"]["penalty"], path["chosen"]["n_components"]
+    points = path["points"]
+    reached = [s for penalty, s in points if penalty <= x]
+    vertical = [s for penalty, s in points if penalty < x]
+    return reached[-1] == size or reached[-1] < size < vertical[-1]
+
+
+@pytest.mark.parametrize("kind", gallery.KINDS)
+def test_marked_point_is_on_the_line(kind: str) -> None:
+    fusion = gallery.KINDS[kind]()[0]
+    assert fusion.path is not None
+    for size in fusion.path.n_components.tolist():
+        for penalty in (0.0, fusion.penalty, 1e-12, 1e12):
+            other = sized(fusion, size, penalty)
+            path = path_points(summarize(other)["path"])
+            assert path is not None
+            assert is_on_line(path), (size, penalty)
+
+
+def sized(fusion: Fusion, size: int, penalty: float) -> Fusion:
+    """A fusion whose size evidence, not its penalty, has decided."""
+    natural = np.repeat(fusion.posterior.natural[:1], size, axis=0)
+    posterior = kf.Posterior(fusion.posterior.family, natural)
+    labels = tuple(own % size for own in fusion.labels)
+    return replace(fusion, posterior=posterior, labels=labels, penalty=penalty, silos=None)
+
+
+def test_marked_point_of_a_thinned_path_is_on_the_line() -> None:
+    summary = summarize(thousand_silos())
+    for size in range(12, 3000, 97):
+        path = summary["path"] | {"chosen": {"penalty": 1.0, "n_components": size}}
+        penalties = [0.0, *path["penalties"]]
+        step = path["n_components"].index(size)
+        path["chosen"]["penalty"] = (penalties[step] + penalties[min(step + 1, 2988)]) / 2
+        points = path_points(path)
+        assert points is not None
+        assert is_on_line(points), size
+
+
+def test_size_that_differs_from_the_path_at_the_penalty_is_explained(tmp_path: Path) -> None:
+    fusion = gallery.plain()[0]
+    assert fusion.path is not None
+    lower = replace(fusion, penalty=float(fusion.path.penalties[0]) / 2)
+    page = page_of(lower, tmp_path)[1].text
+    assert "nats the path alone has 8 components; later steps" in page
+    assert "The circle marks this fusion, 4 components." in page
+
+
+def test_size_that_is_not_on_the_path(tmp_path: Path) -> None:
+    silos = [silo("a", [30, 900]), silo("b", [910, 32, 250])]
+    one = kf.fuse(silos, n_components=1, within_silo_merging=True)
+    elsewhere = replace(one, path=kf.fuse(silos).path)
+    assert summarize(elsewhere)["path"]["chosen"] is None
+    assert "a size that is not on the path" in page_of(elsewhere, tmp_path)[1].text
+    pytest.importorskip("matplotlib")
+    elsewhere.plot()
 
 
 def test_known_size_is_marked_on_the_path(tmp_path: Path) -> None:
     silos = [silo("a", [30, 900]), silo("b", [910, 32, 250])]
     fusion = kf.fuse(silos, n_components=4)
     _, page = page_of(fusion, tmp_path)
-    assert "whose size was given" in page.text
+    assert "its size was given" in page.text
     assert "4 components" in page.text
 
 
-def test_what_a_reader_would_ask(tmp_path: Path) -> None:
-    """From which penalty on, which were put together, what the numbers mean, how wide."""
+def test_merges_within_silos_first_penalty_and_variation(tmp_path: Path) -> None:
     silos = [silo("a", [30, 900]), silo("b", [910, 32, 250])]
-    merged = kf.fuse(silos, method=kf.MaxLoss(within_silos=True), n_components=2)
-    (group,) = summarize(merged)["put_together"]
+    merged = kf.fuse(silos, n_components=2, within_silo_merging=True)
+    (group,) = summarize(merged)["merged_within_silos"]
     a_and_b = " + ".join(map(str, group["local_components"]))
     page = page_of(merged, tmp_path)[1].text
     assert f"{group['silo']} · {a_and_b} in component {group['component']}" in page
-    assert 'Fuse with method="exact" to keep them apart' in page
+    assert 'Fuse with method="binary" to keep them separate' in page
     page = page_of(kf.fuse(silos), tmp_path)[1].text
     assert "from penalty components 0 5" in page
     assert (
-        "How much components vary from silo to silo"
+        "Estimated variation of components between silos"
         in page_of(gallery.mixture()[0], tmp_path)[1].text
     )
 
@@ -391,7 +452,7 @@ def test_what_a_reader_would_ask(tmp_path: Path) -> None:
         (families.IsotropicNormalGamma(2), {"shape": [5.0], "rate": [20.0]}, [2]),
     ],
 )
-def test_gaussians_are_told_by_their_deviations(
+def test_gaussians_are_shown_with_standard_deviations(
     family: families.Family, parameters: dict, expected: list[int]
 ) -> None:
     natural = family.natural(mean=[[0.0, 1.0]], kappa=[10.0], **parameters)
@@ -432,5 +493,5 @@ def test_written_whole_or_not_at_all(
         (123456.7, "123,457"), (1e9, "1.000e+09"),
     ],
 )  # fmt: skip
-def test_numbers_as_people_read_them(value: float | None, text: str) -> None:
+def test_format_of_numbers(value: float | None, text: str) -> None:
     assert number(value) == text

@@ -1,4 +1,4 @@
-"""Small tools with no statistics in them: array types, checks of settings, text, memory, threads.
+"""Tools without statistics: array types, checks of settings, text, memory, threads, progress.
 
-Nothing here imports another package of klfusion but `klfusion.errors`.
+Modules here import no package of klfusion except `klfusion.errors`.
 """

@@ -1,4 +1,4 @@
-"""What a setting may be: one sentence for one that is not, before any work is done."""
+"""Checks of settings before any work, with one-line errors."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from klfusion.errors import KLFusionError
 
 
 def is_integer(value: object) -> bool:
-    """Whether a setting is a whole number, and not just true or false."""
+    """Whether a setting is an integer and not a boolean."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether a setting is a number, and not just true or false."""
+    """Whether a setting is a number and not a boolean."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def check_integer(name: str, value: object, least: int = 1) -> None:
-    """Refuse all but whole numbers that are large enough."""
+    """Refuse everything but integers of at least ``least``."""
     if not (is_integer(value) and value >= least):  # type: ignore[operator]
         raise KLFusionError(f"expected {name} to be an integer >= {least}, got {value!r}")
 
 
 def check_flag(name: str, value: object, *, optional: bool = False) -> None:
-    """Refuse all but true and false (and none): a word such as "no" would count as true."""
+    """Refuse everything but booleans, or None if optional: the text "no" would be true."""
     if not (isinstance(value, bool | np.bool_) or (optional and value is None)):
         raise KLFusionError(f"expected {name} to be True or False, got {value!r}")
 
@@ -37,7 +37,7 @@ def seed_of(random_state: Any) -> int:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """A source of random numbers from a seed or another source."""
+    """A random generator from a seed or another generator."""
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Refuse what would not fit into memory, before it is tried."""
+"""Checks that an array fits in memory before it is allocated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from klfusion.errors import KLFusionError
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping, as far as the system tells."""
+    """Memory available without swapping, in bytes; a huge number if unknown."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:  # noqa: PTH123 (not a file on disk)
             for line in lines:
@@ -18,12 +18,12 @@ def available_bytes() -> int:
         pass
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not a POSIX system: nothing to compare with
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
         return 1 << 62
 
 
 def require(n_bytes: int, what: str, instead: str) -> None:
-    """Raise a `KLFusionError` if ``n_bytes`` cannot be had."""
+    """Raise a `KLFusionError` if ``n_bytes`` are not available."""
     free = available_bytes()
     if n_bytes > free:
         raise KLFusionError(

@@ -1,4 +1,4 @@
-"""Progress of long work: a rich bar on a terminal, nothing elsewhere."""
+"""Progress bars on a terminal; silence elsewhere."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def silent(stage: str, done: int, total: int | None) -> None:
 
 @contextmanager
 def progress_bar(show: bool | None = None) -> Iterator[Report]:
-    """Give a function ``report(stage, done, total)``.
+    """Yield a function ``report(stage, done, total)``.
 
     Parameters
     ----------
     show : bool, optional
-        None shows a bar only where standard error is a terminal.
+        None shows a bar only if standard error is a terminal.
     """
     check_flag("progress", show, optional=True)
     if show is None:
@@ -30,7 +30,7 @@ def progress_bar(show: bool | None = None) -> Iterator[Report]:
     if not show:
         yield silent
         return
-    from rich.console import Console  # noqa: PLC0415 (only where a bar is shown)
+    from rich.console import Console  # noqa: PLC0415 (only if a bar is shown)
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

@@ -1,4 +1,4 @@
-"""Plain facts that travel with a result, so that it can be told later how it was made."""
+"""Provenance of a result: versions of libraries, and fields of the caller."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 
-@cache  # it is looked up in a file
+@cache  # the lookup reads a file
 def library_version() -> str:
-    """The version of klfusion that runs."""
+    """Installed version of klfusion."""
     try:
         return version("klfusion")
-    except PackageNotFoundError:  # run from a source tree that was never installed
+    except PackageNotFoundError:  # a source tree that is not installed
         return "unknown"
 
 
-def provenance(**facts: Any) -> dict[str, Any]:
-    """Library versions, and the facts given (arrays as lists) where they are known."""
-    import numpy  # noqa: PLC0415 (slow to import, and the command line asks for our version only)
+def provenance(**fields: Any) -> dict[str, Any]:
+    """Versions of libraries and the given fields: arrays as lists, None left out."""
+    import numpy  # noqa: PLC0415 (slow; `library_version` needs neither)
     import scipy  # noqa: PLC0415
 
     return {
@@ -29,7 +29,7 @@ def provenance(**facts: Any) -> dict[str, Any]:
         "python": platform.python_version(),
         **{
             key: value.tolist() if isinstance(value, numpy.ndarray) else value
-            for key, value in facts.items()
+            for key, value in fields.items()
             if value is not None
         },
     }

@@ -1,7 +1,7 @@
-"""Functions of later packages, looked up by name when they are called.
+"""Functions of later packages, imported by name when they are called.
 
-`Fusion.add` is a method of an early package and the work of a late one. The package's `__init__`
-names where each such function lives, so that imports point one way.
+`Fusion.add` is a method in an early package, implemented in a later one. The `__init__` of klfusion
+registers such functions, so that imports point in one direction.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _HOMES: dict[str, str] = {}
 
 
 def provide(homes: Mapping[str, str]) -> None:
-    """Name the home, ``"module:function"`` within klfusion, of each function."""
+    """Register functions by name, as ``"module:function"`` relative to klfusion."""
     _HOMES.update(homes)
 
 
 def provided(name: str) -> Any:
-    """Import and return a function that was named."""
+    """Import and return a registered function."""
     module, _, function = _HOMES[name].partition(":")
     return getattr(import_module(f"klfusion.{module}"), function)

@@ -7,12 +7,12 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """One line without control characters: names in files come from outside."""
+    """One line without control characters, for untrusted names."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def few(names: Sequence[Any], most: int = 5) -> str:
-    """The first of many names.
+    """The first few of many names.
 
     Examples
     --------

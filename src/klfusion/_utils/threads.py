@@ -1,8 +1,8 @@
-"""Long loops over arrays, shared between the cores there are.
+"""Threads for long loops over arrays.
 
-numpy lets other threads run while it computes. There are as many as its matrix products have:
-``OMP_NUM_THREADS``, or else the cores that this process may run on. Where many processes share a
-machine (parallel fits, Dask) that variable is set for them, so cores are not asked for twice.
+numpy releases the interpreter lock while it computes. The number of threads is that of its matrix
+products: ``OMP_NUM_THREADS``, or else the cores available to this process. Parallel fits and Dask
+set that variable, so that processes do not oversubscribe the cores.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 
-_WORTH_IT = 1 << 16  # numbers to be worked on: a tenth of a millisecond of work
+_MIN_ENTRIES = 1 << 16  # per thread: a tenth of a millisecond of work
 
 
 def available() -> int:
-    """How many threads may run at once.
+    """Number of threads that may run at once.
 
     Examples
     --------
@@ -34,15 +34,15 @@ def available() -> int:
 
 
 def share(work: Callable[[slice], None], n: int, entries: int) -> None:
-    """Call ``work`` with slices that make up ``range(n)``, at the same time if that pays.
+    """Call ``work`` with slices that partition ``range(n)``, in parallel if there is enough work.
 
     Parameters
     ----------
     work : callable
-        Writes what it finds for its slice where no other writes.
+        Writes the results of its slice to memory that no other slice uses.
     n : int
     entries : int
-        Numbers that all of it has to go through.
+        Numbers to process in total.
 
     Examples
     --------
@@ -55,17 +55,17 @@ def share(work: Callable[[slice], None], n: int, entries: int) -> None:
     >>> squares
     array([ 0.,  1.,  4.,  9., 16.])
     """
-    parts = min(available(), entries // _WORTH_IT, n)
+    parts = min(available(), entries // _MIN_ENTRIES, n)
     if parts < 2:
         work(slice(0, n))
         return
     edges = [n * k // parts for k in range(parts + 1)]
     own, *others = [slice(a, b) for a, b in pairwise(edges)]
-    handed_out = [_pool().submit(work, some) for some in others]
+    futures = [_pool().submit(work, some) for some in others]
     try:
         work(own)
-    finally:  # nobody writes any more when this returns, whatever happened
-        errors = [future.exception() for future in handed_out]
+    finally:  # wait: no thread may write after the return
+        errors = [future.exception() for future in futures]
     for error in errors:
         if error is not None:
             raise error
@@ -76,5 +76,5 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(available(), thread_name_prefix="klfusion")
 
 
-if hasattr(os, "register_at_fork"):  # threads do not live on in a child
+if hasattr(os, "register_at_fork"):  # a forked child has no threads
     os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,4 +1,4 @@
-"""What others do: called like `klfusion.fuse`, on the same silos, with the same kind of result."""
+"""Published alternatives to `klfusion.fuse`, with the same arguments and the same result type."""
 
 from klfusion.baselines.amps import Amps
 from klfusion.baselines.calls import amps, dp_clustering, spahm

@@ -1,8 +1,8 @@
 """AMPS: approximate merging of posteriors with symmetry.
 
-For silos of equal size: permutations are chosen to maximise the log-partition of the merged
-posterior, ``sum_k A(eta_0 + sum_j (eta_{j, P_j(k)} - eta_0))``; with all silos but one fixed that
-is one linear assignment.
+For silos of equal size. Permutations maximise the log-partition of the merged posterior,
+``sum_k A(eta_0 + sum_j (eta_{j, P_j(k)} - eta_0))``. Given all silos but one this is a linear
+assignment.
 """
 
 from __future__ import annotations
@@ -13,32 +13,25 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import IntArray
 from klfusion._utils.progress import Report
+from klfusion.baselines.baseline import Baseline
 from klfusion.errors import IncompatibleSilosError
-from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Amps(Method):
+class Amps(Baseline):
     """Settings: ``n_init`` random orders of the silos, ``prior`` natural parameters (p,).
 
-    Without a prior its share of the merged posterior is left out, which changes no matching where
-    all silos have the same prior and much data. The fused components are averages, as ever.
+    The default prior is 0. It changes no matching if all silos have the same prior and much data.
+    The fused components are averages.
     """
 
     name: ClassVar[str] = "amps"
     prior: tuple[float, ...] | None = None
-
-    def compared(
-        self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
-    ) -> FusionProblem:
-        """The components as they are."""
-        del like, variation
-        return problem
 
     def run(
         self,
@@ -58,43 +51,33 @@ class Amps(Method):
             report("matching", number + 1, self.n_init)
             runs.append(self._one(problem, rng.permutation(len(problem.silos))))
         labels, converged, _ = max(runs, key=lambda run: run[2])
-        value = problem.divergence(labels, problem.largest_silo)
         status = Status.CONVERGED if converged else Status.MAX_ITER
-        return Matching(labels, value, 0.0, [value], 0.0, status)
+        return self.matching(problem, labels, status=status)
 
     def _one(self, problem: FusionProblem, order: IntArray) -> tuple[IntArray, bool, float]:
+        """Labels of one start, whether it converged, and the log-partition."""
         family, size = problem.family, problem.largest_silo
         prior = np.zeros(family.size) if self.prior is None else np.array(self.prior)
         excess = problem.natural - prior
         labels = np.empty(problem.n, dtype=np.intp)
         labels[problem.silos[order[0]]] = np.arange(size)
         total = prior + excess[problem.silos[order[0]]]
-        for j in order[1:]:
-            self._place(problem, excess, problem.silos[j], total, labels)
-        for _ in range(self.max_iter):
-            changed = False
-            for rows in problem.silos:
-                old = labels[rows].copy()
-                if len(problem.silos) > 1:
-                    total[old] -= excess[rows]
-                    self._place(problem, excess, rows, total, labels)
-                changed |= bool((labels[rows] != old).any())
-            if not changed:
-                break
-        return labels, not changed, float(family.log_partition(total).sum())
 
-    @staticmethod
-    def _place(
-        problem: FusionProblem,
-        excess: FloatArray,
-        rows: slice,
-        total: FloatArray,
-        labels: IntArray,
-    ) -> None:
-        """Give a silo the permutation that raises the log-partition most, in place."""
-        local = excess[rows]
-        trial = local[:, None, :] + total[None]
-        gain = problem.family.log_partition(trial.reshape(-1, total.shape[1]))
-        gain = gain.reshape(len(local), len(total)) - problem.family.log_partition(total)
-        labels[rows] = linear_sum_assignment(gain, maximize=True)[1]
-        total[labels[rows]] += local
+        def place(rows: slice) -> None:
+            """Give a silo the permutation with the largest log-partition."""
+            trial = excess[rows][:, None, :] + total[None]
+            gain = family.log_partition(trial.reshape(-1, family.size)).reshape(-1, size)
+            gain = gain - family.log_partition(total)
+            labels[rows] = linear_sum_assignment(gain, maximize=True)[1]
+            total[labels[rows]] += excess[rows]
+
+        for j in order[1:]:
+            place(problem.silos[j])
+        for _ in range(self.max_iter):
+            before = labels.copy()
+            for rows in problem.silos if len(problem.silos) > 1 else []:
+                total[labels[rows]] -= excess[rows]
+                place(rows)
+            if converged := bool((labels == before).all()):
+                break
+        return labels, converged, float(family.log_partition(total).sum())

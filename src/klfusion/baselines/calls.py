@@ -1,17 +1,15 @@
-"""The baselines as functions."""
+"""The baselines as functions, called like `klfusion.fuse`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klfusion._fuse import fuse
 from klfusion.baselines.amps import Amps
+from klfusion.baselines.baseline import Models
 from klfusion.baselines.dp_clustering import DPClustering
 from klfusion.baselines.spahm import Spahm
 from klfusion.fusion.result import Fusion
-
-Models = Sequence[Any] | Mapping[str, Any]
 
 
 def spahm(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
@@ -23,7 +21,11 @@ def spahm(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
         As for `klfusion.fuse`.
     random_state : int
     **settings
-        Of `Spahm`.
+        Fields of `Spahm`, such as ``gamma``.
+
+    Returns
+    -------
+    Fusion
 
     Examples
     --------
@@ -40,7 +42,16 @@ def spahm(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
 def dp_clustering(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
     """Cluster the components' point estimates with a Dirichlet-process mixture.
 
-    Takes what `spahm` takes; settings are those of `DPClustering`.
+    Arguments are those of `spahm`; settings are fields of `DPClustering`, such as ``truncation``.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> normal = kf.families.DiagonalNormal(1)
+    >>> sites = [kf.Posterior(normal, normal.natural([[0.0], [d]], [[1.0], [1.0]]), name=n)
+    ...          for n, d in {"a": 9.0, "b": 9.1, "c": 9.2}.items()]
+    >>> kf.baselines.dp_clustering(sites).n_components
+    2
     """
     return fuse(models, method=DPClustering(**settings), random_state=random_state)
 
@@ -48,6 +59,15 @@ def dp_clustering(models: Models, *, random_state: int = 0, **settings: Any) -> 
 def amps(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
     """Merge posteriors of equal size with symmetry (Campbell and How, UAI 2014).
 
-    Takes what `spahm` takes; settings are those of `Amps`.
+    Arguments are those of `spahm`; settings are fields of `Amps`, such as ``n_init``.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> rates = kf.families.Gamma()
+    >>> a = kf.Posterior(rates, rates.natural(shape=[30, 900], rate=[10, 10]), name="a")
+    >>> b = kf.Posterior(rates, rates.natural(shape=[910, 32], rate=[10, 10]), name="b")
+    >>> [labels.tolist() for labels in kf.baselines.amps([a, b]).labels]
+    [[0, 1], [1, 0]]
     """
     return fuse(models, method=Amps(**settings), random_state=random_state)

@@ -1,8 +1,8 @@
-"""Baselines for networks with one hidden layer: PFNM, plain averages, ensembles."""
+"""Baselines for networks with one hidden layer: PFNM, averages, ensembles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.adapters import rebuild
+from klfusion.baselines.baseline import Models
 from klfusion.baselines.pfnm import Pfnm
 from klfusion.errors import IncompatibleSilosError
 from klfusion.fusion.result import Fusion
@@ -19,9 +20,8 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.network import KIND, class_shares, layer_arrays, n_layers
 from klfusion.read import read_silos
 
-Models = Sequence[Any] | Mapping[str, Any]
-_LEAST = 1e-3  # of the precision of a class that a silo has not seen
-_COPIES = 0.1  # default variance of copies relative to that of atoms
+_MIN_SHARE = 1e-3  # relative precision of the weights to a class without observations in a silo
+_COPY_VARIANCE = 0.1  # default variance of a silo's weights, relative to the global variance
 
 
 def pfnm(
@@ -38,17 +38,18 @@ def pfnm(
     ----------
     models : sequence or mapping
         Networks with one hidden layer, as for `klfusion.fuse`.
-    variance, prior_variance : float, optional
-        Of a silo's weights around the global ones, and of these; default: the variance of all
-        weights, and a tenth of it.
+    variance : float, optional
+        Variance of a silo's weights around the global ones; default: ``prior_variance / 10``.
+    prior_variance : float, optional
+        Variance of the global weights; default: the variance of all weights.
     gamma : float
-        Mass of the Beta process: larger expects more units.
+        Mass of the Beta process: a larger value favours more units.
     random_state : int
 
     Returns
     -------
     Fusion
-        Outgoing weights count by the share of each class a silo has seen; variances are averages.
+        Outgoing weights of a silo are weighted by its share of each class. Variances are averages.
 
     Examples
     --------
@@ -62,8 +63,8 @@ def pfnm(
     posteriors = _networks(models)
     means = [p.params()["mean"] for p in posteriors]
     spread = float(np.concatenate(means).var()) if prior_variance is None else prior_variance
-    copies = _COPIES * spread if variance is None else variance
-    shares = np.maximum(len(posteriors) * class_shares(_structures(posteriors)), _LEAST)
+    copies = _COPY_VARIANCE * spread if variance is None else variance
+    shares = np.maximum(len(posteriors) * class_shares(_structures(posteriors)), _MIN_SHARE)
     points = []
     for posterior, mean, share in zip(posteriors, means, shares, strict=True):
         precision = np.full(mean.shape[1], 1.0 / copies)
@@ -78,16 +79,48 @@ def pfnm(
 
 
 def plain_average(models: Models, fusion: Fusion) -> Posterior:
-    """The paper's plain average on the clusters of a fusion: units are averaged, and that is all.
+    """Average the units of each cluster of a fusion, as in the paper.
 
-    A unit of one silo then counts as much as one that all silos share.
+    A unit of one silo has the same weight as a unit that all silos share.
+
+    Parameters
+    ----------
+    models : sequence or mapping
+        The networks that were fused.
+    fusion : Fusion
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> sizes = {"fc1.weight": (2, 4), "fc1.bias": (2,), "fc2.weight": (3, 2), "fc2.bias": (3,)}
+    >>> net = {key: (np.ones(s), np.full(s, 0.01)) for key, s in sizes.items()}
+    >>> fusion = kf.fuse({"a": net, "b": net}, n_components=2)
+    >>> kf.baselines.plain_average({"a": net, "b": net}, fusion).n_components
+    2
     """
     posteriors = _networks(models)
     return _with_units(posteriors, *_averaged(posteriors, fusion.labels, fusion.n_components))
 
 
 def coordinate_average(models: Models) -> Posterior:
-    """Federated averaging in one shot: weight by weight, silos by how much they have seen."""
+    """Average networks weight by weight: federated averaging in one round.
+
+    Silos are weighted by their number of observations, or equally if one of them is unknown.
+
+    Parameters
+    ----------
+    models : sequence or mapping
+        Networks of one width, as for `pfnm`.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
+    >>> zeros = {key: (np.zeros(s), np.full(s, 0.01)) for key, s in shapes.items()}
+    >>> ones = {key: (np.ones(s), np.full(s, 0.01)) for key, s in shapes.items()}
+    >>> kf.baselines.coordinate_average([zeros, ones]).params()["mean"][0, :3]
+    array([0.5, 0.5, 0.5])
+    """
     posteriors = _networks(models)
     sizes = {p.n_components for p in posteriors}
     if len(sizes) > 1:
@@ -105,14 +138,22 @@ def coordinate_average(models: Models) -> Posterior:
 
 
 class Ensemble:
-    """The silos' networks side by side: their predictive probabilities, averaged.
+    """The silos' networks with averaged predictive probabilities.
 
     Parameters
     ----------
     models : sequence or mapping
         As for `klfusion.fuse`.
     class_weighted : bool
-        Weigh each silo's probability of a class by its share of the observations of that class.
+        Weight each silo's probability of a class by its share of the observations of that class.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
+    >>> zeros = {key: (np.zeros(s), np.full(s, 0.01)) for key, s in shapes.items()}
+    >>> kf.baselines.Ensemble([zeros, zeros]).predict_proba(np.zeros((1, 4))).round(2)
+    array([[0.33, 0.33, 0.33]])
     """
 
     def __init__(self, models: Models, *, class_weighted: bool = False) -> None:
@@ -122,7 +163,7 @@ class Ensemble:
         self.weights = shares if class_weighted else np.full_like(shares, 1.0 / len(shares))
 
     def predict_proba(self, x: Any, **how: Any) -> FloatArray:
-        """Class probabilities (n, n_out)."""
+        """Class probabilities (n, n_out); ``how`` as for a single network."""
         p = sum(
             weight * network.predict_proba(x, **how)
             for weight, network in zip(self.weights, self.networks, strict=True)
@@ -148,7 +189,7 @@ def _structures(posteriors: Sequence[Posterior]) -> list[Any]:
 def _averaged(
     posteriors: Sequence[Posterior], labels: Sequence[IntArray], size: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of the members' averages in natural parameters."""
+    """Mean and variance of each cluster's average in natural parameters."""
     family = posteriors[0].family
     total, count = np.zeros((size, family.size)), np.zeros((size, 1))
     for posterior, own in zip(posteriors, labels, strict=True):
@@ -162,18 +203,16 @@ def _averaged(
 def _with_units(
     posteriors: Sequence[Posterior], mean: FloatArray, variance: FloatArray
 ) -> Posterior:
-    """A network of these units, whose outgoing weights are taken as they are."""
+    """A network of these units, with their outgoing weights unchanged."""
     structure = posteriors[0].structure
-    assert structure is not None  # `_networks` has seen to it
+    assert structure is not None  # checked by `_networks`
     shares = class_shares(_structures(posteriors))
-    biases = [layer_arrays(s, 1) for s in _structures(posteriors)]
+    layers = [layer_arrays(s, 1) for s in _structures(posteriors)]
     n_out = shares.shape[1]
-    bias = np.sum([a * m[:, -1] for a, (m, _) in zip(shares, biases, strict=True)], axis=0)
-    spread = np.sum([a * v[:, -1] for a, (_, v) in zip(shares, biases, strict=True)], axis=0)
-    arrays = {
-        "mean.1": np.column_stack([mean[:, -n_out:].T, bias]),
-        "variance.1": np.column_stack([variance[:, -n_out:].T, spread]),
-    }
+    arrays = {}
+    for i, (key, units) in enumerate({"mean.1": mean, "variance.1": variance}.items()):
+        biases = [a * layer[i][:, -1] for a, layer in zip(shares, layers, strict=True)]
+        arrays[key] = np.column_stack([units[:, -n_out:].T, np.sum(biases, axis=0)])
     family = posteriors[0].family
     return Posterior(
         family,

@@ -1,6 +1,6 @@
-"""The demo: ten sites that may not share their images make one model of handwritten digits.
+"""The demo: ten sites fuse models of handwritten digits without sharing images.
 
-Read `run` from top to bottom: it is all there is to using klfusion.
+`run` shows every step of a use of klfusion.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import klfusion as kf
 from klfusion._utils.arrays import FloatArray, IntArray
 
 N_SITES = 10
-# Site i has images of the digits i, i + 1 and i + 3 (modulo 10) only: each digit is at three sites.
+# Site i has the digits i, i + 1 and i + 3 modulo 10, so that three sites have each digit.
 DIGITS_OF_SITE = [[(site + k) % 10 for k in (0, 1, 3)] for site in range(N_SITES)]
-LOW_FREQUENCIES = np.add.outer(np.arange(8), np.arange(8)) < 5  # 15 of the 64
+LOW_FREQUENCIES = np.add.outer(np.arange(8), np.arange(8)) < 5  # 15 of 64
 N_FEATURES = int(LOW_FREQUENCIES.sum())
 
 
 @dataclass(frozen=True)
 class Score:
-    """How good a model is on images that no site has seen, of all ten digits."""
+    """Quality of a model on held-out images of all ten digits."""
 
     log_likelihood: float
     rand_index: float
@@ -41,7 +41,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Result:
-    """What the demo found."""
+    """Result of the demo."""
 
     fusion: kf.Fusion
     report: Path
@@ -52,16 +52,16 @@ class Result:
 
 
 def features(images: FloatArray) -> FloatArray:
-    """Low frequencies of each image, (n, 15): a fixed transform, so that no data is shared."""
+    """Low frequencies (n, 15) of each image; the transform is fixed, so no data is shared."""
     spectrum = dctn(images, axes=(1, 2), norm="ortho")
     return np.asarray(spectrum[:, LOW_FREQUENCIES])
 
 
 def fit(x: FloatArray, n_components: int, n_init: int) -> Any:
-    """Fit the mixture every site uses, with one public prior from the pixels' range of 0 to 16.
+    """Fit a mixture with a prior that all sites share.
 
-    scikit-learn's own defaults are computed from the data and would differ from site to site. A
-    priori a component is middle grey (8 in each of 8 x 8 pixels), give or take half the range.
+    Defaults of scikit-learn depend on the data and differ between sites. Pixels range from 0 to 16;
+    the prior mean is 8 in each of 8 x 8 pixels, its standard deviation 8.
     """
     model = BayesianGaussianMixture(
         n_components=n_components,
@@ -73,12 +73,12 @@ def fit(x: FloatArray, n_components: int, n_init: int) -> Any:
         max_iter=1000,
         random_state=0,
     )
-    with threadpool_limits(limits=1):  # so small a problem that more threads only wait
+    with threadpool_limits(limits=1):  # threads slow down a problem this small
         return model.fit(x)
 
 
 def split() -> tuple[list[FloatArray], FloatArray, IntArray]:
-    """Training images of each site, then held-out images of all digits with the true digits."""
+    """Training images per site; held-out images and their digits."""
     images, digits = load_digits(return_X_y=True)
     x, x_test, y, y_test = train_test_split(
         features(images.reshape(-1, 8, 8)), digits, test_size=0.25, stratify=digits, random_state=0
@@ -92,14 +92,14 @@ def split() -> tuple[list[FloatArray], FloatArray, IntArray]:
 
 
 def score(model: Any, x: FloatArray, y: IntArray) -> Score:
-    """Log-likelihood, and how well the components found agree with the digits, never shown."""
+    """Held-out log-likelihood, and agreement of the components with the digits."""
     found = model.predict(x)
     purity = contingency_matrix(y, found).max(axis=0).sum() / len(y)
     return Score(float(model.score(x)), float(adjusted_rand_score(y, found)), float(purity))
 
 
 def run(out: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _: None) -> Result:
-    """Fit at ten sites, fuse their files, and compare; everything is written into ``out``."""
+    """Fit at ten sites, fuse their files, compare; write all files into ``out``."""
     out.mkdir(parents=True, exist_ok=True)
     n_init = 1 if quick else 5
     x_sites, x_test, y_test = split()
@@ -118,7 +118,7 @@ def run(out: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _
     seconds["sites"] = perf_counter() - start
 
     start = perf_counter()
-    fusion = kf.fuse(files)  # all it sees are the ten files
+    fusion = kf.fuse(files)  # its only input
     seconds["fusion"] = perf_counter() - start
     kf.save(out / "global.safetensors", fusion)
     report = Path(fusion.report(str(out / "fusion.html"), silos=posteriors))

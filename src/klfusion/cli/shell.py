@@ -1,4 +1,4 @@
-"""What all commands share: errors of one line, in the words of the command line, and exit codes."""
+"""Shared by all commands: one-line errors with names of options, and exit codes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from klfusion.errors import KLFusionError
 
 
 class Commands(click.Group):
-    """Commands whose errors are one line and an exit code, never a traceback."""
+    """Commands that report an error as one line and an exit code, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; turn what went wrong into a message."""
+        """Run a command and turn exceptions into messages."""
         try:
             return super().invoke(ctx)
         except KLFusionError as error:
             _fail(ctx, in_options(str(error), self.commands.values()))
         except OSError as error:
-            if error.errno == errno.EPIPE:  # whoever read our output has gone: click ends quietly
+            if error.errno == errno.EPIPE:  # the reader of the output is gone: click exits quietly
                 raise
             _fail(ctx, f"{error.filename or 'input or output'}: {error.strerror or error}")
         except KeyboardInterrupt:
@@ -39,9 +39,9 @@ def _fail(ctx: click.Context, message: str) -> None:
 
 
 def in_options(message: str, commands: Iterable[click.Command]) -> str:
-    """What Python calls ``keep_silos=True`` is ``--keep-silos`` here.
+    """Replace names of Python arguments by options: ``keep_silos=True`` by ``--keep-silos``.
 
-    What is quoted, such as the name of a silo, part of a path, or within a call stays as it is.
+    Quoted text such as the name of a silo, parts of paths, and calls stay unchanged.
     """
     options = {str(p.name): p for c in commands for p in c.params if isinstance(p, click.Option)}
     every, long = "|".join(options), "|".join(name for name in options if "_" in name)
@@ -64,7 +64,7 @@ def in_options(message: str, commands: Iterable[click.Command]) -> str:
 
 
 def check_targets(targets: list[Path], inputs: list[Path] | tuple[Path, ...]) -> None:
-    """Refuse, before any work, to overwrite an input or to write where that cannot succeed."""
+    """Refuse targets that are inputs or cannot be written, before any work."""
     taken = {_real(path): "an input file" for path in inputs}
     for target in targets:
         if _real(target) in taken:
@@ -78,7 +78,7 @@ def check_targets(targets: list[Path], inputs: list[Path] | tuple[Path, ...]) ->
 
 
 def _real(path: Path) -> tuple[int, int] | Path:
-    """What a path leads to, the same for all its names, links included."""
+    """Identity of the file behind a path; links to one file have the same identity."""
     try:
         status = path.stat()
     except OSError:

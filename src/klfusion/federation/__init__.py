@@ -1,1 +1,1 @@
-"""Frameworks that move posteriors from where they are fitted to where they are fused."""
+"""Federated frameworks: transport of posteriors from silos to a server that fuses them."""

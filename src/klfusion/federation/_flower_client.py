@@ -1,4 +1,4 @@
-"""The app of a silo: fit where the data is, send one posterior."""
+"""The Flower app of a silo: fit a model locally, send one posterior."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def fit_and_send(
     name: Callable[[Context], str] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> ClientApp:
-    """Make the Flower app of a silo: it fits where the data is, and sends one posterior.
+    """Make the Flower app of a silo, which fits a model locally and sends one posterior.
 
     Parameters
     ----------
     fit : callable
-        ``fit(context)`` gives a fitted model that an adapter knows, or a `Posterior`.
+        ``fit(context)`` returns a fitted model that `klfusion.extract` reads, or a `Posterior`.
     refit : callable, optional
-        ``refit(start, context)`` fits again from the fused posterior, for a server with
-        ``refine=True``.
+        ``refit(start, context)`` fits again from the fused posterior. A server with
+        ``refine=True`` requests it.
     use : callable, optional
-        ``use(fused, context)`` is called with the fused posterior at the end. Silos without it
-        are not sent one.
+        ``use(fused, context)`` is called with the fused posterior at the end. Silos without
+        ``use`` do not receive it.
     name : callable, optional
-        ``name(context)`` names the silo. Default: ``name`` of the node's configuration, as in
-        ``flower-supernode --node-config 'name="hospital-a"'``.
+        ``name(context)`` returns the silo's name. Default: ``name`` of the node's configuration,
+        as in ``flower-supernode --node-config 'name="hospital-a"'``.
     max_bytes : int
         Refuse larger messages from the server.
 
@@ -58,8 +58,9 @@ def fit_and_send(
 
     Notes
     -----
-    Of an exception in these functions the server is told the type and the silo's name. What it
-    says, which may hold data, stays in the silo's log; errors of klfusion are passed on.
+    If one of these functions raises, the server receives the exception's type and the silo's name.
+    The exception's text may quote data and stays in the silo's log. Errors of klfusion quote no
+    data and are sent whole.
 
     Examples
     --------
@@ -69,39 +70,39 @@ def fit_and_send(
     >>> def fit(context):
     ...     x = np.loadtxt(context.node_config["data"])
     ...     return BayesianGaussianMixture(n_components=3).fit(x)
-    >>> app = fit_and_send(fit)  # what [tool.flwr.app.components] names as clientapp
+    >>> app = fit_and_send(fit)  # the clientapp in [tool.flwr.app.components]
     """
-    able = {"refits": refit is not None, "uses": use is not None}
+    handled = {"refits": refit is not None, "uses": use is not None}
 
     def send(model: Any, message: Message, context: Context) -> Message:
         silo = _silo_name(name, context)
         posterior = model if isinstance(model, Posterior) else extract(model, name=silo)
-        known = {**posterior.provenance, FEDERATION: able}
-        posterior = replace(posterior, name=silo, provenance=known)
+        provenance = {**posterior.provenance, FEDERATION: handled}
+        posterior = replace(posterior, name=silo, provenance=provenance)
         return Message(RecordDict({KEY: pack(posterior)}), reply_to=message)
 
-    def first(message: Message, context: Context) -> Message:
+    def handle_fit(message: Message, context: Context) -> Message:
         return send(fit(context), message, context)
 
-    def second(message: Message, context: Context) -> Message:
+    def handle_refit(message: Message, context: Context) -> Message:
         if refit is None:
             raise KLFusionError("expected a silo that refits, got one without refit")
         start = unpack(message.content, "fused posterior", max_bytes)
         again = refit(start, context)
-        if isinstance(again, Posterior):  # it may be made of the start, but is of this silo alone
+        if isinstance(again, Posterior):  # derived from the start, it may name the other silos
             own = {key: value for key, value in again.provenance.items() if key != "silos"}
             again = replace(again, provenance=own)
         return send(again, message, context)
 
-    def last(message: Message, context: Context) -> Message:
+    def handle_use(message: Message, context: Context) -> Message:
         if use is not None:
             use(unpack(message.content, "fused posterior", max_bytes), context)
         return Message(RecordDict(), reply_to=message)
 
     app = ClientApp()
-    app.train()(_discreet(first, name))
-    app.train(REFIT.partition(".")[2])(_discreet(second, name))
-    app.evaluate()(_discreet(last, name))
+    app.train()(_without_details(handle_fit, name))
+    app.train(REFIT.partition(".")[2])(_without_details(handle_refit, name))
+    app.evaluate()(_without_details(handle_use, name))
     return app
 
 
@@ -115,21 +116,21 @@ def _silo_name(name: Callable[[Context], str] | None, context: Context) -> str:
     return found
 
 
-def _discreet(
+def _without_details(
     handle: Callable[[Message, Context], Message], name: Callable[[Context], str] | None
 ) -> Callable[[Message, Context], Message]:
-    """Keep at the silo what exceptions say: they quote data, and Flower would send that."""
+    """Keep the text of exceptions at the silo: it may quote data, and Flower would send it."""
 
-    def handle_discreetly(message: Message, context: Context) -> Message:
+    def handle_quietly(message: Message, context: Context) -> Message:
         try:
             return handle(message, context)
         except Exception as error:
-            _log.exception("this silo answers with an error")
-            words = str(error) if isinstance(error, KLFusionError) else "its log says more"
+            _log.exception("this silo replies with an error")
+            reason = str(error) if isinstance(error, KLFusionError) else "see the log of the silo"
             try:
                 who = f"silo {_silo_name(name, context)!r}: "
             except Exception:  # the name may be what failed
                 who = ""
-            return failure(message, f"{who}{type(error).__name__} ({words})")
+            return failure(message, f"{who}{type(error).__name__} ({reason})")
 
-    return handle_discreetly
+    return handle_quietly

@@ -1,4 +1,4 @@
-"""Posteriors as Flower messages: the bytes of our files, asked for and received within limits."""
+"""Posteriors as Flower messages: bytes of klfusion files, with limits of size and time."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 import httpx
 from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.superlink.grid.http_grid import HttpGrid
+from flwr.superlink.grid import HttpGrid
 
 from klfusion._utils.text import printable
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.io.storage import dumps, loads
 from klfusion.posteriors.posterior import Posterior
 
-FIT, REFIT, USE = "train", "train.refit", "evaluate"  # Flower's types of our questions
-KEY = "posterior"  # of the record in a message, and of the array in the record
+FIT, REFIT, USE = "train", "train.refit", "evaluate"  # message types of Flower, one per request
+KEY = "posterior"  # name of the record in a message and of the array in the record
 SERIALIZATION = "klfusion.safetensors"
-FEDERATION = "federation"  # key in a posterior's provenance: what its silo can do
+FEDERATION = "federation"  # key in a posterior's provenance: which requests its silo handles
 MAX_BYTES = 64 * 2**20
-_HEADERS = 2**20  # bytes granted to what surrounds the array: names, ids, types
-_STALLED = 30.0  # seconds after which an upload that stands still is given up
-_MOST_WORDS = 500  # characters of a reason that comes from outside
+_HEADER_BYTES = 2**20  # allowance per message for names, ids and types around the array
+_STALL_SECONDS = 30.0  # an upload without progress for this long is abandoned
+_MAX_REASON = 500  # characters kept of an untrusted error text
 
 
 # Encoding ---------------------------------------------------------------------------------------
 
 
 def pack(posterior: Posterior) -> ArrayRecord:
-    """Make the record that carries a posterior: the bytes `klfusion.save` would write."""
+    """Pack a posterior into a record: the bytes that `klfusion.save` writes."""
     data = dumps(posterior)
     return ArrayRecord({KEY: Array("uint8", (len(data),), SERIALIZATION, data)})
 
@@ -57,132 +57,128 @@ def unpack(content: RecordDict, source: str, max_bytes: int) -> Posterior:
     return posterior
 
 
-def failure(question: Message, reason: str) -> Message:
-    """Make the answer of a node that gave none we can use."""
-    return Message(Error(code=0, reason=one_line(reason)), reply_to=question)
+def failure(request: Message, reason: str) -> Message:
+    """Make an error reply to a request without a usable reply."""
+    return Message(Error(code=0, reason=one_line(reason)), reply_to=request)
 
 
 def one_line(text: str) -> str:
-    """One line of bounded length: names and reasons come from outside."""
-    return printable(text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}...")
+    """One printable line of bounded length, for names and reasons from untrusted senders."""
+    return printable(text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}...")
 
 
-# Asking -----------------------------------------------------------------------------------------
+# Requests and replies ---------------------------------------------------------------------------
 
 
 def exchange(
     grid: Grid,
-    questions: Callable[[], Iterable[Message]],
+    requests: Callable[[], Iterable[Message]],
     *,
     timeout: float,
     max_bytes: int,
     wait_for: int = 0,
 ) -> Iterator[Message]:
-    """Ask nodes, those that join late too, and give each one's answer as soon as it is there.
+    """Send one request per node and yield each reply as it arrives.
 
-    ``questions()`` holds one message for every node that should be asked by now; a node is asked
-    once. Ends when all have answered and at least ``wait_for`` were asked, or after ``timeout``
-    seconds. What went wrong with a node is an answer with an error. Metadata of answers are made
-    from the questions: nobody answers for another node.
+    ``requests()`` is called repeatedly, so that nodes which join late are included. A node gets one
+    request. The exchange ends when at least ``wait_for`` requests were sent and all have replies,
+    or after ``timeout`` seconds. A failure of a node is yielded as a reply with an error. Metadata
+    of a reply are derived from its request: no node can reply in the name of another.
     """
     start = time.monotonic()
-    asked: set[int] = set()
-    open_questions: dict[str, Message] = {}
+    requested: set[int] = set()
+    pending: dict[str, Message] = {}
     over = False
     while not over:
         elapsed = time.monotonic() - start
-        over = elapsed >= timeout  # one last look at what has come, then the end
-        new = [] if over else [q for q in questions() if q.metadata.dst_node_id not in asked]
-        asked.update(question.metadata.dst_node_id for question in new)
+        over = elapsed >= timeout  # one last pull of replies
+        new = [] if over else [r for r in requests() if r.metadata.dst_node_id not in requested]
+        requested.update(request.metadata.dst_node_id for request in new)
         ids = list(grid.push_messages(new)) if new else []
-        for question, message_id in zip(new, ids, strict=True):
+        for request, message_id in zip(new, ids, strict=True):
             if message_id:
-                open_questions[message_id] = question
+                pending[message_id] = request
             else:
-                yield failure(question, "the SuperLink did not pass the question on")
-        for message_id, question in list(open_questions.items()):
-            answer = _answer(grid, message_id, question, max_bytes)
-            if answer is not None:
-                del open_questions[message_id]
-                yield answer
-        over = over or (not open_questions and len(asked) >= wait_for)
+                yield failure(request, "the SuperLink did not forward the request")
+        for message_id, request in list(pending.items()):
+            reply = _pull_reply(grid, message_id, request, max_bytes)
+            if reply is not None:
+                del pending[message_id]
+                yield reply
+        over = over or (not pending and len(requested) >= wait_for)
         if not over:
             time.sleep(min(1.0, 0.01 + elapsed / 10))
-    for question in open_questions.values():
-        yield failure(question, f"no answer within {timeout:g} s")
+    for request in pending.values():
+        yield failure(request, f"no reply within {timeout:g} s")
 
 
-def _answer(
-    grid: Grid, message_id: str, question: Message, max_bytes: int, stalled: float = _STALLED
+def _pull_reply(
+    grid: Grid, message_id: str, request: Message, max_bytes: int, stall: float = _STALL_SECONDS
 ) -> Message | None:
-    """Look for the answer to one question; alone, so that a bad one takes no other with it."""
+    """Pull the reply to one request; one at a time, so that a bad reply affects no other."""
     try:
-        with _bounded(grid, max_bytes, stalled):
+        with _bounded(grid, max_bytes, stall):
             found = list(grid.pull_messages([message_id]))
     except KLFusionError as error:
-        return failure(question, str(error))
-    except httpx.TransportError:  # the SuperLink is gone, which is no node's fault
+        return failure(request, str(error))
+    except httpx.TransportError:  # the SuperLink is gone: not an error of a node
         raise
-    except Exception as error:  # whatever Flower meets when it puts a hostile answer together
-        return failure(question, f"an answer that Flower cannot read ({type(error).__name__})")
+    except Exception as error:  # Flower may raise anything on a hostile reply
+        return failure(request, f"a reply that Flower cannot read ({type(error).__name__})")
     if not found:
         return None
     if found[0].has_error():
-        return failure(question, f"an error: {found[0].error.reason}")
-    return Message(found[0].content, reply_to=question)
+        return failure(request, f"an error: {found[0].error.reason}")
+    return Message(found[0].content, reply_to=request)
 
 
 @contextmanager
-def _bounded(grid: Grid, max_bytes: int, stalled: float) -> Iterator[None]:
-    """Within this, whatever a node sent, little more than ``max_bytes`` of it is read.
+def _bounded(grid: Grid, max_bytes: int, stall: float) -> Iterator[None]:
+    """Limit what one pull reads to little more than ``max_bytes``.
 
-    Flower downloads an answer object by object, however many there are, and puts it together
-    before anyone sees it. So the limit is set where the objects come in. Other grids than the one
-    of a deployment hold the answers in memory already.
+    Flower downloads a reply object by object and joins the objects before it returns them. The
+    limit therefore applies to each download. Grids of simulations hold replies in memory already.
     """
     if not isinstance(grid, HttpGrid):
         yield
         return
+    # Flower has no public limit, hook or setting for the size of a reply. This is the only use of
+    # a private name of Flower: the client whose public method `PullObject` downloads one object.
     client = grid._runtime_client
-    grid._client = _BoundedClient(client, max_bytes, stalled)  # type: ignore[assignment]
+    client.PullObject = _BoundedPull(client.PullObject, max_bytes, stall)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        grid._client = client
+        del client.PullObject
 
 
-class _BoundedClient:
-    """Flower's client of the SuperLink, which stops at an answer that is too large or too slow."""
+class _BoundedPull:
+    """Flower's download of one object, stopped at a reply that is too large or too slow."""
 
-    def __init__(self, client: Any, max_bytes: int, stalled: float) -> None:
-        self._client = client
-        self._max_bytes = max_bytes
-        self._stalled = stalled
+    def __init__(self, pull: Callable[[Any], Any], max_bytes: int, stall: float) -> None:
+        self._pull, self._max_bytes, self._stall = pull, max_bytes, stall
         self._read = 0
         self._kinds: set[bytes] = set()
         self._progress = time.monotonic()
         self._lock = threading.Lock()  # Flower downloads in two threads
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def PullObject(self, request: Any) -> Any:  # noqa: N802 (Flower's name)
-        response = self._client.PullObject(request)
+    def __call__(self, request: Any) -> Any:
+        response = self._pull(request)
         if response.object_content:
             with self._lock:
                 self._progress = time.monotonic()
                 self._check(response.object_content)
-        elif time.monotonic() - self._progress > self._stalled:
-            raise FileFormatError(f"an answer that stood still for {self._stalled:g} s halfway")
+        elif time.monotonic() - self._progress > self._stall:
+            raise FileFormatError(f"a reply whose upload stopped for {self._stall:g} s")
         return response
 
     def _check(self, content: bytes) -> None:
         self._read += len(content)
-        if self._read > self._max_bytes + _HEADERS:
+        if self._read > self._max_bytes + _HEADER_BYTES:
             raise FileFormatError(
                 f"expected at most {self._max_bytes} bytes, got more: raise max_bytes"
             )
-        # Flower copies a chunk wherever it is named, so that few bytes could name many.
+        # Flower copies a chunk at every reference to it: few bytes could expand to many.
         kind = content[:64].partition(b" ")[0]
         if kind != b"ArrayChunk" and kind in self._kinds:
             raise FileFormatError(f"expected one {kind.decode()} in a message, got several")

@@ -1,4 +1,4 @@
-"""Which of the posteriors that arrived can be fused with each other."""
+"""Selection of received posteriors that can be fused with each other."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from klfusion.posteriors.structure import fuse_structures
 from klfusion.read import read_silos
 
 
-def sift(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], dict[int, str]]:
-    """Keep the largest set that belongs together; of the others, say by node why not.
+def compatible_silos(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], dict[int, str]]:
+    """Largest set of compatible posteriors, by name; and the reason per refused node.
 
-    Two silos of one name are both refused: nobody can tell which is which. The result depends on
-    what was sent, not on the order it came in; those kept are in the order of their names.
+    Two silos with one name are both refused: the names do not identify them. The result does not
+    depend on the order of arrival.
     """
     refused: dict[int, str] = {}
     named = Counter(posterior.name for posterior in posteriors.values())
@@ -33,45 +33,45 @@ def sift(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], dict[int
             refused[node] = f"{named[posterior.name]} silos are named {posterior.name!r}"
             continue
         nodes[posterior.name] = node
-        home = next((g for g in groups if quarrel(g[0], posterior) is None), None)
-        if home is None:
+        group = next((g for g in groups if incompatibility(g[0], posterior) is None), None)
+        if group is None:
             groups.append([posterior])
         else:
-            home.append(posterior)
+            group.append(posterior)
     kept = max(groups, key=len, default=[])  # the first of equals
     for group in groups:
         if group is not kept:
-            refused |= {nodes[p.name]: str(quarrel(kept[0], p)) for p in group}
+            refused |= {nodes[p.name]: str(incompatibility(kept[0], p)) for p in group}
     return kept, refused
 
 
-def quarrel(first: Posterior, other: Posterior) -> str | None:
-    """Why these two cannot be fused, if so.
+def incompatibility(first: Posterior, other: Posterior) -> str | None:
+    """Reason why two posteriors cannot be fused, or None.
 
-    Any exception is a reason: what surrounds the components was checked to be numbers and words,
-    but not to be those that its kind of model has.
+    Any exception is a reason: structures are checked to hold numbers and text, but not to hold the
+    fields that their kind of model needs.
     """
     try:
-        if other.name == first.name:  # sent again, and one of the two will be used
+        if other.name == first.name:  # a second posterior of the same silo
             other = replace(other, name=f"{other.name}, second", provenance={})
         pair = aligned_silos(read_silos([first, other]))
         sizes = [posterior.n_components for posterior in pair]
-        fuse_structures([p.structure for p in pair], *_apart(sizes), _later_apart)
+        fuse_structures([p.structure for p in pair], *_unmatched(sizes), _unmatched_layer)
     except Exception as error:
-        words = str(error) if isinstance(error, KLFusionError) else repr(error)
-        return f"cannot be fused with silo {first.name!r}: {words}"
+        reason = str(error) if isinstance(error, KLFusionError) else repr(error)
+        return f"cannot be fused with silo {first.name!r}: {reason}"
     return None
 
 
-def _apart(sizes: Sequence[int]) -> tuple[list[IntArray], int]:
-    """Labels that match nothing, and how many they are."""
+def _unmatched(sizes: Sequence[int]) -> tuple[list[IntArray], int]:
+    """Labels that give every component its own cluster, and the number of clusters."""
     edges = np.concatenate([[0], np.cumsum(sizes)])
     return [np.arange(a, b) for a, b in pairwise(edges)], int(edges[-1])
 
 
-def _later_apart(
+def _unmatched_layer(
     family: Family, naturals: Sequence[FloatArray], layer: int
 ) -> tuple[list[IntArray], int]:
-    """The same for a later layer of networks."""
+    """`_unmatched` for a later layer of a network."""
     del family, layer
-    return _apart([len(own) for own in naturals])
+    return _unmatched([len(own) for own in naturals])

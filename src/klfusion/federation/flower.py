@@ -1,4 +1,4 @@
-"""One-shot federation on Flower: silos fit and send one posterior each, the server fuses them.
+"""One-shot federation on Flower: each silo sends one posterior, and the server fuses them.
 
 `OneShotFusion` is the strategy of the server, `fit_and_send` makes the app of the silos.
 """
@@ -39,53 +39,53 @@ from klfusion.federation._flower_messages import (
     pack,
     unpack,
 )
-from klfusion.federation._flower_silos import quarrel, sift
+from klfusion.federation._flower_silos import compatible_silos, incompatibility
 from klfusion.fusion.result import Fusion
 from klfusion.io.storage import load, save
 from klfusion.posteriors.posterior import Posterior
 
-_FILES = {1: "silo-{}.safetensors", 2: "refitted-{}.safetensors"}  # by round; of a node
+_FILES = {1: "silo-{}.safetensors", 2: "refitted-{}.safetensors"}  # per round, by node id
 _log = logging.getLogger("flwr.klfusion")
 
 __all__ = ["OneShotFusion", "fit_and_send"]
 
 
 class OneShotFusion(Strategy):
-    """A Flower strategy that asks every silo for one posterior and fuses them.
+    """A Flower strategy that requests one posterior per silo and fuses them.
 
     Parameters
     ----------
     store : str or path
-        Folder for the posteriors as they arrive, the fused model (``global.safetensors``) and the
-        report (``report.html``). A server that is started again with the same folder asks only
-        silos whose posterior is not there.
+        Folder for the received posteriors, the fused model (``global.safetensors``) and the report
+        (``report.html``). A server that is restarted with the same folder sends requests only to
+        silos whose posterior is missing.
     min_silos : int
-        Fewer usable posteriors are an error, which says who was left out and why.
+        Fewer usable posteriors are an error. It lists the silos left out, with reasons.
     n_silos : int, optional
-        How many silos to wait for; default ``min_silos``. All that are connected are asked, and
-        those that join before the round has ended.
+        Number of silos to wait for; default ``min_silos``. Every node that connects before the
+        end of the round receives a request.
     timeout : float
-        Seconds for each of: the round, the second round, sending the result back.
+        Seconds for each of: the first round, the second round, sending the result back.
     refine : bool
-        Send the fused posterior to the silos that have a ``refit``, and fuse what they fit from
-        there with the first posteriors of the others.
+        Send the fused posterior to the silos that have a ``refit``. Fuse their new posteriors
+        with the first posteriors of the other silos.
     max_bytes : int
-        Of a message; no more is read of a larger one. 64 MiB by default.
+        Largest accepted message; default 64 MiB. Reading stops at this size.
     **options
-        For `klfusion.fuse`.
+        Arguments of `klfusion.fuse`.
 
     Attributes
     ----------
     fusion : Fusion
         The result, after `start`.
     left_out : list of str
-        Who was left out, and why.
+        Silos and nodes left out, with reasons.
 
     Examples
     --------
     >>> from flwr.serverapp import ServerApp
     >>> from klfusion.federation.flower import OneShotFusion
-    >>> app = ServerApp()  # what [tool.flwr.app.components] names as serverapp
+    >>> app = ServerApp()  # the serverapp in [tool.flwr.app.components]
     >>> @app.main()
     ... def main(grid, context):
     ...     OneShotFusion("federation", min_silos=2, n_silos=3).start(grid)
@@ -117,14 +117,14 @@ class OneShotFusion(Strategy):
                 f"min_silos={min_silos}, n_silos={self.n_silos}, timeout={timeout}"
             )
         self.store.mkdir(parents=True, exist_ok=True)
-        # By round and node. What an earlier server stored counts like what arrives now.
+        # By round and node, beginning with what the folder holds.
         self._posteriors = {number: self._stored(number) for number in _FILES}
         self._known_names = {p.name for p in self._posteriors[1].values()}
         self._members: set[int] = set()  # nodes whose posteriors were fused
         self._node_names: dict[int, str] = {}
 
     def start(self, grid: Grid) -> Result:  # type: ignore[override]
-        """Run the federation. A one-shot has no initial arrays and no configuration by round."""
+        """Run the federation; it needs no initial arrays and no configuration per round."""
         self.summary()
         result, config = Result(), ConfigRecord()
 
@@ -138,7 +138,6 @@ class OneShotFusion(Strategy):
             )
 
         missing = self.n_silos - len(self._posteriors[1])
-        # An earlier server may have had them all: then nobody is asked.
         replies = ask(self.configure_train, 1, missing) if missing > 0 else ()
         result.arrays, result.train_metrics_clientapp[1] = self.aggregate_train(1, replies)
         if self.refine:
@@ -150,7 +149,7 @@ class OneShotFusion(Strategy):
         return result
 
     def summary(self) -> None:
-        """Log what was asked for."""
+        """Log the settings."""
         _log.info(
             "one-shot fusion of %s silos, at least %s, within %g s; %s holds %s already",
             self.n_silos, self.min_silos, self.timeout, self.store, len(self._posteriors[1]),
@@ -159,25 +158,25 @@ class OneShotFusion(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Ask every node whose posterior of this round is not there yet."""
+        """Requests to every node whose posterior of this round is missing."""
         nodes = {node.node_id: node.name for node in grid.get_nodes()}
         self._node_names |= nodes
         connected = set(nodes) - set(self._posteriors[server_round])
         if server_round == 1:
-            return self._questions(connected, FIT, RecordDict())
+            return self._requests(connected, FIT, RecordDict())
         content = RecordDict({KEY: arrays})
-        return self._questions(connected & self._able("refits"), REFIT, content)
+        return self._requests(connected & self._nodes_that("refits"), REFIT, content)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
-        """Check and store each posterior as it arrives, then fuse them in the order of names."""
+        """Check and store each posterior as it arrives, then fuse them in order of name."""
         for reply in replies:
             self._receive(server_round, reply)
         posteriors = dict(self._posteriors[1])
         if server_round == 2:
             posteriors |= self._posteriors[2]
-        kept, refused = sift(posteriors)
+        kept, refused = compatible_silos(posteriors)
         for node, reason in refused.items():
             self._leave_out(node, reason)
         if len(kept) < self.min_silos:
@@ -188,8 +187,8 @@ class OneShotFusion(Strategy):
         self._members = set(posteriors) - set(refused)
         fusion = fuse(kept, **self._options_for(kept))
         if self.left_out:
-            facts = {**fusion.provenance, "left_out": list(self.left_out)}
-            fusion = replace(fusion, provenance=facts)
+            provenance = {**fusion.provenance, "left_out": list(self.left_out)}
+            fusion = replace(fusion, provenance=provenance)
         save(self.store / "global.safetensors", fusion)
         fusion.report(str(self.store / "report.html"))
         self.fusion = fusion
@@ -200,12 +199,12 @@ class OneShotFusion(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Send the fused posterior to the silos that use it."""
-        connected = set(grid.get_node_ids()) & self._able("uses")
-        return self._questions(connected, USE, RecordDict({KEY: arrays}))
+        """Requests that carry the fused posterior to the silos that use it."""
+        connected = set(grid.get_node_ids()) & self._nodes_that("uses")
+        return self._requests(connected, USE, RecordDict({KEY: arrays}))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
-        """Count who received it; a failure here is logged and changes nothing."""
+        """Count the silos that received it; failures are logged and change nothing."""
         received = 0
         for reply in replies:
             received += not reply.has_error()
@@ -214,14 +213,14 @@ class OneShotFusion(Strategy):
                 _log.warning("%s did not use the fused posterior: %s", who, reply.error.reason)
         return MetricRecord({"n_received": received})
 
-    def _questions(self, nodes: Iterable[int], kind: str, content: RecordDict) -> list[Message]:
-        # The question lives a little longer than the round: else it could expire at its very end.
+    def _requests(self, nodes: Iterable[int], kind: str, content: RecordDict) -> list[Message]:
+        # A minute longer than the round, so that no request expires during it.
         return [Message(content, node, kind, ttl=self.timeout + 60.0) for node in sorted(nodes)]
 
     def _receive(self, server_round: int, reply: Message) -> None:
         node = reply.metadata.src_node_id
         if reply.has_error():
-            self._leave_out(node, reply.error.reason or "an error without words", server_round)
+            self._leave_out(node, reply.error.reason or "an error without a reason", server_round)
             return
         try:
             posterior = unpack(reply.content, "message", self.max_bytes)
@@ -233,7 +232,7 @@ class OneShotFusion(Strategy):
         if server_round == 1 and posterior.name in self._known_names:
             _log.info("%s is silo %r, which is in the store", self._who(node), posterior.name)
             return
-        save(self._path(server_round, node), posterior)
+        save(self._file(server_round, node), posterior)
         self._posteriors[server_round][node] = posterior
         _log.info("received %s from node %s", posterior, node)
 
@@ -251,25 +250,27 @@ class OneShotFusion(Strategy):
         name = self._node_names.get(node)  # of flwr supernode register --name
         return f"node {node} ({name})" if name else f"node {node}"
 
-    def _able(self, to: str) -> set[int]:
-        """Nodes of the fusion whose silos said that they can do this."""
-        facts = {n: self._posteriors[1][n].provenance.get(FEDERATION) for n in self._members}
-        return {n for n, able in facts.items() if isinstance(able, dict) and able.get(to) is True}
+    def _nodes_that(self, do: str) -> set[int]:
+        """Fused nodes whose silos handle a kind of request, ``"refits"`` or ``"uses"``."""
+        handled = {n: self._posteriors[1][n].provenance.get(FEDERATION) for n in self._members}
+        return {
+            n for n, kinds in handled.items() if isinstance(kinds, dict) and kinds.get(do) is True
+        }
 
     def _options_for(self, silos: Sequence[Posterior]) -> dict[str, Any]:
-        """What `fuse` was to be told, without the weights of silos that were left out."""
+        """Arguments of `fuse`, without the weights of silos that were left out."""
         weights = self.options.get("weights")
         if not isinstance(weights, Mapping):
             return self.options
         names = {silo.name for silo in silos}
         return self.options | {"weights": {k: w for k, w in weights.items() if k in names}}
 
-    def _path(self, server_round: int, node: int | str) -> Path:
+    def _file(self, server_round: int, node: int | str) -> Path:
         return self.store / _FILES[server_round].format(node)
 
     def _stored(self, server_round: int) -> dict[int, Posterior]:
         found = {}
-        for path in sorted(self.store.glob(self._path(server_round, "*").name)):
+        for path in sorted(self.store.glob(self._file(server_round, "*").name)):
             posterior = load(path, max_bytes=self.max_bytes)
             if not isinstance(posterior, Posterior):
                 raise KLFusionError(f"{path}: expected the posterior of a silo, got a fusion")
@@ -278,9 +279,9 @@ class OneShotFusion(Strategy):
 
 
 def _check_same(first: Posterior, second: Posterior) -> None:
-    """Refuse a second posterior that is not one of the same silo and model as the first."""
+    """Refuse a second posterior of another silo or another kind of model."""
     if second.name != first.name:
         raise IncompatibleSilosError(f"expected silo {first.name!r} again, got {second.name!r}")
-    reason = quarrel(first, second)
+    reason = incompatibility(first, second)
     if reason is not None:
         raise IncompatibleSilosError(reason)

@@ -1,4 +1,4 @@
 """Files: safetensors with a checked JSON header, written atomically.
 
-No file is ever unpickled.
+Reading a file never executes code.
 """

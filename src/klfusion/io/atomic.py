@@ -1,4 +1,4 @@
-"""Files that are regular files, written whole or not at all, with one clear error."""
+"""Reading of regular files and atomic writing, with one clear error."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
-    """Open a regular file with its size; whatever goes wrong is one error that names it."""
+    """Open a regular file and return it with its size; errors name the file."""
     target = _path(path)
     with one_error(str(target)):
         try:
-            # Looked at before it is opened: opening a pipe would wait for ever.
+            # Checked before opening: opening a pipe would block.
             if not stat.S_ISREG(target.stat().st_mode):
                 raise FileFormatError("expected a klfusion file, got a directory or device")
             with target.open("rb") as stream:
                 yield stream, os.fstat(stream.fileno()).st_size
         except KLFusionError:
             raise
-        except (OSError, ValueError) as error:  # ValueError: no possible file name
+        except (OSError, ValueError) as error:  # ValueError: not a valid file name
             raise FileFormatError(
                 f"expected a klfusion file, got none that can be read ({_reason(error)})"
             ) from error
@@ -44,7 +44,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
 
 @contextmanager
 def one_error(source: str) -> Iterator[None]:
-    """Turn every failure below into one `FileFormatError` that begins with the source."""
+    """Turn errors into a `FileFormatError` that begins with the source."""
     try:
         yield
     except KLFusionError as error:
@@ -56,27 +56,29 @@ def one_error(source: str) -> Iterator[None]:
 def write_atomically(path: str | os.PathLike[str], chunks: Iterable[memoryview]) -> None:
     """Write a file so that readers see the old one until the new one is complete.
 
-    A new file gets the usual permissions (umask), an overwritten one keeps its own.
+    A new file gets the permissions of the umask; a replaced file keeps its own.
     """
     given = _path(path)
     temporary = None
     try:
-        target = Path(os.path.realpath(given))  # write through a symbolic link, do not replace it
+        target = Path(
+            os.path.realpath(given)
+        )  # replace the target of a symbolic link, not the link
         mode = _mode_of(target)
         temporary = target.with_name(f".klfusion-{secrets.token_hex(8)}.tmp")
         _write_through(temporary, chunks, mode)
-        os.replace(temporary, target)  # noqa: PTH105 (named in the documentation as atomic)
-    except (OSError, ValueError) as error:  # ValueError: no possible file name
+        os.replace(temporary, target)  # noqa: PTH105 (documented as atomic)
+    except (OSError, ValueError) as error:  # ValueError: not a valid file name
         raise KLFusionError(f"{given}: cannot be written ({_reason(error)})") from error
-    finally:  # whatever happened, KeyboardInterrupt too; after os.replace there is none
+    finally:  # also after KeyboardInterrupt; no such file after os.replace
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
 
 def _write_through(path: Path, chunks: Iterable[memoryview], mode: int | None) -> None:
-    """Write a new file down to the disk."""
-    created = 0o666 if mode is None else mode  # at first less whatever umask forbids
+    """Write a new file and flush it to disk."""
+    created = 0o666 if mode is None else mode  # the umask applies to it
     with open(path, "xb", opener=lambda p, flags: os.open(p, flags, created)) as file:
         file.writelines(chunks)
         file.flush()
@@ -86,7 +88,7 @@ def _write_through(path: Path, chunks: Iterable[memoryview], mode: int | None) -
 
 
 def _mode_of(target: Path) -> int | None:
-    """Permissions of the file that is there; None if there is none."""
+    """Permissions of an existing file, or None."""
     try:
         status = target.stat()
     except FileNotFoundError:

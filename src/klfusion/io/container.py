@@ -1,7 +1,7 @@
-"""The safetensors container: a length, a JSON header, one run of bytes. And nothing of klfusion.
+"""The safetensors container: a length, a JSON header, the bytes of the arrays.
 
-Read by hand rather than by the library, so that everything a header claims is checked before
-memory is taken for it; files written here are read by the library and the other way round.
+This module parses the format itself, so that every claim of a header is checked before memory is
+allocated. Its files are compatible with the safetensors library in both directions.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from klfusion.errors import FileFormatError, KLFusionError
 
-# JSON takes up to 32 times its size once parsed, so this also bounds memory (to half a GiB).
+# Parsed JSON takes up to 32 times its size, so this also bounds memory to half a GiB.
 MAX_HEADER_BYTES = 16 * 2**20
 MAX_DEPTH = 64  # of nested JSON
-_MAX_DIGITS = 40  # of a JSON integer: enough for a seed of 128 bits
-_MAX_AXES = 32  # what every numpy takes
+_MAX_DIGITS = 40  # of a JSON integer; a seed of 128 bits has 39
+_MAX_AXES = 32  # limit of numpy 1
 _METADATA = "__metadata__"
 _DTYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One array: where its bytes are, relative to the end of the header, and what they mean."""
+    """One array: dtype, shape, and the range of its bytes relative to the end of the header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Header:
-    """A checked header; ``start`` is where the arrays' bytes begin in the file."""
+    """A checked header; ``start`` is the offset of the arrays in the file."""
 
     metadata: dict[str, str]
     entries: dict[str, Entry]
@@ -50,7 +50,7 @@ class Header:
 
 
 def canonical_json(value: Any) -> bytes:
-    """Write a value in the one way: sorted keys, no spaces, UTF-8, finite numbers."""
+    """Canonical JSON: sorted keys, no spaces, UTF-8, finite numbers."""
     text = json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -58,7 +58,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Strict JSON: no duplicate keys, NaN, infinity, lone surrogates, endless numbers or nesting.
+    """Parse strict JSON: no duplicate keys, NaN, infinity, lone surrogates or deep nesting.
 
     Examples
     --------
@@ -73,12 +73,12 @@ def parse_json(text: bytes | str) -> Any:
             text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_short_int
         )
         _check_depth(value, MAX_DEPTH)
-        canonical_json(value)  # fails where the value could not be written again
+        canonical_json(value)  # fails if the value cannot be written again
     except RecursionError as error:
         raise FileFormatError(
             f"expected a JSON header nested at most {MAX_DEPTH} deep, got a deeper one"
         ) from error
-    except ValueError as error:  # of the decoders too: bad JSON and bad UTF-8 are ValueErrors
+    except ValueError as error:  # decoders raise it for bad JSON and bad UTF-8
         raise FileFormatError(f"expected a JSON header, got {error}") from error
     return value
 
@@ -116,7 +116,7 @@ def _check_depth(value: Any, left: int) -> None:
 
 
 def read_header(stream: BinaryIO, size: int) -> Header:
-    """Read the header of a file of ``size`` bytes, all it claims checked against that size."""
+    """Read the header of a file of ``size`` bytes and check its claims against the size."""
     if size < 8:
         raise FileFormatError(f"expected a safetensors file, got only {size} bytes")
     length = int.from_bytes(_exactly(stream, 8, "header length"), "little")
@@ -140,7 +140,7 @@ def read_header(stream: BinaryIO, size: int) -> Header:
 
 
 def _entry(name: str, raw: Any) -> Entry:
-    """One array's line of the header, checked by itself."""
+    """Check the header's entry of one array."""
     if not isinstance(raw, dict) or set(raw) != {"dtype", "shape", "data_offsets"}:
         raise FileFormatError(f"array {name!r}: expected dtype, shape and data_offsets")
     dtype, shape, offsets = raw["dtype"], raw["shape"], raw["data_offsets"]
@@ -149,7 +149,7 @@ def _entry(name: str, raw: Any) -> Entry:
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise FileFormatError(f"array {name!r}: expected two rising data_offsets")
     entry = Entry(dtype, tuple(shape), *offsets)
-    # Empty axes count as 1: numpy refuses the others' product, even for an array of no bytes.
+    # Empty axes count as 1: numpy limits the product of the others even for empty arrays.
     if math.prod(max(1, n) for n in shape) >= 2**59:
         raise FileFormatError(f"array {name!r}: expected fewer than 2**59 numbers, got {shape}")
     if dtype in _DTYPES and 8 * math.prod(shape) != entry.end - entry.begin:
@@ -165,7 +165,7 @@ def _are_sizes(values: Any) -> bool:
 
 
 def _check_offsets(entries: Mapping[str, Entry], available: int) -> None:
-    """Arrays must tile the bytes after the header: no hole, no overlap, nothing behind."""
+    """Arrays must cover the bytes after the header without hole, overlap or rest."""
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != end:
@@ -182,7 +182,7 @@ def _check_offsets(entries: Mapping[str, Entry], available: int) -> None:
 
 
 def read_array(stream: BinaryIO, header: Header, name: str) -> NDArray[Any]:
-    """One float64 or int64 array, read straight into its own memory, and read-only."""
+    """Read one float64 or int64 array; the result is read-only."""
     entry = header.entries[name]
     dtype = _DTYPES[entry.dtype]
     raw = np.empty(entry.end - entry.begin, dtype=np.uint8)
@@ -207,19 +207,19 @@ def _exactly(stream: BinaryIO, length: int, what: str) -> bytes:
 
 
 def entry_of(array: NDArray[Any]) -> Entry:
-    """Tell the dtype and shape a float64 or int64 array has in a file."""
+    """Dtype and shape in a file of a float64 or int64 array."""
     names = {"f": "F64", "i": "I64"}
     return Entry(names[array.dtype.kind], array.shape)
 
 
 def array_bytes(array: NDArray[Any]) -> memoryview:
-    """Little-endian bytes of a float64 or int64 array, not copied where they are that."""
+    """Little-endian bytes of a float64 or int64 array, copied only if necessary."""
     flat = np.ascontiguousarray(array, dtype=_DTYPES[entry_of(array).dtype]).reshape(-1)
     return flat.view(np.uint8).data
 
 
 def encode(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
-    """Make the pieces of a file, to be written one after the other; arrays by name."""
+    """The parts of a file in order; arrays are sorted by name."""
     chunks = {name: array_bytes(arrays[name]) for name in sorted(arrays)}
     header: dict[str, Any] = {_METADATA: dict(metadata)}
     end = 0
@@ -230,7 +230,7 @@ def encode(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> l
             "dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [begin, end],
         }  # fmt: skip
     text = canonical_json(header)
-    text += b" " * (-len(text) % 8)  # keeps the arrays aligned in a file mapped to memory
+    text += b" " * (-len(text) % 8)  # aligns the arrays in a memory-mapped file
     if len(text) > MAX_HEADER_BYTES:
         raise KLFusionError(
             f"expected names and provenance of at most {MAX_HEADER_BYTES} bytes, got {len(text)}"

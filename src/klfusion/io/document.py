@@ -1,4 +1,4 @@
-"""A posterior or a fusion as one JSON document and named arrays, and the checks on the way back."""
+"""A posterior or a fusion as a JSON document and named arrays, with checks on reading."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERSION = 2  # files of version 1, which had other settings, are read, too
 _STRUCTURE, _PATH = "structure.", "path."  # prefixes of array names
 _PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows", "losses")
 _INTEGERS = {"labels", "offsets", "path.merges", "path.n_components", "path.rows"}  # else float64
-_OPTIONAL = {"path.rows", "path.losses"}  # the second only where observations are counted
+_OPTIONAL = {"path.rows", "path.losses"}  # losses exist only if observations are counted
 _NOT_FINITE = ("nan", "inf", "-inf")  # as strings: JSON has no such numbers
 _NUMBER = (int, float, str)
 
@@ -46,7 +46,7 @@ _FUSION = {
 
 
 def take_apart(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Make the document, without its hash, and the float64 and int64 arrays by name."""
+    """The document without its hash, and float64 and int64 arrays by name."""
     if not isinstance(obj, Posterior | Fusion):
         raise KLFusionError(f"expected a Posterior or a Fusion, got {type(obj).__name__}")
     posterior = obj.posterior if isinstance(obj, Fusion) else obj
@@ -112,7 +112,7 @@ def _fusion_document(fusion: Fusion) -> dict[str, Any]:
 
 
 def _fusion_arrays(fusion: Fusion) -> dict[str, ArrayLike]:
-    """All silos in one array and where each begins: there may be ten thousand of them."""
+    """Arrays of all silos joined, with the offset of each silo."""
     sizes = [len(labels) for labels in fusion.labels]
     if sizes != [len(d) for d in fusion.divergences] or len(sizes) != len(fusion.silo_names):
         raise KLFusionError("expected a label and a divergence of every component of every silo")
@@ -128,11 +128,11 @@ def _fusion_arrays(fusion: Fusion) -> dict[str, ArrayLike]:
     return arrays
 
 
-# And back ---------------------------------------------------------------------------------------
+# To an object -----------------------------------------------------------------------------------
 
 
 def check(text: str, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Family]:
-    """Check all that can be checked before any array is read: every field, dtype and shape."""
+    """Check every field, dtype and shape before any array is read."""
     document = parse_json(text)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileFormatError(f"expected a {FORMAT!r} document, got {reprlib.repr(document)}")
@@ -191,7 +191,7 @@ def _check_words(fusion: dict[str, Any]) -> None:
 def _expected_shapes(
     document: dict[str, Any], size: int, entries: Mapping[str, Entry]
 ) -> dict[str, tuple[int, ...]]:
-    """Shape of every array the document allows, lengths that are free being those found."""
+    """Expected shape of every array; free lengths are those of the file."""
 
     def length(name: str) -> int:
         entry = entries.get(name)
@@ -234,7 +234,7 @@ def _check_layout(entries: Mapping[str, Entry], shapes: Mapping[str, tuple[int, 
 def build(
     document: dict[str, Any], family: Family, arrays: Mapping[str, NDArray[Any]]
 ) -> Posterior | Fusion:
-    """Put the object together from a checked document and arrays, checking every number."""
+    """Build the object from a checked document and arrays, with a check of every number."""
     posterior = _build_posterior(document["posterior"], family, arrays)
     return (
         _build_fusion(document["fusion"], posterior, arrays) if "fusion" in document else posterior
@@ -263,7 +263,7 @@ def _build_posterior(
 def _build_silos(
     part: dict[str, Any], sizes: list[int], arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[Posterior, ...] | None:
-    """The silos' own posteriors, where the file has them."""
+    """The silos' posteriors, if the file has them."""
     if _kept.ARRAY not in part:
         return None
     silos = []
@@ -339,7 +339,7 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int) -> None:
 
 @contextmanager
 def _code_of_families() -> Iterator[None]:
-    """Families may be a user's own, and raise whatever they like at sizes nobody thought of."""
+    """Report any exception of a family, which may be user code, as a `FileFormatError`."""
     try:
         yield
     except (KLFusionError, MemoryError):

@@ -1,7 +1,7 @@
-"""The silos' own posteriors in a fusion's file: one flat array, and what is where in it.
+"""The silos' posteriors in a fusion's file: one flat array and an index.
 
-There may be ten thousand silos, so they share one array, and whatever many of them say alike (their
-family, a vocabulary, library versions) is written once.
+A fusion may have ten thousand silos. They share one array. Equal values of family, vocabulary and
+versions are stored once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Part = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]  # document and arra
 
 
 def pack(parts: Sequence[Part]) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    """The document and the flat array of all silos."""
+    """Document and flat array of all silos."""
     shared: dict[bytes, int] = {}
     values: list[Any] = []
 
@@ -54,7 +54,7 @@ def pack(parts: Sequence[Part]) -> tuple[dict[str, Any], NDArray[np.float64]]:
 
 
 def check(part: Any, n_silos: int) -> int:
-    """Check the document before the array is read; how long that must be."""
+    """Check the document and return the length of the flat array."""
     if not isinstance(part, dict) or set(part) != {"shared", "each"}:
         raise FileFormatError(f"silos: expected the fields each, shared, got {reprlib.repr(part)}")
     shared, each = part["shared"], part["each"]
@@ -93,7 +93,7 @@ def _check_one(one: Any, shared: list[Any], where: str) -> int:
 
 
 def unpack(part: Mapping[str, Any], names: Sequence[str], flat: NDArray[Any]) -> list[Part]:
-    """Documents and arrays of each silo, from a checked document."""
+    """Document and arrays of each silo, from a checked document."""
     parts: list[Part] = []
     shared, begin = part["shared"], 0
     for name, one in zip(names, part["each"], strict=True):

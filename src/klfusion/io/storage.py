@@ -1,9 +1,8 @@
-"""Posteriors and fusions as files and messages: numbers and plain words, never code.
+"""Posteriors and fusions as files and messages: numbers and text, never code.
 
-One file is one safetensors file. The arrays are float64 or int64; everything else is one JSON
-document under the key ``"klfusion"`` of the file's metadata, with a SHA-256 of the document and the
-arrays. The hash tells damage, not forgery: whoever can write a file can write its hash, so every
-field is checked whatever the hash says.
+A file is a safetensors file. Arrays are float64 or int64. Everything else is a JSON document under
+the key ``"klfusion"`` of the metadata, with a SHA-256 of the document and the arrays. The hash
+detects damage, not forgery, so every field is checked as well.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _KEY = "klfusion"  # of the document, in the container's metadata
 
 
 def save(path: str | os.PathLike[str], obj: Posterior | Fusion) -> None:
-    """Write a posterior or a fusion to a file, whole or not at all.
+    """Write a posterior or a fusion to a file.
 
-    An existing file is replaced in one step, and stays as it is if anything fails. Equal objects
+    An existing file is replaced atomically and stays unchanged if anything fails. Equal objects
     give equal bytes.
 
     Parameters
@@ -57,16 +56,16 @@ def save(path: str | os.PathLike[str], obj: Posterior | Fusion) -> None:
 
 
 def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Posterior | Fusion:
-    """Read what `save` wrote, bit for bit.
+    """Read a file of `save`, bit for bit.
 
-    Nothing in a file is ever executed, and all it claims is checked before memory is taken for it:
-    a few times the file's size, or half a GiB for the worst header there can be.
+    Nothing in a file is executed. Its claims are checked before memory is allocated: a few times
+    the size of the file, or half a GiB for the largest header.
 
     Parameters
     ----------
     path : str or path
     max_bytes : int
-        Refuse larger files; 4 GiB by default. A header may have 16 MiB, whatever this says.
+        Refuse larger files; default 4 GiB. A header may have 16 MiB at most.
 
     Returns
     -------
@@ -76,7 +75,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Posteri
     Raises
     ------
     FileFormatError
-        The file is missing, damaged, of a newer version, or not one of klfusion's.
+        The file is missing, damaged, of a newer version, or of another format.
 
     Examples
     --------
@@ -90,7 +89,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Posteri
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what a file says of itself, without its arrays.
+    """Read the document of a file without its arrays.
 
     Parameters
     ----------
@@ -99,8 +98,8 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        The JSON document, and under ``"arrays"`` each array's dtype and shape. All of it is checked
-        but the hash, for which the arrays are needed.
+        The JSON document, and under ``"arrays"`` the dtype and shape of each array. Everything is
+        checked except the hash, which needs the arrays.
 
     Examples
     --------
@@ -120,7 +119,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def dumps(obj: Posterior | Fusion) -> bytes:
-    """Encode an object as the bytes that `save` would write, for a message.
+    """Encode an object as the bytes of a file, for a message.
 
     Parameters
     ----------
@@ -149,7 +148,7 @@ def loads(
     ----------
     data : bytes
     source : str
-        Whom errors should name.
+        Name of the sender in errors.
     max_bytes : int
         Refuse longer messages.
 
@@ -171,7 +170,7 @@ def loads(
 
 
 def _encode(obj: Posterior | Fusion) -> list[memoryview]:
-    """Make the pieces of a file, once it is sure that they can be read again."""
+    """The parts of a file, after a check that they can be read again."""
     try:
         document, arrays = _document.take_apart(obj)
         document["sha256"] = _digest(document, arrays)
@@ -181,7 +180,7 @@ def _encode(obj: Posterior | Fusion) -> list[memoryview]:
         return container.encode({_KEY: text}, arrays)
     except RecursionError as error:
         raise KLFusionError("cannot be saved: provenance or info contains itself") from error
-    except (TypeError, ValueError) as error:  # the JSON encoder's too, as for lone surrogates
+    except (TypeError, ValueError) as error:  # also of the JSON encoder, as for lone surrogates
         raise KLFusionError(f"cannot be saved: {error}") from error
 
 
@@ -211,7 +210,7 @@ def _checked_header(stream: BinaryIO, size: int) -> tuple[container.Header, dict
 
 
 def _digest(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 of the document without its hash and, by name, each array's description and bytes."""
+    """SHA-256 of the document without its hash, and of the arrays by name."""
     rest = {key: value for key, value in document.items() if key != "sha256"}
     digest = hashlib.sha256(container.canonical_json(rest))
     for name in sorted(arrays):

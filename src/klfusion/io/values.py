@@ -1,4 +1,4 @@
-"""Numbers and plain facts as files hold them: nothing is written that would read back changed."""
+"""Numbers and JSON values in files; values that would change on reading are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klfusion.errors import KLFusionError
 
 
 def as_array(name: str, values: ArrayLike, *, integers: bool = False) -> NDArray[Any]:
-    """Take an array as the file holds it; refused if that would change a number."""
+    """Convert an array to the dtype of the file; refuse if a number would change."""
     given = np.asarray(values)
     if given.dtype.kind not in "biuf":
         raise KLFusionError(f"{name}: expected an array of numbers, got {given.dtype}")
@@ -27,7 +27,7 @@ def as_array(name: str, values: ArrayLike, *, integers: bool = False) -> NDArray
 
 
 def plain(value: Any, where: str) -> Any:
-    """JSON values; numpy's numbers and arrays become Python's, tuples become lists."""
+    """Convert to JSON values: numpy scalars and arrays to Python, tuples to lists."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if value is None or isinstance(value, str | int) or _is_finite_float(value):
@@ -47,6 +47,6 @@ def _is_finite_float(value: Any) -> bool:
 
 
 def to_json(number: float) -> float | str:
-    """A number, or the name of one that JSON does not have."""
+    """A finite number, or the name of one that JSON lacks."""
     number = float(number)
     return number if math.isfinite(number) else str(number)

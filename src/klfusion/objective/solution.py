@@ -19,7 +19,7 @@ Plan = FloatArray | IntArray  # weights (n, G), or labels (n,) of a binary plan
 class Status(Enum):
     """How a fusion ended; the value is the message people read."""
 
-    CONVERGED = "converged: no reassignment of a single silo lowers the objective at this size"
+    CONVERGED = "converged: the search stopped by its own criterion before max_iter"
     MAX_ITER = "stopped at max_iter before converging: raise max_iter or tol"
     SINGLE_SILO = "only one silo: it was returned as it is"
     KEPT = "the matching was kept, not searched anew: silos came or went, or a size was picked"

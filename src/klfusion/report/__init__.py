@@ -1,4 +1,4 @@
-"""A fusion for people: `summarize` makes a plain dict of it, `write_report` a page of that."""
+"""Reports on a fusion: `summarize` returns a plain dict, `write_report` writes an HTML page."""
 
 from klfusion.report.html import write_report
 from klfusion.report.summarize import summarize

@@ -1,4 +1,4 @@
-"""What the report's curves are drawn from: no more points than a screen can show."""
+"""Points of the report's curves, thinned to what a screen can show."""
 
 from __future__ import annotations
 
@@ -6,33 +6,39 @@ from collections.abc import Sequence
 from typing import Any
 
 _MAX_POINTS = 400
-_SPAN = 1e6  # of penalties below the largest; below that are copies
+_SPAN = 1e6  # ratio of the largest penalty drawn to the smallest
 
 
 def trace_points(trace: Sequence[float | None]) -> list[tuple[int, float]] | None:
-    """Sweep and objective; None if it never moved."""
+    """Sweep and objective; None if there was no sweep after the first."""
     values = [value for value in trace if value is not None]
-    if len(values) < 2:
-        return None
-    return [(i, values[i]) for i in _thinned(len(values))]
+    return [(i, values[i]) for i in _thinned(len(values))] if len(values) > 1 else None
 
 
 def path_points(path: dict[str, Any]) -> dict[str, Any] | None:
-    """Penalties with the size that each leads to, from the smallest, and the chosen one."""
+    """Steps (penalty, size) from the smallest penalty drawn, and the fusion's place on them.
+
+    Each size holds from its penalty up to the next one. The place is None for a size that is not on
+    the path.
+    """
     penalties = [value for value in path["penalties"] if value is not None]
     sizes, chosen = path["n_components"], path["chosen"]
-    if not penalties or max(penalties) <= 0:
+    if not penalties or penalties[-1] <= 0:
         return None
-    ends = [max(penalties), chosen["penalty"] or 0.0]
-    low = max(min(penalties), max(ends) / _SPAN)
-    steps = {min(low, chosen["penalty"] or low) / 1.5: sizes[0]}
-    for t in _thinned(len(penalties)):
+    low, kept = max(penalties[0], penalties[-1] / _SPAN), set(_thinned(len(penalties)))
+    if chosen is not None:
+        low = min(low, chosen["penalty"] or low)
+        chosen = chosen | {"penalty": max(chosen["penalty"], low)}
+        step = sizes.index(chosen["n_components"])  # thinning keeps both ends of this size
+        kept |= {step - 1, step} & set(range(len(penalties)))
+    steps = {low / 1.5: sizes[0]}
+    for t in sorted(kept):
         steps[max(penalties[t], low)] = sizes[t + 1]  # of equal penalties the last one counts
     return {"points": sorted(steps.items()), "chosen": chosen}
 
 
 def _thinned(n: int) -> list[int]:
-    """Indices of at most so many points as can be seen, the first and the last among them."""
+    """At most `_MAX_POINTS` of n indices, evenly, with the first and the last."""
     if n <= _MAX_POINTS:
         return list(range(n))
     return sorted({round(i * (n - 1) / (_MAX_POINTS - 1)) for i in range(_MAX_POINTS)})

@@ -1,4 +1,4 @@
-"""Where components lie in a plane, by how far they diverge, and how sure each match is."""
+"""A map of components in a plane by their divergences, and the confidence of each match."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from klfusion.posteriors.classes import align_classes
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.vocabularies import align_vocabularies
 
-MAX_GLOBAL = 150  # a plane holds no more that can be told apart
-MAX_LOCAL = 400
-_SWEEPS = 40
+MAX_GLOBAL, MAX_LOCAL = 150, 400  # marks that remain distinguishable on one map
+_SWEEPS = 40  # of the majorisation
 _GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
 
 
 def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
-    """Natural parameters of all local components, (n, p), checked to be those that were fused."""
+    """Natural parameters (n, p) of all local components of the silos that were fused."""
     if not (isinstance(silos, Sequence) and all(isinstance(silo, Posterior) for silo in silos)):
         raise KLFusionError(f"silos: expected a list of the posteriors fused, got {silos!r}")
-    expected = {name: len(labels) for name, labels in zip_names(fusion)}
+    expected = {n: len(own) for n, own in zip(fusion.silo_names, fusion.labels, strict=True)}
     got = {silo.name: silo.n_components for silo in silos}
     if got != expected:
         wrong = sorted(set(got.items()) ^ set(expected.items()))[0][0]
@@ -42,21 +41,25 @@ def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
     return np.concatenate([aligned[name].natural for name in fusion.silo_names])
 
 
-def zip_names(fusion: Fusion) -> list[tuple[str, IntArray]]:
-    """Name and labels of every silo."""
-    return list(zip(fusion.silo_names, fusion.labels, strict=True))
+def local_arrays(fusion: Fusion) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
+    """Label, divergence, silo and number in its silo of every local component."""
+    sizes = [len(labels) for labels in fusion.labels]
+    silo = np.repeat(np.arange(fusion.n_silos), sizes)
+    local = np.concatenate([np.arange(n) for n in sizes])
+    return np.concatenate(fusion.labels), np.concatenate(fusion.divergences), silo, local
 
 
 def confidence(fusion: Fusion, natural: FloatArray | None) -> FloatArray:
-    """How clearly each local component belongs to its match, (n,), in [-1, 1].
+    """Confidence of each local component's match, (n,), in [-1, 1].
 
-    ``(b - a) / max(a, b)`` with ``a = KL(match || local)`` and ``b`` the divergence to the next
-    best global component: 1 is unmistakable, 0 a toss-up, below 0 another would be nearer. Without
-    the silos' parameters ``b`` is the divergence of the match from its nearest other component.
-    NaN for what was left out, or where there is only one global component.
+    ``(b - a) / max(a, b)`` with ``a = KL(match || local)`` and ``b`` the divergence from the second
+    nearest global component, as in the silhouette coefficient. Near 1 the match is clear, at 0
+    another is as near, below 0 another is nearer. Without the silos' parameters ``b`` is the
+    divergence of the match from its nearest global component. NaN for unmatched components, and
+    everywhere if there is only one global component.
     """
     family, centres = fusion.posterior.family, fusion.posterior.natural
-    labels, own = np.concatenate(fusion.labels), np.concatenate(fusion.divergences)
+    labels, own, _, _ = local_arrays(fusion)
     result = np.full(len(labels), np.nan)
     matched = np.flatnonzero(labels >= 0)
     if len(centres) < 2:
@@ -75,15 +78,13 @@ def confidence(fusion: Fusion, natural: FloatArray | None) -> FloatArray:
 
 
 def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
-    """Places in a plane of global components and, around them, local ones.
+    """Positions in a plane of global components and of local components around them.
 
-    Distances approximate `distance` of the symmetrised divergences of the components, brought to
-    comparable certainty as they are for matching. Without the silos' parameters local
-    components lie at their known distance, in a direction that tells the silo and nothing else.
+    Distances approximate `distance` of the symmetrised divergences. Components are first tempered
+    to a common effective sample size, as for matching. Without the silos' parameters the distance
+    of a local component from its match is exact, and its direction depends on the silo only.
     """
-    labels, own = np.concatenate(fusion.labels), np.concatenate(fusion.divergences)
-    silo = np.repeat(np.arange(fusion.n_silos), [len(of_silo) for of_silo in fusion.labels])
-    local = np.concatenate([np.arange(len(of_silo)) for of_silo in fusion.labels])
+    labels, own, silo, local = local_arrays(fusion)
     n_global = min(fusion.n_components, MAX_GLOBAL)
     candidates = np.flatnonzero((labels >= 0) & (labels < n_global))
     shown = candidates[_spread(len(candidates), MAX_LOCAL)]
@@ -91,7 +92,7 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
     if natural is None:
         places, stress = embed(_between(family, centres))
         angle = _GOLDEN_ANGLE * silo[shown]
-        radius = distance(2.0 * own[shown])  # of both directions: nearly twice one
+        radius = distance(2.0 * own[shown])  # J is nearly twice the divergence in one direction
         around = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
         of_local = places[labels[shown]] + around
     else:
@@ -119,10 +120,10 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
 
 
 def distance(divergence: FloatArray) -> FloatArray:
-    """``log(1 + sqrt(J))``: as a metric where components are near, gathered in where they are far.
+    """``log(1 + sqrt(J))`` of a symmetrised divergence J: linear in sqrt(J) near 0.
 
-    Components apart differ by a hundred times what local ones differ from their match: on a plain
-    scale every global component would be a dot with nothing around it.
+    The logarithm keeps the local components visible: global components diverge a hundred times
+    more from each other than from their local components.
     """
     return np.asarray(np.log1p(np.sqrt(np.maximum(divergence, 0.0))))
 
@@ -133,16 +134,15 @@ def _between(family: Family, natural: FloatArray) -> FloatArray:
 
 
 def embed(distances: FloatArray) -> tuple[FloatArray, float]:
-    """Places (n, 2) whose distances are near those given, and the stress that remains.
+    """Positions (n, 2) with distances near those given, and the remaining stress.
 
-    Classical scaling, then majorisation of ``sum (|x_i - x_j| / d_ij - 1)^2``: every distance
-    counts by its relative error, so that near components stay near where others are far. Stress
-    is the root of the mean of that sum: 0.2 means that distances are right within a fifth or so.
+    Classical scaling, then majorisation of ``sum (|x_i - x_j| / d_ij - 1)^2``. Relative errors keep
+    near components near although others are far. Stress is the root mean square relative error.
     """
     n = len(distances)
     if n == 1:
         return np.zeros((1, 2)), 0.0
-    # Copies lie in one place; a floor keeps their weight finite.
+    # A floor keeps the weights of copies, at distance 0, finite.
     largest = float(distances.max()) or 1.0
     target = np.maximum(distances, 1e-3 * largest)
     places = _classical(target)
@@ -163,8 +163,8 @@ def _classical(distances: FloatArray) -> FloatArray:
     gram = -0.5 * (centred - centred.mean(axis=1, keepdims=True))
     values, vectors = np.linalg.eigh(gram)
     top = vectors[:, ::-1][:, :2] * np.sqrt(np.maximum(values[::-1][:2], 0.0))
-    sign = np.sign(top[np.abs(top).argmax(axis=0), np.arange(top.shape[1])])  # the same everywhere
-    # Points on top of each other could never part again: the majorisation keeps symmetries.
+    sign = np.sign(top[np.abs(top).argmax(axis=0), np.arange(top.shape[1])])  # on every platform
+    # The majorisation never separates coincident points; jitter does.
     jitter = 1e-3 * distances.max() * np.random.default_rng(0).normal(size=top.shape)
     return np.asarray(top * np.where(sign == 0, 1.0, sign) + jitter)
 
@@ -175,7 +175,7 @@ def _pairwise(places: FloatArray) -> FloatArray:
 
 
 def _spread(n: int, most: int) -> IntArray:
-    """Indices of at most so many of n things, evenly."""
+    """At most ``most`` of n indices, evenly."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
 
 

@@ -1,4 +1,8 @@
-"""`write_report`: the summary of a fusion as one self-contained HTML page."""
+"""`write_report`: the summary of a fusion as one self-contained HTML page.
+
+The page contains its data as JSON, its style and its scripts, Apache ECharts and `report.js`. Its
+content security policy allows these scripts by their hashes, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +20,28 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from klfusion.fusion.result import Fusion
-from klfusion.io import atomic as _files
+from klfusion.io.atomic import write_atomically
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.charts import path_points, trace_points
 from klfusion.report.summarize import summarize
 
-# What a page can show and still be read; it says so where it leaves something out.
-_MAX_SILOS = 200  # in the map, which has a column for every component
-_MAX_LISTED = 2000  # in the table of silos
+# Limits of what a page lists; it says where it leaves something out.
+_MAX_SILOS = 200  # rows of the table of silos by components
+_MAX_LISTED = 2000  # rows of the table of silos
 _MAX_COMPONENTS = 100
 _MAX_SOURCES = 24
 _MAX_ROWS = 12  # in a notebook
-_SHADES = 5
-# Before anything is laid out: the page has tabs, and long tables behind them need not be.
+_SHADES = 5  # of confidence
+# Runs before layout: tabs hide long tables, which then need no layout.
 _EARLY = 'document.documentElement.classList.add("alive")'
 
 
 def write_report(
     fusion: Fusion, path: str | os.PathLike[str], silos: Sequence[Posterior] | None = None
 ) -> Path:
-    """Write an HTML report, whole or not at all, that needs no network.
+    """Write an HTML report in one file that needs no network.
+
+    The file is written completely or not at all.
 
     Parameters
     ----------
@@ -43,8 +49,8 @@ def write_report(
     path : str or path
         An existing file is replaced.
     silos : sequence of Posterior, optional
-        What was fused: a fusion does not keep it, and the map of local components needs it to be
-        more than distances from each to its match.
+        The posteriors that were fused, for a fusion with ``keep_silos=False``. Without them the map
+        shows only how far each local component is from its match.
 
     Returns
     -------
@@ -61,12 +67,12 @@ def write_report(
     'fusion.html'
     """
     page = render(summarize(fusion, silos))
-    _files.write_atomically(path, [memoryview(page.encode())])
+    write_atomically(path, [memoryview(page.encode())])
     return Path(path)
 
 
 def render(summary: dict[str, Any]) -> str:
-    """Turn a summary into a page."""
+    """The page of a summary."""
     scripts = [_static("echarts.min.js"), _static("report.js")]
     path = None if summary["path"] is None else path_points(summary["path"])
     trace = trace_points(summary["trace"])
@@ -77,53 +83,43 @@ def render(summary: dict[str, Any]) -> str:
         "view": summary["view"],
         "components": [component["n_silos"] for component in summary["components"]],
     }
-    return (
-        _environment()
-        .get_template("report.html")
-        .render(
-            **summary,
-            scripts=[Markup(script) for script in scripts],  # ours, not from outside
-            early=Markup(_EARLY),
-            allowed=" ".join(f"'{_hash(script)}'" for script in [_EARLY, *scripts]),
-            data=Markup(_json(data)),
-            path_points=path,
-            trace_points=trace,
-            mapped_silos=_rows(_best_and_worst(summary["silos"], _MAX_SILOS)),
-            listed_silos=_rows(_best_and_worst(summary["silos"], _MAX_LISTED)),
-            shown_components=summary["components"][:_MAX_COMPONENTS],
-            max_sources=_MAX_SOURCES,
-            shade=_shade,
-        )
+    template = _environment().get_template("report.html")
+    return template.render(
+        **summary,
+        scripts=[Markup(script) for script in scripts],
+        early=Markup(_EARLY),
+        allowed=" ".join(f"'{_hash(script)}'" for script in [_EARLY, *scripts]),
+        data=Markup(_json(data)),
+        path_points=path,
+        trace_points=trace,
+        mapped_silos=_rows(summary["silos"], _MAX_SILOS),
+        listed_silos=_rows(summary["silos"], _MAX_LISTED),
+        shown_components=summary["components"][:_MAX_COMPONENTS],
+        max_sources=_MAX_SOURCES,
+        shade=_shade,
     )
 
 
 def fragment(fusion: Fusion) -> str:
-    """What a notebook shows of a fusion: the facts and a short table, escaped like the page."""
-    return (
-        _environment()
-        .get_template("fragment.html")
-        .render(
-            fusion=fusion,
-            rows=[
-                {
-                    "n_silos": int((contributions > 0).sum()),
-                    "n_local": int(contributions.sum()),
-                    "count": None
-                    if fusion.posterior.counts is None
-                    else fusion.posterior.counts[g],
-                    "sources": fusion.sources(g),
-                }
-                for g, contributions in enumerate(fusion.contributions.T[:_MAX_ROWS])
-            ],
-        )
-    )
+    """A fusion in a notebook: its main figures and a short table of components."""
+    counts = fusion.posterior.counts
+    rows = [
+        {
+            "n_silos": int((contributions > 0).sum()),
+            "n_local": int(contributions.sum()),
+            "count": None if counts is None else counts[g],
+            "sources": fusion.sources(g),
+        }
+        for g, contributions in enumerate(fusion.contributions.T[:_MAX_ROWS])
+    ]
+    return _environment().get_template("fragment.html").render(fusion=fusion, rows=rows)
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("klfusion.report"),
-        autoescape=True,  # names of silos come from outside
+        autoescape=True,  # names of silos are untrusted
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -134,25 +130,25 @@ def _environment() -> Environment:
 
 @cache
 def _static(name: str) -> str:
-    # As a browser sees it: line ends count in a hash.
+    # Browsers normalise line ends before they hash a script.
     text = (files("klfusion.report") / "static" / name).read_text(encoding="utf-8")
     return "\n".join(text.splitlines()) + "\n"
 
 
 @cache
 def _hash(script: str) -> str:
-    """What the page's policy calls a script: nothing else may run on it."""
+    """A script's hash in the form of a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _json(data: dict[str, Any]) -> str:
-    """JSON that cannot end the element it stands in, whatever the names in it."""
+    """JSON without characters that could end its HTML element."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number as people read it: a few digits, a true minus sign; a dash for none."""
+    """A number with a few digits and a true minus sign; a dash for None."""
     if value is None:
         return "–"
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
@@ -164,35 +160,31 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def count(value: float | None) -> str:
-    """A number of things, which may be fractional, rounded."""
+    """A rounded count; expected counts may be fractional."""
     return "–" if value is None else f"{value:,.0f}"
 
 
-def _best_and_worst(silos: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """All silos, or the best and the worst matched ones of very many, each in their order."""
-    if len(silos) <= most:
-        return silos
-    misfit = [silo["mean_divergence"] or 0.0 for silo in silos]
-    order = sorted(range(len(silos)), key=misfit.__getitem__)
-    half = most // 2
-    return [silos[i] for i in sorted(order[:half] + order[-half:])]
+def _rows(silos: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Silos with matches by component and mean divergence as a share of the largest.
 
-
-def _rows(silos: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Silos with their matches by component and their misfit as a share of the largest."""
+    Of more than ``most`` silos, those with the smallest and the largest divergences, in order.
+    """
+    if len(silos) > most:
+        order = sorted(range(len(silos)), key=lambda i: silos[i]["mean_divergence"] or 0.0)
+        silos = [silos[i] for i in sorted(order[: most // 2] + order[-(most // 2) :])]
     worst = max((silo["mean_divergence"] or 0.0 for silo in silos), default=0.0)
     return [
         {
             **silo,
             "cells": {match["component"]: match for match in silo["matches"]},
-            "misfit": (silo["mean_divergence"] or 0.0) / worst if worst else 0.0,
+            "share_of_worst": (silo["mean_divergence"] or 0.0) / worst if worst else 0.0,
         }
         for silo in silos
     ]
 
 
 def _shade(confidence: float | None) -> int:
-    """From 1 (another component is as near) to 5 (unmistakable, or there is no other)."""
+    """From 1, another component is as near, to 5, the match is clear or the only component."""
     if confidence is None:
         return _SHADES
     return 1 + min(_SHADES - 1, int(max(0.0, confidence) * _SHADES))

@@ -20,33 +20,32 @@ except ImportError as error:
         "plot needs matplotlib, which is not installed: pip install 'klfusion[plot]'"
     ) from error
 
-# Okabe and Ito's colours, as in the report: told apart by all.
+# The palette of Okabe and Ito, safe for colour-blind readers; the same as in the report.
 _COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7a7a7a"]
 _MARKS = ["o", "s", "^", "D", "v", "P"]
-_MAX_SILOS = 60  # with a name beside each row
+_MAX_SILOS = 60  # rows with a name
 
 
 def plot(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> Any:
-    """Size against penalty, who contributed to what, and local components around global ones.
+    """Plot size against penalty, silos by components, and the map of components.
 
     Parameters
     ----------
     fusion : Fusion
     silos : sequence of Posterior, optional
-        What was fused: the map is then computed from it, as in `klfusion.report.write_report`.
+        As for `klfusion.report.write_report`.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Outside pyplot's registry: nothing to close, and notebooks show it once.
+        Not registered with pyplot: nothing to close.
 
     Examples
     --------
     >>> import klfusion as kf
-    >>> rates = kf.families.Gamma()
-    >>> a = kf.Posterior(rates, rates.natural(shape=[30, 900], rate=[10, 10]), name="a")
-    >>> b = kf.Posterior(rates, rates.natural(shape=[910, 32], rate=[10, 10]), name="b")
-    >>> figure = plot(kf.fuse([a, b]))
+    >>> family = kf.families.Gamma()
+    >>> posterior = kf.Posterior(family, family.natural(shape=[30, 900], rate=[10, 10]))
+    >>> figure = plot(kf.fuse({"a": posterior, "b": posterior}))
     >>> [axes.get_title() for axes in figure.axes][:3]
     ['size against penalty', 'silo x component', 'local around global']
     """
@@ -67,23 +66,15 @@ def _size(axes: Any, summary: dict[str, Any]) -> None:
         return
     penalties, sizes = zip(*path["points"], strict=True)
     chosen = path["chosen"]
-    axes.step(
-        [*penalties, 1.5 * max(penalties[-1], chosen["penalty"] or 0.0)],
-        [*sizes, sizes[-1]],
-        where="post",
-        color=_COLOURS[0],
-    )
+    at = None if chosen is None else (chosen["penalty"], chosen["n_components"])
+    right = 1.5 * max(penalties[-1], at[0] if at else 0.0)
+    axes.step([*penalties, right], [*sizes, sizes[-1]], where="post", color=_COLOURS[0])
     axes.set_xscale("log")
-    if chosen["penalty"]:
-        axes.plot(
-            chosen["penalty"], chosen["n_components"],
-            "o", mfc="none", mec=_COLOURS[5], mew=2, ms=10,
-        )  # fmt: skip
+    if at is not None:
+        axes.plot(*at, "o", mfc="none", mec=_COLOURS[5], mew=2, ms=10)
         axes.annotate(
-            f"{chosen['n_components']} components",
-            (chosen["penalty"], chosen["n_components"]),
-            xytext=(0, 10), textcoords="offset points", ha="center",
-        )  # fmt: skip
+            f"{at[1]} components", at, xytext=(0, 10), textcoords="offset points", ha="center"
+        )
     axes.set_ylim(0, None)
 
 
@@ -99,7 +90,7 @@ def _contributions(axes: Any, fusion: Fusion, summary: dict[str, Any]) -> None:
     )
     axes.figure.colorbar(image, ax=axes, label="confidence of the match")
     if fusion.n_silos <= _MAX_SILOS:
-        # Matplotlib reads dollars as mathematics, which a name is not.
+        # Matplotlib parses text between dollars as mathematics.
         names = [name.replace("$", r"\$") for name in fusion.silo_names]
         axes.set_yticks(range(fusion.n_silos), names, fontsize=7)
     else:

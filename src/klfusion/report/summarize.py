@@ -1,4 +1,4 @@
-"""`summarize`: a fusion as plain JSON values, which pages, terminals and programs show."""
+"""`summarize`: a fusion as plain JSON values, for pages, terminals and programs."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from klfusion.fusion.result import Fusion
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
-from klfusion.report.embedding import component_map, confidence, local_natural
+from klfusion.report.embedding import component_map, confidence, local_arrays, local_natural
 from klfusion.report.views import deviations, model_view
 
-_HEAD = 10  # numbers of a vector that are kept
+_HEAD = 10  # entries kept of a vector
 _FULL_MATRIX = 16  # matrices up to this size are kept whole
-_OUTLYING = 3.5  # robust deviations of a silo's log misfit from the others'
-_FEWEST_SILOS = 5  # among which one can be said to be unusual
+_OUTLIER = 3.5  # robust standard deviations of a silo's log divergence above the median
+_MIN_SILOS = 5  # needed to call one of them an outlier
+_MIN_SPREAD = 0.1  # of log divergences: a ratio below 1.4 between similar silos is no outlier
 
 
 def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[str, Any]:
-    """Everything a reader wants to know of a fusion, as JSON-able values.
+    """Summarise a fusion as JSON values.
 
-    Long arrays of parameters are abbreviated; what is not a number (no divergence, no bound) is
-    None. Components and local components are counted from 0, as in `Fusion.labels`.
+    Long arrays of parameters are abbreviated. Missing and non-finite numbers are None. Components
+    are numbered from 0, as in `Fusion.labels`.
 
     Parameters
     ----------
     fusion : Fusion
     silos : sequence of Posterior, optional
-        What was fused; needed only if the fusion does not keep it (``keep_silos=False``). The map
-        of local components and the confidence of their matches are computed from it.
+        The posteriors that were fused, for a fusion with ``keep_silos=False``. The map of local
+        components and the confidence of their matches are computed from them.
 
     Returns
     -------
@@ -55,7 +56,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     """
     posterior = fusion.posterior
     if silos is None and fusion.silos is not None:
-        # Those who renamed silos in a result renamed what is shown, not what was sent.
+        # A result may rename its silos; their posteriors keep the names they were sent with.
         renamed = zip(fusion.silos, fusion.silo_names, strict=True)
         silos = [replace(silo, name=name) for silo, name in renamed]
     natural = None if silos is None else local_natural(fusion, silos)
@@ -68,7 +69,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "n_local_components": sum(len(labels) for labels in fusion.labels),
         "n_unmatched": fusion.n_unmatched,
         "n_merged_within_silos": fusion.n_merged_within_silos,
-        "put_together": _put_together(fusion),
+        "merged_within_silos": _merged_within_silos(fusion),
         "n_components": fusion.n_components,
         "n_observations": None if posterior.counts is None else float(posterior.counts.sum()),
         "status": {"code": fusion.status.name.lower(), "text": str(fusion.status)},
@@ -89,22 +90,40 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
 
 
 def _path(fusion: Fusion, path: MergePath) -> dict[str, Any]:
-    """The size that each penalty gives, and where this fusion lies on it."""
-    penalty = fusion.penalty
-    if penalty <= 0:  # the size was given: any penalty between these two steps would reach it
-        steps = int(np.searchsorted(-path.n_components, -fusion.n_components))
-        near = path.penalties[max(steps - 1, 0) : steps + 1]
-        penalty = float(np.exp(np.log(np.maximum(near, 1e-300)).mean())) if len(near) else math.nan
+    """The path's size at each penalty, and the fusion's place on it.
+
+    The place, ``chosen``, has the fusion's size. Its penalty is the fusion's own where the path has
+    this size, else one at which it has. It is None for a size that is not on the path.
+    """
+    sizes, size = path.n_components, fusion.n_components
+    step = int(np.searchsorted(-sizes, -size))
+    chosen = None
+    if step < len(sizes) and sizes[step] == size:
+        chosen = {"penalty": _penalty_within(path, step, fusion.penalty), "n_components": size}
     return {
         "penalties": [_number(value) for value in path.penalties],
-        "n_components": path.n_components.tolist(),
-        "chosen": {"penalty": _number(penalty), "n_components": fusion.n_components},
+        "n_components": sizes.tolist(),
+        "chosen": chosen,
         "size_was_given": fusion.penalty <= 0,
+        "size_at_penalty": int(sizes[path.steps_at(fusion.penalty)])
+        if fusion.penalty > 0
+        else None,
     }
 
 
+def _penalty_within(path: MergePath, step: int, penalty: float) -> float:
+    """``penalty`` if it leads to a step of the path, else a penalty that does, in nats."""
+    edges = np.concatenate([[0.0], path.penalties, [np.inf]])
+    low, high = float(edges[step]), float(edges[step + 1])
+    if penalty > 0 and low <= penalty < high:
+        return penalty
+    if math.isinf(high):
+        return 1.5 * low
+    return math.sqrt(low * high) if low > 0 else high / 1.5
+
+
 def _silos(fusion: Fusion, natural: FloatArray | None) -> list[dict[str, Any]]:
-    weights = fusion.provenance.get("silo_weights")
+    weights = fusion.settings.weights or None
     sure = np.split(
         confidence(fusion, natural), np.cumsum([len(own) for own in fusion.labels])[:-1]
     )
@@ -130,54 +149,52 @@ def _silos(fusion: Fusion, natural: FloatArray | None) -> list[dict[str, Any]]:
             zip(fusion.silo_names, fusion.labels, fusion.divergences, strict=True)
         )
     ]
-    unusual = _unusual([silo["mean_divergence"] for silo in silos])
-    for silo, is_unusual in zip(silos, unusual, strict=True):
-        silo["warnings"] = _silo_warnings(silo, is_unusual)
+    outliers = _outliers([silo["mean_divergence"] for silo in silos])
+    for silo, is_outlier in zip(silos, outliers, strict=True):
+        silo["warnings"] = _silo_warnings(silo, is_outlier)
     return silos
 
 
-def _silo_warnings(silo: dict[str, Any], is_unusual: bool) -> list[str]:
-    found = []
-    if is_unusual:
-        found.append("fits much worse than the other silos")
+def _silo_warnings(silo: dict[str, Any], is_outlier: bool) -> list[str]:
+    found = ["fits much worse than the other silos"] if is_outlier else []
     if not silo["matches"]:
         found.append("none of its components was matched")
-    doubtful = [
+    nearer = [
         match["component"]
         for match in silo["matches"]
         if match["confidence"] is not None and match["confidence"] < 0
     ]
-    if doubtful:
-        where = ", ".join(str(g) for g in doubtful)
-        found.append(f"another component would be nearer than the match: {where}")
+    if nearer:
+        listed = ", ".join(map(str, nearer))
+        found.append(f"another global component is nearer than the match: {listed}")
     return found
 
 
-def _unusual(misfits: list[float | None]) -> list[bool]:
-    """Which are far above the rest, on a log scale, by the median and the median deviation."""
-    known = np.log([value for value in misfits if value])
-    if len(known) < _FEWEST_SILOS:
-        return [False] * len(misfits)
-    middle = float(np.median(known))
-    spread = 1.4826 * float(np.median(np.abs(known - middle)))
-    top = middle + _OUTLYING * max(spread, 0.1)  # silos nearly alike: a third more is not unusual
-    return [bool(value) and math.log(value or 1.0) > top for value in misfits]
+def _outliers(divergences: list[float | None]) -> list[bool]:
+    """Which divergences lie far above the others: log scale, median absolute deviation."""
+    known = np.log([value for value in divergences if value])
+    if len(known) < _MIN_SILOS:
+        return [False] * len(divergences)
+    median = float(np.median(known))
+    spread = 1.4826 * float(np.median(np.abs(known - median)))  # standard deviation of a Normal
+    threshold = median + _OUTLIER * max(spread, _MIN_SPREAD)
+    return [bool(value) and math.log(value or 1.0) > threshold for value in divergences]
 
 
 def _warnings(fusion: Fusion, silos: list[dict[str, Any]]) -> list[str]:
-    """What a reader should know before believing the rest."""
+    """Warnings about the whole fusion."""
     found = [] if fusion.status is not Status.MAX_ITER else [str(fusion.status)]
     n = sum(bool(silo["warnings"]) for silo in silos)
     if n:
-        found.append(f"{n} of {len(silos)} silos deserve a look: see the table of silos")
-    alone = sum(1 for g in fusion.contributions.T if (g > 0).sum() == 1)
-    if alone and fusion.n_silos > 1:
-        found.append(f"{alone} of {fusion.n_components} components come from one silo alone")
+        found.append(f"{n} of {len(silos)} silos have warnings: see the table of silos")
+    single = int(((fusion.contributions > 0).sum(axis=0) == 1).sum())
+    if single and fusion.n_silos > 1:
+        found.append(f"{single} of {fusion.n_components} components come from one silo alone")
     return found
 
 
-def _put_together(fusion: Fusion) -> list[dict[str, Any]]:
-    """Components of one silo that went to the same global one."""
+def _merged_within_silos(fusion: Fusion) -> list[dict[str, Any]]:
+    """Local components of one silo with the same global component."""
     return [
         {"silo": name, "component": int(g), "local_components": local.tolist()}
         for name, labels in zip(fusion.silo_names, fusion.labels, strict=True)
@@ -188,9 +205,7 @@ def _put_together(fusion: Fusion) -> list[dict[str, Any]]:
 
 def _components(fusion: Fusion) -> list[dict[str, Any]]:
     posterior = fusion.posterior
-    labels, divergences = np.concatenate(fusion.labels), np.concatenate(fusion.divergences)
-    silo = np.repeat(np.arange(fusion.n_silos), [len(of_silo) for of_silo in fusion.labels])
-    local = np.concatenate([np.arange(len(of_silo)) for of_silo in fusion.labels])
+    labels, divergences, silo, local = local_arrays(fusion)
     counts = posterior.counts
     total = 0.0 if counts is None else float(counts.sum())
     parameters = flat_parameters(posterior.params())
@@ -218,7 +233,7 @@ def _components(fusion: Fusion) -> list[dict[str, Any]]:
 
 
 def flat_parameters(parameters: Mapping[str, Any]) -> dict[str, FloatArray]:
-    """Parameters by dotted name: those of a product are mappings of mappings."""
+    """Parameters by dotted name; a product has a mapping per factor."""
     flat: dict[str, FloatArray] = {}
     for name, value in parameters.items():
         if isinstance(value, Mapping):
@@ -229,7 +244,7 @@ def flat_parameters(parameters: Mapping[str, Any]) -> dict[str, FloatArray]:
 
 
 def _abbreviated(name: str, array: NDArray[Any]) -> dict[str, Any]:
-    """A parameter of one component: the first numbers (a matrix's diagonal), and its shape."""
+    """First entries of one component's parameter, or of its diagonal, and its shape."""
     square = array.ndim == 2 and array.shape[0] == array.shape[1] > 1
     numbers = np.diagonal(array) if square else array.ravel()
     small = square and len(array) <= _FULL_MATRIX
@@ -248,5 +263,5 @@ def _mean(values: FloatArray) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """A finite float; JSON has no other."""
+    """A finite float, else None: JSON has no other numbers."""
     return float(value) if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What each kind of model is looked at for: ellipses, words, transitions, weights."""
+"""The view per kind of model: ellipses, words, transitions, weights."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _TOP_WORDS = 15
 _SEARCHED_WORDS = 3000
 _TOPICS_OF_WORD = 3
 _MAX_STATES = 40
-_MAX_COLUMNS = 64
-_MAX_PIXELS = 100_000  # of all units together
-_LEAST_EDGE = 0.02  # probability of a transition worth an arrow
+_MAX_COLUMNS = 64  # of the emissions
+_MAX_PIXELS = 100_000  # in total over the units
+_MIN_EDGE = 0.02  # smallest transition probability drawn as an arrow
 _MAX_LOCAL = 200  # ellipses
-_ARC = np.linspace(0.0, 2 * np.pi, 37)
-_TWO_THIRDS = 1.48  # deviations that hold two thirds of a Gaussian in two dimensions
+_ANGLES = np.linspace(0.0, 2 * np.pi, 37)
+_RADIUS = 1.48  # standard deviations; two thirds of a Gaussian in two dimensions lie within
 
 Local = tuple[FloatArray, IntArray]
 
 
 def model_view(posterior: Posterior, local: Local | None = None) -> dict[str, Any]:
-    """The data of a model's own view; ``kind`` says which, ``"plain"`` where there is none.
+    """Data of the view of a kind of model; ``kind`` is ``"plain"`` without a view.
 
-    ``local``, the natural parameters (n, p) and the labels (n,) of local components, are drawn
-    around the ellipses they went into.
+    ``local`` holds natural parameters (n, p) and labels (n,) of local components, whose ellipses
+    are drawn in the colour of their match.
     """
     kind = posterior.structure.kind if posterior.structure is not None else None
     make = _VIEWS.get(kind or "")
@@ -41,7 +41,7 @@ def model_view(posterior: Posterior, local: Local | None = None) -> dict[str, An
 
 
 def covariances(params: dict[str, FloatArray]) -> FloatArray | None:
-    """Covariances (n, d, d) that Gaussian parameters stand for; None for any others."""
+    """Expected covariances (n, d, d) from Gaussian parameters, else None."""
     if "scale_inv" in params and "mean" in params:
         return np.asarray(params["scale_inv"] / params["dof"].reshape(-1, 1, 1))
     if "covariance" in params:
@@ -56,7 +56,7 @@ def covariances(params: dict[str, FloatArray]) -> FloatArray | None:
 
 
 def deviations(params: dict[str, FloatArray]) -> FloatArray | None:
-    """Standard deviations (n, d) of the data of Gaussians with unknown precision, else None."""
+    """Standard deviations (n, d) of data of a Gaussian with unknown precision, else None."""
     if "mean" not in params:
         return None
     variance = _expected_variance(params)
@@ -72,7 +72,7 @@ def _expected_variance(params: dict[str, FloatArray]) -> FloatArray | None:
 
 
 def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | None:
-    """Gaussian components in two dimensions: their own, or those in which the means differ most."""
+    """Gaussian components in two dimensions, or in the principal plane of their means."""
     mean = posterior.params().get("mean")
     if mean is None or mean.shape[1] < 2 or covariances(posterior.params()) is None:
         return None
@@ -111,11 +111,11 @@ def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | Non
 
 
 def _outlines(params: dict[str, FloatArray], centre: FloatArray, axes: FloatArray) -> Any:
-    """Ellipses (n, points, 2) in a plane, each holding two thirds of its Gaussian."""
+    """Ellipses (n, points, 2) in a plane that contain two thirds of each Gaussian."""
     covariance = covariances(params)
     assert covariance is not None
     flat = np.einsum("da,ndk,kb->nab", axes, covariance, axes)
-    ring = _TWO_THIRDS * np.stack([np.cos(_ARC), np.sin(_ARC)])
+    ring = _RADIUS * np.stack([np.cos(_ANGLES), np.sin(_ANGLES)])
     places = (params["mean"] - centre) @ axes
     outlines = places[:, :, None] + np.linalg.cholesky(flat + 1e-12 * np.eye(2)) @ ring
     return _rounded(outlines.swapaxes(1, 2))
@@ -135,7 +135,7 @@ def _feature_names(posterior: Posterior, dim: int) -> list[str]:
 
 
 def _topics(posterior: Posterior) -> dict[str, Any] | None:
-    """The words of each topic with their probabilities, and the topics of each word."""
+    """Top words per topic with probabilities, and top topics per word."""
     assert posterior.structure is not None
     if not isinstance(posterior.family, Dirichlet):
         return None
@@ -165,7 +165,7 @@ def _topics(posterior: Posterior) -> dict[str, Any] | None:
 
 
 def _hmm(posterior: Posterior) -> dict[str, Any] | None:
-    """Probabilities of steps between states, and what each state emits on average."""
+    """Transition probabilities between states, and the mean emission of each state."""
     assert posterior.structure is not None
     arrays, n = posterior.structure.arrays, posterior.n_components
     needed = {"start": (n,), "start_prior": (n,), "transition": (n, n), "transition_prior": (n, n)}
@@ -182,7 +182,7 @@ def _hmm(posterior: Posterior) -> dict[str, Any] | None:
         "n_not_shown": max(0, n - _MAX_STATES),
         "start": _rounded((start / max(start.sum(), np.finfo(float).tiny))[shown]),
         "transition": _rounded(transition),
-        "least_edge": _LEAST_EDGE,
+        "min_edge": _MIN_EDGE,
         "emissions": _rounded(values[shown, :_MAX_COLUMNS]),
         "columns": names[:_MAX_COLUMNS],
         "n_columns": len(names),
@@ -203,7 +203,7 @@ def _emissions(posterior: Posterior) -> tuple[FloatArray, list[str]]:
 
 
 def _network(posterior: Posterior) -> dict[str, Any] | None:
-    """Incoming weights of each unit, as an image where their number is a square, and outgoing."""
+    """Incoming weights of each unit, as an image if their number is a square; outgoing weights."""
     assert posterior.structure is not None
     structure, params = posterior.structure, posterior.params()
     n_in, mean = structure.info.get("n_in"), params.get("mean")
@@ -226,7 +226,7 @@ def _network(posterior: Posterior) -> dict[str, Any] | None:
         "n_not_shown": posterior.n_components - len(units),
         "image": [side, side] if image else [1, n_in],
         "scale": _short(scale),
-        # 255 steps are more than an eye can tell apart, and a tenth of the digits.
+        # 255 levels are enough for the eye and short in JSON.
         "incoming": np.rint(127 * incoming / scale).astype(int).tolist(),
         "outgoing": _rounded(out),
     }
@@ -240,7 +240,7 @@ _VIEWS: dict[str, Callable[[Posterior], dict[str, Any] | None]] = {
 
 
 def _rounded(array: FloatArray) -> Any:
-    """Nested lists of numbers with four digits, or None where one is not finite."""
+    """Nested lists of numbers with four digits; None for a number that is not finite."""
     if array.ndim > 1:
         return [_rounded(row) for row in array]
     return [_short(value) for value in array]

@@ -1,4 +1,4 @@
-"""Silos that do what their node's configuration says; each has two Poisson rates."""
+"""Silos with two Poisson rates each; the node's configuration may set a fault."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ SHAPES = {"a": [30.0, 900.0], "b": [910.0, 32.0], "c": [29.0, 905.0]}
 
 
 def posterior(name: str) -> kf.Posterior:
-    """What a silo that works sends."""
+    """Posterior of a silo without a fault."""
     shape = SHAPES.get(name, SHAPES["a"])
     return kf.Posterior(GAMMA, GAMMA.natural(shape=shape, rate=[10.0, 10.0]), name=name)
 
@@ -32,7 +32,7 @@ app = ClientApp()
 
 @app.train()
 def train(message, context):
-    """Answer as the node's configuration says."""
+    """Reply as the node's configuration sets."""
     if context.node_config.get("fault") != "large":
         return honest(message, context)
     size = 100 * int(context.run_config["max-bytes"])

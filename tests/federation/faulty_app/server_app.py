@@ -1,4 +1,4 @@
-"""The server: it asks each cellar for one posterior, fuses them and writes a report."""
+"""The server: it requests one posterior per silo, fuses them and writes a report."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-// The report's behaviour: tabs, tables, search, charts. Text always goes in as text, never as markup.
+// Tabs, tables, search and charts of the report. Text is inserted as text, never as markup.
 "use strict";
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -18,7 +18,7 @@ function tip(lines) {
 }
 
 // Charts -----------------------------------------------------------------------------------------
-// Okabe and Ito's colours, told apart by all; shapes tell apart what is beyond eight.
+// The palette of Okabe and Ito is safe for colour-blind readers; shapes distinguish components beyond eight.
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7a7a7a"];
 const SHAPES = ["circle", "rect", "triangle", "diamond", "pin", "arrow"];
 const colour = (g) => COLOURS[g % COLOURS.length];
@@ -36,7 +36,7 @@ const sequential = (low, high) => ({
 });
 const diverging = (size) => ({ ...sequential(-size, size), inRange: { color: [css("--d1"), css("--d2"), css("--d3")] } });
 
-// One unit is as long upwards as sideways, or distances would lie.
+// Axes with equal units, so that distances are comparable in every direction.
 function squared(box, points) {
   const w = box.clientWidth - 84, h = box.clientHeight - 72;
   const range = (k) => [Math.min(...points.map((p) => p[k])), Math.max(...points.map((p) => p[k]))];
@@ -63,13 +63,13 @@ function heat(rows, columns, values, visual, names, say) {
 const CHARTS = {
   path: () => {
     const { points, chosen } = DATA.path;
-    const right = Math.max(points.at(-1)[0], chosen.penalty || 0) * 1.5;
+    const right = Math.max(points.at(-1)[0], chosen ? chosen.penalty : 0) * 1.5;
     const step = (at) => {
       const i = Math.min(at, points.length - 1);
-      return [`${points[i][1]} components`, `penalty from ${i ? short(points[i][0]) : 0}` + (i + 1 < points.length ? ` to ${short(points[i + 1][0])} nats` : " nats up")];
+      return [`${points[i][1]} components`, `penalty from ${i ? short(points[i][0]) : 0}` + (i + 1 < points.length ? ` to ${short(points[i + 1][0])} nats` : " nats")];
     };
     return {
-      grid: { ...GRID, left: 72 }, xAxis: axis("penalty per component (nats, log scale)", 28, { type: "log", min: points[0][0], max: right, axisLabel: { color: css("--soft"), showMinLabel: false, showMaxLabel: false, formatter: (v) => short(v) } }),
+      grid: { ...GRID, left: 72 }, xAxis: axis("penalty (nats, log scale)", 28, { type: "log", min: points[0][0], max: right, axisLabel: { color: css("--soft"), showMinLabel: false, showMaxLabel: false, formatter: (v) => short(v) } }),
       yAxis: axis("components", 54, { min: 0 }),
       tooltip: { trigger: "axis", axisPointer: { type: "line" }, formatter: (items) => {
         const item = items.find((i) => i.seriesIndex === 0);
@@ -77,8 +77,8 @@ const CHARTS = {
       } },
       series: [
         { type: "line", step: "end", data: [...points, [right, points.at(-1)[1]]], showSymbol: false, color: css("--accent") },
-        { type: "scatter", symbolSize: 16, z: 5, data: chosen.penalty ? [[chosen.penalty, chosen.n_components]] : [], itemStyle: { color: css("--card"), borderColor: css("--warn"), borderWidth: 3 },
-          label: { show: true, position: "top", formatter: `${chosen.n_components} components`, color: css("--warn"), fontWeight: 600 }, tooltip: { formatter: () => tip(["this fusion", `${chosen.n_components} components`]) } },
+        { type: "scatter", symbolSize: 16, z: 5, data: chosen ? [[chosen.penalty, chosen.n_components]] : [], itemStyle: { color: css("--card"), borderColor: css("--warn"), borderWidth: 3 },
+          label: { show: true, position: "top", formatter: ({ value }) => `${value[1]} components`, color: css("--warn"), fontWeight: 600 }, tooltip: { formatter: ({ value }) => tip(["this fusion", `${value[1]} components`]) } },
       ],
     };
   },
@@ -98,7 +98,7 @@ const CHARTS = {
         { type: "lines", coordinateSystem: "cartesian2d", silent: true, z: 2, lineStyle: { opacity: 0.35, width: 1 },
           data: local.map((l) => ({ coords: [l.at, global[l.component]], lineStyle: { color: colour(l.component) } })) },
         { type: "scatter", symbolSize: 8, z: 3, data: local.map((l) => ({ value: l.at, symbol: shape(l.component), itemStyle: { color: colour(l.component), opacity: 0.75 } })),
-          tooltip: { formatter: ({ dataIndex: i }) => tip([local[i].silo, `its component ${local[i].local_component}, matched to ${local[i].component}`, `divergence ${short(local[i].divergence)} nats`]) } },
+          tooltip: { formatter: ({ dataIndex: i }) => tip([local[i].silo, `local component ${local[i].local_component}, matched to ${local[i].component}`, `divergence ${short(local[i].divergence)} nats`]) } },
         { type: "scatter", symbolSize: 22, z: 1, data: global.map((at, g) => ({ value: at, symbol: shape(g), itemStyle: { color: css("--card"), borderColor: colour(g), borderWidth: 4 } })),
           label: { show: true, position: "top", distance: 2, formatter: ({ dataIndex: g }) => String(g), color: css("--ink"), fontWeight: 700, textBorderColor: css("--card"), textBorderWidth: 3 },
           tooltip: { formatter: ({ dataIndex: g }) => tip([`component ${g}`, `${DATA.components[g]} silos`]) } },
@@ -130,18 +130,18 @@ const CHARTS = {
     series: [{ type: "bar", data: DATA.view.weights.map((value, g) => ({ value, itemStyle: { color: colour(g) } })) }],
   }),
   transitions: () => {
-    const { transition, start, least_edge } = DATA.view;
-    const links = transition.flatMap((row, i) => row.map((p, k) => ({ source: i, target: k, p })).filter((e) => e.source !== e.target && e.p >= least_edge));
+    const { transition, start, min_edge } = DATA.view;
+    const links = transition.flatMap((row, i) => row.map((p, k) => ({ source: i, target: k, p })).filter((e) => e.source !== e.target && e.p >= min_edge));
     return {
       tooltip: { formatter: ({ dataType, data }) => tip(dataType === "edge" ? [`${data.source} → ${data.target}`, `probability ${short(data.p)}`]
-        : [`state ${data.name}`, `stays with probability ${short(transition[data.name][data.name])}`, `begins with probability ${short(start[data.name])}`, `${DATA.components[data.name]} silos`]) },
+        : [`state ${data.name}`, `stay probability ${short(transition[data.name][data.name])}`, `start probability ${short(start[data.name])}`, `${DATA.components[data.name]} silos`]) },
       series: [{ type: "graph", layout: "circular", left: 60, right: 60, top: 40, bottom: 40, edgeSymbol: ["none", "arrow"], edgeSymbolSize: 9,
         data: transition.map((row, i) => ({ name: String(i), symbolSize: 20 + 26 * row[i], itemStyle: { color: colour(i) } })),
         label: { show: true, color: css("--ink"), fontWeight: 700, textBorderColor: css("--card"), textBorderWidth: 3 },
         links: links.map((e) => ({ ...e, lineStyle: { width: 1 + 7 * e.p, color: colour(e.source), curveness: 0.18, opacity: 0.75 } })), emphasis: { focus: "adjacency" } }],
     };
   },
-  steps: () => {
+  transition_matrix: () => {
     const states = DATA.view.transition.map((_, i) => i);
     return heat(states, states, DATA.view.transition, sequential(0, 1), ["to state", "from state"], (k, i, p) => [`${i} → ${k}`, `probability ${short(p)}`]);
   },
@@ -159,8 +159,8 @@ const CHARTS = {
     DATA.components.forEach((n) => counts.set(n, (counts.get(n) || 0) + 1));
     const keys = [...counts.keys()].sort((a, b) => a - b);
     return {
-      grid: GRID, xAxis: axis("number of silos that have a unit", 28, { type: "category", data: keys }), yAxis: axis("units", 44, { minInterval: 1 }),
-      tooltip: { formatter: ({ name, value }) => tip([`${value} units`, `are shared by ${name} silos`]) },
+      grid: GRID, xAxis: axis("silos per unit", 28, { type: "category", data: keys }), yAxis: axis("units", 44, { minInterval: 1 }),
+      tooltip: { formatter: ({ name, value }) => tip([`${value} units`, `shared by ${name} silos`]) },
       series: [{ type: "bar", data: keys.map((k) => counts.get(k)), color: css("--accent") }],
     };
   },
@@ -179,7 +179,7 @@ function drawAll(force) {
   all("canvas[data-unit]").forEach(paint);
 }
 
-// A unit's incoming weights: blue below zero, orange above, as in the charts.
+// Incoming weights of a unit: blue below zero, orange above, as in the charts.
 function paint(canvas) {
   const [rows, columns] = DATA.view.image, pen = canvas.getContext("2d");
   canvas.width = columns; canvas.height = rows;
@@ -229,7 +229,7 @@ all("table.sortable").forEach((table) => {
       all("thead th", table).forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const rows = [...table.tBodies[0].rows].map((row) => [key(row, k), row]);
-      // Numbers before words, so that dashes and blanks come together.
+      // Numbers before words: dashes and blanks form one group.
       rows.sort(([a], [b]) => (typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1) * (down ? -1 : 1));
       table.tBodies[0].append(...rows.map(([, row]) => row));
     });
@@ -280,7 +280,7 @@ $("#theme").addEventListener("click", () => {
 dark.addEventListener("change", () => drawAll(true));
 let waiting;
 addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => drawAll(true), 150); });
-// On paper everything is open, and light.
+// Print every tab, in the light theme.
 let before;
 addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; root.classList.add("paper"); drawAll(true); });
 addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; root.classList.remove("paper"); drawAll(true); });
