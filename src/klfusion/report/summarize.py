@@ -130,7 +130,7 @@ def _silos(fusion: Fusion, natural: FloatArray | None) -> list[dict[str, Any]]:
     silos: list[dict[str, Any]] = [
         {
             "name": name,
-            "weight": weights[j] if isinstance(weights, list) and j < len(weights) else None,
+            "weight": None if weights is None else weights[j],
             "n_local_components": len(labels),
             "n_unmatched": int((labels < 0).sum()),
             "mean_divergence": _mean(divergences[labels >= 0]),
