@@ -204,9 +204,7 @@ def test_a_silo_without_any_observations_is_refused():
     with np.errstate(all="ignore"):  # scikit-learn's perplexity of nothing
         empty = LatentDirichletAllocation(3, random_state=0).fit(np.zeros((5, 6)))
     full = LatentDirichletAllocation(2, random_state=0).fit(rng.integers(0, 9, size=(40, 6)))
-    with pytest.raises(
-        KLFusionError, match=r"silo 'empty': expected .* words, got one without"
-    ):
+    with pytest.raises(KLFusionError, match=r"silo 'empty': expected .* words, got one without"):
         kf.fuse({"empty": empty, "full": full})
     with pytest.raises(KLFusionError, match="silo 'empty'"):
         kf.fuse({"full": full, "fuller": full}).add(empty, name="empty")
