@@ -14,7 +14,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._library import library_posterior
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
-from klfusion.networks.layer import ACTIVATIONS, Head, Layer
+from klfusion.networks.layer import Head, Layer, check_activation
 from klfusion.networks.mean_field import MeanFieldNetwork
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
@@ -71,11 +71,7 @@ def posterior_of(
     ``moments`` maps ``layer.weight`` and ``layer.bias`` to (mean, variance), in the order of the
     layers. ``class_counts`` (n_out,) are the training observations per output.
     """
-    if activation not in ACTIVATIONS:
-        raise KLFusionError(
-            f"silo {name!r}: expected activation to be one of {', '.join(ACTIVATIONS)}, "
-            f"got {activation!r}"
-        )
+    check_activation(activation, f"silo {name!r}: ")
     head = head or Head()
     first, *later = _in_order(_layers(moments, name), name)
     n_out = len(later[-1].bias_mean)

@@ -17,6 +17,7 @@ from klfusion.posteriors.structure import Structure, hmm
 
 _SETTINGS = ("algorithm", "implementation")  # of decoding and scoring
 _CHAIN = {"start": "startprob", "transition": "transmat"}  # arrays, and their names in hmmlearn
+_PRIOR_RTOL = 1e-9  # relative difference of priors that rounding explains
 _GAUSSIAN = ("means", "beta", "dof", "scale")  # names of the fields of `Gaussians` in hmmlearn
 
 
@@ -100,7 +101,7 @@ def _categorical_hmm(posterior: Posterior, prior: FloatArray, settings: dict[str
 
 def _shared(priors: FloatArray, name: str) -> FloatArray:
     """The prior (p,) of all states; refuse different ones, which a fused state cannot have."""
-    if not np.allclose(priors, priors[0], rtol=1e-9, atol=0.0):
+    if not np.allclose(priors, priors[0], rtol=_PRIOR_RTOL, atol=0.0):
         raise KLFusionError(
             f"silo {name!r}: expected one prior for the emissions of all states, got different "
             "ones; fit with equal rows in means_prior, beta_prior, dof_prior and scale_prior"

@@ -9,6 +9,8 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.learners._inference import Estimate, Frames, Model, Statistics
 
+_MAX_CORRELATION = 0.99  # keeps the effective sample size above zero
+
 
 def by_place(x: FloatArray, n_states: int, rng: np.random.Generator) -> IntArray:
     """Clusters of k-means, (T,)."""
@@ -60,5 +62,5 @@ def effective_share(model: Model, frames: Frames, x: FloatArray, estimate: Estim
     stays = state[later] == state[earlier]
     one, next_ = deviation[earlier[stays]], deviation[later[stays]]
     size = float(np.sqrt((one**2).sum() * (next_**2).sum()))
-    rho = float(np.clip((one * next_).sum() / size, 0.0, 0.99)) if size > 0 else 0.0
+    rho = float(np.clip((one * next_).sum() / size, 0.0, _MAX_CORRELATION)) if size > 0 else 0.0
     return (1.0 - rho**2) / (1.0 + rho**2)

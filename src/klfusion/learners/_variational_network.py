@@ -22,7 +22,7 @@ from klfusion.learners._input import number
 from klfusion.learners._layers import NormalLinear
 from klfusion.learners._training import Schedule, VariationalStack, train
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
-from klfusion.networks.layer import ACTIVATIONS, Head, Layer, check_inputs
+from klfusion.networks.layer import Head, Layer, check_activation, check_inputs
 from klfusion.posteriors.structure.network import live_units
 
 
@@ -119,11 +119,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         sizes = list(self.hidden) if isinstance(self.hidden, Sequence) else []
         if not sizes or any(not isinstance(k, int | np.integer) or k < 1 for k in sizes):
             raise KLFusionError(f"expected hidden to be sizes >= 1 of layers, got {self.hidden!r}")
-        if self.activation not in ACTIVATIONS:
-            raise KLFusionError(
-                f"expected activation to be one of {', '.join(ACTIVATIONS)}, "
-                f"got {self.activation!r}"
-            )
+        check_activation(self.activation)
         Head(self.head)  # refuses an unknown kind
         for name in ("epochs", "batch_size"):
             check_integer(name, getattr(self, name))

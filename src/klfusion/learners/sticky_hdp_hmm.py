@@ -20,6 +20,9 @@ from klfusion.learners._input import number, sequences
 from klfusion.learners._moves import simplify
 from klfusion.learners._transitions import TransitionPrior
 
+_CONSTANT = 1e-9  # standard deviation relative to the mean: below it, a feature is constant
+_BY_TIME = 4  # one restart in this many begins with contiguous segments
+
 
 @dataclass(eq=False, repr=False)
 class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
@@ -120,7 +123,7 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
         rng = generator(self.random_state)
         # Standardised features lose fewer digits to rounding.
         centre, scale = x.mean(axis=0), x.std(axis=0)
-        scale[scale <= 1e-9 * np.abs(centre) + np.finfo(np.float64).tiny] = 1.0
+        scale[scale <= _CONSTANT * np.abs(centre) + np.finfo(np.float64).tiny] = 1.0
         x = (x - centre) / scale
         model = self._model(centre, scale)
         frames = Frames.of(x, sizes)
@@ -140,7 +143,7 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
         with progress_bar(self.progress) as report:
             for start in range(self.n_init):
                 report("fitting", start, self.n_init)
-                if start % 4 == 3:
+                if start % _BY_TIME == _BY_TIME - 1:
                     labels = _starts.by_time(len(x), n_states, rng)
                 else:
                     labels = _starts.by_place(x, n_states, rng)

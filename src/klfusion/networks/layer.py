@@ -111,6 +111,13 @@ def check_inputs(x: Any, n_in: int | None = None, name: str = "x") -> Any:
     return x
 
 
+def check_activation(activation: str, where: str = "") -> None:
+    """Refuse an unknown activation."""
+    if activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise KLFusionError(f"{where}expected activation to be one of {known}, got {activation!r}")
+
+
 def check_samples(n_samples: int) -> None:
     """Refuse fewer than one sample."""
     if n_samples < 1:

@@ -13,14 +13,14 @@ the next layer are then matched like those of the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
-from klfusion.posteriors.structure.structure import Structure
+from klfusion.posteriors.structure.structure import Structure, agreed_info
 
 KIND = "layers"
 _COMMON = ("n_in", "activation", "head", "classes")  # settings that must be equal in all silos
@@ -102,8 +102,10 @@ def fuse(
       silo the weight is ``1 / J``. Means are ``sum_j a_jk m_jk``. Standard deviations add up
       in the same way, so that the fused network is as certain as a typical silo.
     """
-    _check_alike(silos)
-    depth = n_layers(silos[0])
+    depths, info = [n_layers(s) for s in silos], agreed_info(silos, *_COMMON)
+    depth = depths[0]
+    if len(set(depths)) > 1:
+        raise IncompatibleSilosError(f"expected silos with the same number of layers, got {depths}")
     arrays: dict[str, FloatArray] = {}
     for layer in range(1, depth - 1):
         parts = _reordered(silos, layer, labels, n_components)
@@ -122,7 +124,7 @@ def fuse(
     for key, weight in (("class_counts", 1.0), ("noise_variance", weights)):
         if all(key in s.arrays for s in silos):
             arrays[key] = np.sum(weight * np.array([s.arrays[key] for s in silos]), axis=0)
-    return Structure(KIND, arrays, silos[0].info)
+    return Structure(KIND, arrays, info)
 
 
 def class_shares(silos: Sequence[Structure]) -> FloatArray:
@@ -134,17 +136,6 @@ def class_shares(silos: Sequence[Structure]) -> FloatArray:
         return equal
     total = np.sum(counts, axis=0)
     return np.where(total > 0, np.asarray(counts) / np.where(total > 0, total, 1.0), equal)
-
-
-def _check_alike(silos: Sequence[Structure]) -> None:
-    values: dict[str, list[Any]] = {"number of hidden layers": [n_layers(s) - 1 for s in silos]}
-    values |= {key: [s.info.get(key) for s in silos] for key in _COMMON}
-    for key, own in values.items():
-        found = dict.fromkeys(map(str, own))
-        if len(found) > 1:
-            raise IncompatibleSilosError(
-                f"expected networks with the same {key}, got {', '.join(found)}"
-            )
 
 
 def _named(layer: int, mean: FloatArray, variance: FloatArray) -> dict[str, FloatArray]:

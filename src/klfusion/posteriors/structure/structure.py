@@ -61,11 +61,14 @@ class Structure:
                 )
 
 
-def agreed_info(silos: Sequence[Structure], key: str) -> Mapping[str, Any]:
-    """The first silo's settings, checked to have the same ``key`` in all silos."""
-    found = sorted({str(s.info.get(key)) for s in silos})
-    if len(found) > 1:
-        raise IncompatibleSilosError(f"expected silos of one {key}, got {', '.join(found)}")
+def agreed_info(silos: Sequence[Structure], *keys: str) -> Mapping[str, Any]:
+    """The first silo's settings; refuse silos that differ in one of ``keys``."""
+    for key in keys:
+        found = dict.fromkeys(str(s.info.get(key)) for s in silos)
+        if len(found) > 1:
+            raise IncompatibleSilosError(
+                f"expected silos with the same {key}, got {', '.join(found)}"
+            )
     return silos[0].info
 
 
