@@ -113,8 +113,8 @@ def fit_mixture(
 ) -> BayesianGaussianMixture:
     """A silo's local fit: variational inference with Normal-Wishart posteriors.
 
-    Starts are k-means++ seeds. k-means itself converges to the same start again and again: with
-    sixteen of them one fit in ten misses the best bound by tens of nats. ``process`` selects a
+    Starts are k-means++ seeds. k-means itself repeats the same start. With sixteen of its starts
+    one fit in ten misses the best bound by tens of nats. ``process`` selects a
     Dirichlet-process prior of the weights, for fits with surplus components.
     """
     model = BayesianGaussianMixture(

@@ -406,7 +406,7 @@ def test_size_that_differs_from_the_path_at_the_penalty_is_explained(tmp_path: P
     assert fusion.path is not None
     lower = replace(fusion, penalty=float(fusion.path.penalties[0]) / 2)
     page = page_of(lower, tmp_path)[1].text
-    assert "nats the path alone has 8 components; later steps" in page
+    assert "nats the path alone has 8 components. Later steps" in page
     assert "The circle marks this fusion, 4 components." in page
 
 

@@ -1,7 +1,7 @@
 """PFNM: probabilistic federated neural matching (Yurochkin et al., ICML 2019).
 
-A silo's units are noisy copies of global units. In natural parameters (shift ``w p`` and precision
-``p`` of each weight) a global unit is the sum of its copies and of the prior.
+A silo's units are noisy copies of global units. Natural parameters are a shift ``w p``
+and a precision ``p`` per weight; a global unit is the sum of its copies and of the prior.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Units(Atoms):
         return np.asarray((shift**2 / (self.prior + precision)).sum(axis=1))
 
     def location(self) -> FloatArray:
-        total = np.zeros_like(self.total)  # summed anew: free of the rounding of updates
+        total = np.zeros_like(self.total)  # a fresh sum, without rounding errors of updates
         np.add.at(total, self.labels, self.values)
         shift, precision = np.split(total, 2, axis=1)
         return np.asarray(shift / (precision + self.prior))

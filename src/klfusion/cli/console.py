@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
 
 if TYPE_CHECKING:  # the demo imports scikit-learn
-    from klfusion.cli.demo import Result, Score
+    from klfusion.cli.demo import Result
 
 _MAX_ROWS = 50
 _MAX_NAMES = 8
@@ -85,21 +86,21 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
     rows = [
         (
             str(g),
-            "-" if c["n_observations"] is None else f"{c['n_observations']:,.0f}",
+            _number(c["n_observations"], ",.0f"),
             _number(c["mean_divergence"]),
             _first_of([f"{source['silo']}:{source['local_component']}" for source in c["sources"]]),
         )
         for g, c in enumerate(summary["components"])
     ]
-    table = _table("global", "observations", "mean divergence", "sources silo:component",
-                   right=("global", "observations", "mean divergence"))  # fmt: skip
+    numbers = ("global", "observations", "mean divergence")
+    table = _table(*numbers, "sources silo:component", right=numbers)
     console.print(_rows(table, rows))
     for path in written:
         _say(console, f"written: {path}")
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5g}"
+def _number(value: float | None, style: str = ".5g") -> str:
+    return "-" if value is None else format(value, style)
 
 
 # inspect ----------------------------------------------------------------------------------------
@@ -158,14 +159,11 @@ def _component_table(posterior: Posterior) -> Table:
 
     params = flat_parameters(posterior.params())
     table = _table("component", "count", *params, right=("component", "count"))
-    counts = posterior.counts
+    n = min(posterior.n_components, _MAX_ROWS + 1)
+    counts = [None] * n if posterior.counts is None else posterior.counts
     rows = [
-        (
-            str(i),
-            "-" if counts is None else f"{counts[i]:.1f}",
-            *(_shortened(array[i]) for array in params.values()),
-        )
-        for i in range(min(posterior.n_components, _MAX_ROWS + 1))
+        (str(i), _number(counts[i], ".1f"), *(_shortened(array[i]) for array in params.values()))
+        for i in range(n)
     ]
     return _rows(table, rows)
 
@@ -197,16 +195,15 @@ def _flat(name: str, value: Any) -> dict[str, str]:
 def show_demo(console: Console, result: Result) -> None:
     """Show the result of the demo: a table and its explanation."""
     fused, pooled, sites, seconds = result.fused, result.pooled, result.sites, result.seconds
-    fields = ("log_likelihood", "rand_index", "purity")
-    best = [max(getattr(site, field) for site in sites) for field in fields]
-    mean = [sum(getattr(site, field) for site in sites) / len(sites) for field in fields]
+    columns = list(zip(*map(astuple, sites), strict=True))
+    best, mean = [max(own) for own in columns], [sum(own) / len(own) for own in columns]
     size = result.fusion.n_components
-    table = _table("model", "log-likelihood", "Rand index", "purity",
-                   right=("log-likelihood", "Rand index", "purity"))  # fmt: skip
+    names = ("log-likelihood", "Rand index", "purity")
+    table = _table("model", *names, right=names)
     table.title = "Held-out images of all ten digits (higher is better)"
     rows = [
-        ("fused from ten files", _values(fused)),
-        (f"pooled training, {size} components", _values(pooled)),
+        ("fused from ten files", astuple(fused)),
+        (f"pooled training, {size} components", astuple(pooled)),
         ("best single site per column", best),
         ("mean single site", mean),
     ]
@@ -229,7 +226,3 @@ def show_demo(console: Console, result: Result) -> None:
         f"Report: {result.report}",
     ):
         _say(console, sentence)
-
-
-def _values(score: Score) -> list[float]:
-    return [score.log_likelihood, score.rand_index, score.purity]

@@ -12,15 +12,7 @@ from flwr.clientapp import ClientApp
 
 from klfusion.adapters import extract
 from klfusion.errors import KLFusionError
-from klfusion.federation._flower_messages import (
-    FEDERATION,
-    KEY,
-    MAX_BYTES,
-    REFIT,
-    failure,
-    pack,
-    unpack,
-)
+from klfusion.federation import _flower_messages as messages
 from klfusion.posteriors.posterior import Posterior
 
 _log = logging.getLogger("flwr.klfusion")
@@ -32,7 +24,7 @@ def fit_and_send(
     refit: Callable[[Posterior, Context], Any] | None = None,
     use: Callable[[Posterior, Context], object] | None = None,
     name: Callable[[Context], str] | None = None,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int = messages.MAX_BYTES,
 ) -> ClientApp:
     """Make the Flower app of a silo, which fits a model locally and sends one posterior.
 
@@ -77,9 +69,9 @@ def fit_and_send(
     def send(model: Any, message: Message, context: Context) -> Message:
         silo = _silo_name(name, context)
         posterior = model if isinstance(model, Posterior) else extract(model, name=silo)
-        provenance = {**posterior.provenance, FEDERATION: handled}
+        provenance = {**posterior.provenance, messages.HANDLED: handled}
         posterior = replace(posterior, name=silo, provenance=provenance)
-        return Message(RecordDict({KEY: pack(posterior)}), reply_to=message)
+        return Message(RecordDict({messages.KEY: messages.pack(posterior)}), reply_to=message)
 
     def handle_fit(message: Message, context: Context) -> Message:
         return send(fit(context), message, context)
@@ -87,7 +79,7 @@ def fit_and_send(
     def handle_refit(message: Message, context: Context) -> Message:
         if refit is None:
             raise KLFusionError("expected a silo that refits, got one without refit")
-        start = unpack(message.content, "fused posterior", max_bytes)
+        start = messages.unpack(message.content, "fused posterior", max_bytes)
         again = refit(start, context)
         if isinstance(again, Posterior):  # derived from the start, it may name the other silos
             own = {key: value for key, value in again.provenance.items() if key != "silos"}
@@ -96,12 +88,12 @@ def fit_and_send(
 
     def handle_use(message: Message, context: Context) -> Message:
         if use is not None:
-            use(unpack(message.content, "fused posterior", max_bytes), context)
+            use(messages.unpack(message.content, "fused posterior", max_bytes), context)
         return Message(RecordDict(), reply_to=message)
 
     app = ClientApp()
     app.train()(_without_details(handle_fit, name))
-    app.train(REFIT.partition(".")[2])(_without_details(handle_refit, name))
+    app.train(messages.REFIT.partition(".")[2])(_without_details(handle_refit, name))
     app.evaluate()(_without_details(handle_use, name))
     return app
 
@@ -131,6 +123,6 @@ def _without_details(
                 who = f"silo {_silo_name(name, context)!r}: "
             except Exception:  # the name may be what failed
                 who = ""
-            return failure(message, f"{who}{type(error).__name__} ({reason})")
+            return messages.failure(message, f"{who}{type(error).__name__} ({reason})")
 
     return handle_quietly

@@ -22,7 +22,7 @@ from klfusion.posteriors.posterior import Posterior
 FIT, REFIT, USE = "train", "train.refit", "evaluate"  # message types of Flower, one per request
 KEY = "posterior"  # name of the record in a message and of the array in the record
 SERIALIZATION = "klfusion.safetensors"
-FEDERATION = "federation"  # key in a posterior's provenance: which requests its silo handles
+HANDLED = "federation"  # key in a posterior's provenance: which requests its silo handles
 MAX_BYTES = 64 * 2**20
 _HEADER_BYTES = 2**20  # allowance per message for names, ids and types around the array
 _STALL_SECONDS = 30.0  # an upload without progress for this long is abandoned

@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import IntArray
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures
@@ -56,7 +55,10 @@ def incompatibility(first: Posterior, other: Posterior) -> str | None:
             other = replace(other, name=f"{other.name}, second", provenance={})
         pair = aligned_silos(read_silos([first, other]))
         sizes = [posterior.n_components for posterior in pair]
-        fuse_structures([p.structure for p in pair], *_unmatched(sizes), _unmatched_layer)
+        fuse_structures(
+            [p.structure for p in pair], *_unmatched(sizes),
+            lambda _, naturals, layer: _unmatched([len(own) for own in naturals]),
+        )  # fmt: skip
     except Exception as error:
         reason = str(error) if isinstance(error, KLFusionError) else repr(error)
         return f"cannot be fused with silo {first.name!r}: {reason}"
@@ -67,11 +69,3 @@ def _unmatched(sizes: Sequence[int]) -> tuple[list[IntArray], int]:
     """Labels that give every component its own cluster, and the number of clusters."""
     edges = np.concatenate([[0], np.cumsum(sizes)])
     return [np.arange(a, b) for a, b in pairwise(edges)], int(edges[-1])
-
-
-def _unmatched_layer(
-    family: Family, naturals: Sequence[FloatArray], layer: int
-) -> tuple[list[IntArray], int]:
-    """`_unmatched` for a later layer of a network."""
-    del family, layer
-    return _unmatched([len(own) for own in naturals])

@@ -26,19 +26,8 @@ except ImportError as error:
 
 from klfusion._fuse import fuse
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.federation import _flower_messages as messages
 from klfusion.federation._flower_client import fit_and_send
-from klfusion.federation._flower_messages import (
-    FEDERATION,
-    FIT,
-    KEY,
-    MAX_BYTES,
-    REFIT,
-    USE,
-    exchange,
-    one_line,
-    pack,
-    unpack,
-)
 from klfusion.federation._flower_silos import compatible_silos, incompatibility
 from klfusion.fusion.result import Fusion
 from klfusion.io.storage import load, save
@@ -99,7 +88,7 @@ class OneShotFusion(Strategy):
         n_silos: int | None = None,
         timeout: float = 600.0,
         refine: bool = False,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = messages.MAX_BYTES,
         **options: Any,
     ) -> None:
         self.store = Path(store)
@@ -129,13 +118,10 @@ class OneShotFusion(Strategy):
         result, config = Result(), ConfigRecord()
 
         def ask(configure: Any, number: int, wait_for: int = 0) -> Iterable[Message]:
-            return exchange(
-                grid,
-                lambda: configure(number, result.arrays, config, grid),
-                timeout=self.timeout,
-                max_bytes=self.max_bytes,
-                wait_for=wait_for,
-            )
+            return messages.exchange(
+                grid, lambda: configure(number, result.arrays, config, grid),
+                timeout=self.timeout, max_bytes=self.max_bytes, wait_for=wait_for,
+            )  # fmt: skip
 
         missing = self.n_silos - len(self._posteriors[1])
         replies = ask(self.configure_train, 1, missing) if missing > 0 else ()
@@ -163,9 +149,9 @@ class OneShotFusion(Strategy):
         self._node_names |= nodes
         connected = set(nodes) - set(self._posteriors[server_round])
         if server_round == 1:
-            return self._requests(connected, FIT, RecordDict())
-        content = RecordDict({KEY: arrays})
-        return self._requests(connected & self._nodes_that("refits"), REFIT, content)
+            return self._requests(connected, messages.FIT, RecordDict())
+        content = RecordDict({messages.KEY: arrays})
+        return self._requests(connected & self._nodes_that("refits"), messages.REFIT, content)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -194,14 +180,14 @@ class OneShotFusion(Strategy):
         self.fusion = fusion
         _log.info("%s, written to %s", fusion, self.store)
         metrics = MetricRecord({"n_silos": len(kept), "n_components": fusion.n_components})
-        return pack(fusion.posterior), metrics
+        return messages.pack(fusion.posterior), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Requests that carry the fused posterior to the silos that use it."""
         connected = set(grid.get_node_ids()) & self._nodes_that("uses")
-        return self._requests(connected, USE, RecordDict({KEY: arrays}))
+        return self._requests(connected, messages.USE, RecordDict({messages.KEY: arrays}))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
         """Count the silos that received it; failures are logged and change nothing."""
@@ -223,7 +209,7 @@ class OneShotFusion(Strategy):
             self._leave_out(node, reply.error.reason or "an error without a reason", server_round)
             return
         try:
-            posterior = unpack(reply.content, "message", self.max_bytes)
+            posterior = messages.unpack(reply.content, "message", self.max_bytes)
             if server_round == 2:
                 _check_same(self._posteriors[1][node], posterior)
         except KLFusionError as error:
@@ -237,7 +223,7 @@ class OneShotFusion(Strategy):
         _log.info("received %s from node %s", posterior, node)
 
     def _leave_out(self, node: int, reason: str, server_round: int = 1) -> None:
-        note = one_line(f"{self._who(node)}: {reason}")
+        note = messages.one_line(f"{self._who(node)}: {reason}")
         if server_round == 2:
             note += " (second round; its first posterior was used)"
         if note not in self.left_out:
@@ -252,7 +238,9 @@ class OneShotFusion(Strategy):
 
     def _nodes_that(self, do: str) -> set[int]:
         """Fused nodes whose silos handle a kind of request, ``"refits"`` or ``"uses"``."""
-        handled = {n: self._posteriors[1][n].provenance.get(FEDERATION) for n in self._members}
+        handled = {
+            n: self._posteriors[1][n].provenance.get(messages.HANDLED) for n in self._members
+        }
         return {
             n for n, kinds in handled.items() if isinstance(kinds, dict) and kinds.get(do) is True
         }

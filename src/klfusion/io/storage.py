@@ -91,26 +91,18 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Posteri
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the document of a file without its arrays.
 
-    Parameters
-    ----------
-    path : str or path
-
-    Returns
-    -------
-    dict
-        The JSON document, and under ``"arrays"`` the dtype and shape of each array. Everything is
-        checked except the hash, which needs the arrays.
+    The dict has the dtype and shape of each array under ``"arrays"``. Everything is checked except
+    the hash, which needs the arrays.
 
     Examples
     --------
     >>> import tempfile, klfusion as kf
     >>> rates = kf.families.Gamma()
-    >>> site = kf.Posterior(rates, rates.natural(shape=[3, 40], rate=[10, 10]), name="site-a")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     kf.save(f"{folder}/site-a.safetensors", site)
-    ...     header = read_header(f"{folder}/site-a.safetensors")
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     kf.save(file.name, kf.Posterior(rates, rates.natural([3, 40], [10, 10]), name="a"))
+    ...     header = read_header(file.name)
     >>> header["kind"], header["posterior"]["name"], header["arrays"]
-    ('posterior', 'site-a', {'natural': {'dtype': 'F64', 'shape': [2, 2]}})
+    ('posterior', 'a', {'natural': {'dtype': 'F64', 'shape': [2, 2]}})
     """
     with _files.opened(path) as (stream, size):
         header, document, _ = _checked_header(stream, size)
@@ -120,14 +112,6 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def dumps(obj: Posterior | Fusion) -> bytes:
     """Encode an object as the bytes of a file, for a message.
-
-    Parameters
-    ----------
-    obj : Posterior or Fusion
-
-    Returns
-    -------
-    bytes
 
     Examples
     --------
@@ -151,10 +135,6 @@ def loads(
         Name of the sender in errors.
     max_bytes : int
         Refuse longer messages.
-
-    Returns
-    -------
-    Posterior or Fusion
 
     Examples
     --------

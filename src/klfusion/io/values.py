@@ -37,8 +37,8 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item, where) for item in value]
     raise KLFusionError(
-        f"{where}: expected plain JSON values (finite numbers, text, lists, and mappings with "
-        f"text keys), got {reprlib.repr(value)}"
+        f"{where}: expected JSON values, which are finite numbers, text, lists, and mappings with "
+        f"text keys, got {reprlib.repr(value)}"
     )
 
 

@@ -105,9 +105,7 @@ def _path(fusion: Fusion, path: MergePath) -> dict[str, Any]:
         "n_components": sizes.tolist(),
         "chosen": chosen,
         "size_was_given": fusion.penalty <= 0,
-        "size_at_penalty": int(sizes[path.steps_at(fusion.penalty)])
-        if fusion.penalty > 0
-        else None,
+        "size_at_penalty": int(sizes[path.steps_at(fusion.penalty)]),
     }
 
 
@@ -118,15 +116,14 @@ def _penalty_within(path: MergePath, step: int, penalty: float) -> float:
     if penalty > 0 and low <= penalty < high:
         return penalty
     if math.isinf(high):
-        return 1.5 * low
+        return 1.5 * float(low)
     return math.sqrt(low * high) if low > 0 else high / 1.5
 
 
 def _silos(fusion: Fusion, natural: FloatArray | None) -> list[dict[str, Any]]:
     weights = fusion.settings.weights or None
-    sure = np.split(
-        confidence(fusion, natural), np.cumsum([len(own) for own in fusion.labels])[:-1]
-    )
+    ends = np.cumsum([len(own) for own in fusion.labels])
+    sure = np.split(confidence(fusion, natural), ends[:-1])
     silos: list[dict[str, Any]] = [
         {
             "name": name,

@@ -44,11 +44,9 @@ def covariances(params: dict[str, FloatArray]) -> FloatArray | None:
     """Expected covariances (n, d, d) from Gaussian parameters, else None."""
     if "scale_inv" in params and "mean" in params:
         return np.asarray(params["scale_inv"] / params["dof"].reshape(-1, 1, 1))
-    if "covariance" in params:
-        return params["covariance"]
-    if "mean" not in params:
-        return None
-    variance = params["variance"] if "variance" in params else _expected_variance(params)
+    if "covariance" in params or "mean" not in params:
+        return params.get("covariance")
+    variance = params["rate"] / params["shape"] if "rate" in params else params.get("variance")
     if variance is None:
         return None
     full = np.broadcast_to(np.reshape(variance, (len(variance), -1)), params["mean"].shape)
@@ -57,18 +55,12 @@ def covariances(params: dict[str, FloatArray]) -> FloatArray | None:
 
 def deviations(params: dict[str, FloatArray]) -> FloatArray | None:
     """Standard deviations (n, d) of data of a Gaussian with unknown precision, else None."""
-    if "mean" not in params:
+    if "mean" not in params or not {"scale_inv", "rate"} & params.keys():
         return None
-    variance = _expected_variance(params)
-    if "scale_inv" in params:
-        variance = np.einsum("nii->ni", params["scale_inv"]) / params["dof"].reshape(-1, 1)
-    return None if variance is None else np.sqrt(variance)
-
-
-def _expected_variance(params: dict[str, FloatArray]) -> FloatArray | None:
-    if not {"shape", "rate"} <= params.keys():
-        return None
-    return np.asarray(params["rate"] / params["shape"])
+    if "rate" in params:
+        return np.asarray(np.sqrt(params["rate"] / params["shape"]))
+    diagonal = np.einsum("nii->ni", params["scale_inv"])
+    return np.asarray(np.sqrt(diagonal / params["dof"].reshape(-1, 1)))
 
 
 def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | None:
@@ -89,12 +81,12 @@ def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | Non
     total = float(((mean - centre) ** 2).sum())
     view = {
         "kind": "mixture",
-        "axes": _axis_names(posterior, dim),
+        "axes": _feature_names(posterior, 2)
+        if dim == 2
+        else ["first principal axis of the means", "second principal axis"],
         "share_shown": None if dim == 2 else float((places**2).sum() / total) if total else 1.0,
         "centres": _rounded(places),
-        "outlines": _outlines(
-            posterior.family.params(posterior.natural[: len(mean)]), centre, axes
-        ),
+        "outlines": _outlines(posterior, posterior.natural[: len(mean)], centre, axes),
         "weights": None if posterior.counts is None else _rounded(weight),
         "local": [],
     }
@@ -102,7 +94,7 @@ def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | Non
         natural, labels = local
         shown = np.flatnonzero((labels >= 0) & (labels < len(mean)))
         shown = shown[:: max(1, -(-len(shown) // _MAX_LOCAL))]
-        drawn = _outlines(posterior.family.params(natural[shown]), centre, axes)
+        drawn = _outlines(posterior, natural[shown], centre, axes)
         view["local"] = [
             {"component": int(g), "outline": outline}
             for g, outline in zip(labels[shown], drawn, strict=True)
@@ -110,8 +102,11 @@ def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | Non
     return view
 
 
-def _outlines(params: dict[str, FloatArray], centre: FloatArray, axes: FloatArray) -> Any:
+def _outlines(
+    posterior: Posterior, natural: FloatArray, centre: FloatArray, axes: FloatArray
+) -> Any:
     """Ellipses (n, points, 2) in a plane that contain two thirds of each Gaussian."""
+    params = posterior.family.params(natural)
     covariance = covariances(params)
     assert covariance is not None
     flat = np.einsum("da,ndk,kb->nab", axes, covariance, axes)
@@ -119,12 +114,6 @@ def _outlines(params: dict[str, FloatArray], centre: FloatArray, axes: FloatArra
     places = (params["mean"] - centre) @ axes
     outlines = places[:, :, None] + np.linalg.cholesky(flat + 1e-12 * np.eye(2)) @ ring
     return _rounded(outlines.swapaxes(1, 2))
-
-
-def _axis_names(posterior: Posterior, dim: int) -> list[str]:
-    if dim > 2:
-        return ["first principal axis of the means", "second principal axis"]
-    return _feature_names(posterior, dim)
 
 
 def _feature_names(posterior: Posterior, dim: int) -> list[str]:
@@ -155,10 +144,7 @@ def _topics(posterior: Posterior) -> dict[str, Any] | None:
             for row, order in zip(probability, top, strict=False)
         ],
         "words": [
-            {
-                "word": vocabulary[w],
-                "topics": [[int(g), _short(probability[g, w])] for g in topics],
-            }
+            {"word": vocabulary[w], "topics": [[int(g), _short(probability[g, w])] for g in topics]}
             for w, topics in zip(common, best, strict=True)
         ],
     }
