@@ -343,7 +343,7 @@ INTERRUPTIBLE = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_
 def test_interrupt_is_code_130(tmp_path: Path) -> None:
     # A demo whose first step waits: what an impatient user interrupts.
     script = (
-        f"{INTERRUPTIBLE}import time\nfrom klfusion import demo\n"
+        f"{INTERRUPTIBLE}import time\nfrom klfusion.cli import demo\n"
         "def wait(*args, **kwargs):\n    print('waiting', flush=True)\n    time.sleep(30)\n"
         "demo.run = wait\nfrom klfusion.cli.commands import main\nmain(['demo', '--quick'])\n"
     )

@@ -15,6 +15,7 @@ from sklearn.datasets import load_wine
 import klfusion as kf
 from klfusion.errors import KLFusionError
 from klfusion.io.storage import dumps
+from klfusion.posteriors.structure import Structure
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 pytest.importorskip("flwr")
@@ -261,12 +262,12 @@ class TestFaults:
         ]
 
     def test_malformed_structure(self, store):
-        structure = kf.structure.Structure("mixture", {"counts": np.ones(5)}, {})
+        structure = Structure("mixture", {"counts": np.ones(5)}, {})
         bad = replace(SILOS[0], structure=structure)
         good = [
             replace(
                 silo,
-                structure=kf.structure.Structure(
+                structure=Structure(
                     "mixture",
                     {"counts": np.ones(silo.n_components), "weight_prior": np.array(1.0)},
                     {},
