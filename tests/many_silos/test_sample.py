@@ -186,7 +186,7 @@ def test_the_path_of_a_sketch_says_so(many, tmp_path):
 def test_many_silos_of_one_component_each():
     rng = np.random.default_rng(9)
     family = kf.families.Gamma(dim=2)
-    truth = rng.integers(0, 5, size=1_300)
+    truth = rng.integers(0, 5, size=2_000)
     rates = np.exp([[0.0, 0.0], [0.0, 2.0], [2.0, 0.0], [2.0, 2.0], [4.0, 4.0]])[truth]
     rates *= np.exp(0.05 * rng.normal(size=rates.shape))
     natural = family.natural(shape=1.0 + 200.0 * rates, rate=np.full(rates.shape, 200.0))

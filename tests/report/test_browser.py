@@ -30,6 +30,8 @@ FLAGS = [
 ]  # fmt: skip
 PICTURES = os.environ.get("KLFUSION_SCREENSHOTS")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
