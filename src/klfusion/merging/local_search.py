@@ -1,7 +1,7 @@
 """Local search on the binary objective: move a silo, merge two clusters, dissolve one.
 
-Averaging and assigning in turn gets stuck: a cluster's centre contains each of its members and
-attracts it back. Here a silo is taken out of the sums before it is assigned anew, so its block is
+Alternating assignments and averages gets stuck: a cluster's centre contains each of its members and
+attracts it back. Here a silo is removed from the sums before it is assigned again. So its block is
 optimal for the joint problem over plans *and* centres, still by one LAP.
 """
 
@@ -46,7 +46,7 @@ def refine(
     tol : float
         Stop when a sweep lowers the objective by less than this share of it.
     report : callable
-        Told of progress.
+        Receives the progress.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def _move_silo(
     opens: bool,
     forbidden: int | None = None,
 ) -> None:
-    """Give one silo its best block, the others fixed; keep the old one if it was as good."""
+    """Give one silo its best block, the others fixed; keep the old one if it is as good."""
     old, before = clusters.labels[rows].copy(), clusters.objective(penalty)
     clusters.take_out(rows)
     costs = clusters.increases(rows)
@@ -90,7 +90,7 @@ def _move_silo(
     opened = new < 0
     new[opened] = _unused(clusters, int(opened.sum()))
     clusters.put_in(rows, new)
-    # Where increases are approximate a move must still show that it lowers the objective.
+    # Increases of large problems are approximate: the move must lower the objective itself.
     if forbidden is None and (new != old).any() and clusters.objective(penalty) >= before:
         clusters.take_out(rows)
         clusters.put_in(rows, old)
@@ -143,7 +143,7 @@ def _dissolve(clusters: Clusters, penalty: float) -> None:
 
 
 def _dissolve_candidates(clusters: Clusters, penalty: float) -> IntArray:
-    """Clusters whose members would, by estimate, be cheaper elsewhere; the best first."""
+    """Clusters whose members cost less elsewhere, by estimate; the largest gain first."""
     problem = clusters.problem
     used = np.flatnonzero(clusters.counts)
     if len(used) < 2:

@@ -1,4 +1,4 @@
-"""Where the alternation starts: KL k-means++ (paper, appendix E)."""
+"""Starts of the alternation: KL k-means++ (paper, appendix E)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kl_plus_plus(problem: FusionProblem, n_seeds: int, rng: np.random.Generator)
     Returns
     -------
     int array of shape (m,)
-        Distinct rows, ``m <= n_seeds``: fewer where the rest are copies of those chosen.
+        Distinct rows, ``m <= n_seeds``; fewer where all others are copies of these.
     """
     n_trials = 2 + int(np.log(n_seeds))
     first = int(rng.integers(problem.n))
