@@ -31,27 +31,9 @@ def refine(
 ) -> Descent[IntArray]:
     """Descend on ``sum of Jensen gaps + penalty * sum_g sqrt(n_g)`` until no move helps.
 
-    Parameters
-    ----------
-    problem : FusionProblem
-    labels : int array of shape (n,)
-        Start; at most one component of a silo in each cluster.
-    penalty : float
-    fixed_size : bool
-        Keep the number of clusters: no opening, merging or dissolving.
-    opens : bool
-        Whether a component may open a cluster of its own; else the number can only fall.
-    max_iter : int
-        Sweeps over the silos.
-    tol : float
-        Stop when a sweep lowers the objective by less than this share of it.
-    report : callable
-        Receives the progress.
-
-    Returns
-    -------
-    Descent
-        Of labels.
+    The start, ``labels``, (n,), has at most one component of a silo in each cluster. With
+    ``fixed_size`` no cluster is opened, merged or dissolved. Unless it ``opens`` clusters, their
+    number can only fall. A sweep over the silos is one iteration.
     """
     clusters = Clusters(problem, labels)
 

@@ -14,7 +14,7 @@ objective. What differs between the paper's three problems is the assignment ste
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,8 +37,7 @@ class Assign(Protocol):
         """Return a plan no worse than ``previous`` at these costs."""
 
 
-@dataclass(frozen=True, eq=False)
-class Alternation:
+class Alternation(NamedTuple):
     """Where the alternation stopped."""
 
     plan: Plan

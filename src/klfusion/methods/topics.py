@@ -39,25 +39,10 @@ def best_reconstruction(
     *,
     n_init: int,
 ) -> IntArray:
-    """The plan with the least loss of mixtures, of many starts.
+    """Labels, (n,), of the plan with the least loss of mixtures.
 
-    Parameters
-    ----------
-    limits : Limits
-    observed : FusionProblem
-        Divergences are nats per observation (`FusionProblem.per_observation`), locations are
-        probabilities (`Family.merged_by_loss`).
-    size : int
-        Number of global components, no less than that of the largest silo.
-    rng : numpy.random.Generator
-    report : callable
-        Receives the progress.
-    n_init : int
-        Starts: whole silos of that size, then seeds.
-
-    Returns
-    -------
-    int array of shape (n,)
+    The ``observed`` problem is a `FusionProblem.per_observation` of topics. No silo has more than
+    ``size`` components. The ``n_init`` starts are whole silos of that size, then seeds.
     """
     coarse = observed.coarser(_OUTCOMES)
     reconstruction = Reconstruction(coarse, size)
@@ -91,13 +76,7 @@ class _Move(NamedTuple):
 
 
 class Reconstruction:
-    """Loss of plans of one size whose global components predict local ones in mixtures.
-
-    Parameters
-    ----------
-    observed : FusionProblem
-    size : int
-    """
+    """Loss of plans of one size whose global components predict local ones in mixtures."""
 
     def __init__(self, observed: FusionProblem, size: int) -> None:
         share = observed.weights / observed.weights.sum()

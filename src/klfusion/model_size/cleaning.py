@@ -54,18 +54,10 @@ def may_have_splits(posterior: Posterior) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Statistics of a sample of silos, so that batches are treated alike.
+    """Statistics of a sample of silos, so that batches are treated alike."""
 
-    Parameters
-    ----------
-    natural : array of shape (n, p)
-        Components.
-    gap : float
-        Median Jensen gap of two components of one silo.
-    """
-
-    natural: FloatArray
-    gap: float
+    natural: FloatArray  # components, (n, p)
+    gap: float  # median Jensen gap of two components of one silo
 
     @classmethod
     def of(cls, posteriors: Sequence[Posterior]) -> Sample:
@@ -78,18 +70,9 @@ class Sample:
 def near_pairs(
     family: Family, silos: Sequence[FloatArray], sample: Sample | None = None
 ) -> list[BoolArray]:
-    """Which components of a silo are much nearer to each other than the median pair.
+    """Which components of a silo, (L, p), are much nearer than the median pair, (L, L).
 
-    Parameters
-    ----------
-    family : Family
-    silos : sequence of arrays of shape (L, p)
-    sample : Sample, optional
-        Its median gap is used; default: that of these silos.
-
-    Returns
-    -------
-    list of bool arrays of shape (L, L)
+    The median is that of the ``sample``; default: of these silos.
     """
     if sample is None:
         gaps = _gaps_in_silos(family, silos)
@@ -132,20 +115,8 @@ def merge_splits(
 
     Near and overlapping components of a mixture are merged if one component is the shorter
     description of their observations: the gain in fit of two is below the cost of assigning
-    observations to them.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    rows : int array of shape (L,)
-        The components to compare.
-    near : bool array of shape (L, L)
-        Which of them may be splits of one.
-
-    Returns
-    -------
-    list of (rows, natural parameters)
-        Single components where the prior or the counts are unknown, or it is not a mixture.
+    observations to them. Of the components ``rows``, (L,), those that are ``near``, (L, L), are
+    compared; none unless `may_have_splits`.
     """
     groups = [np.array([row]) for row in rows]
     natural, near = posterior.natural[rows], near.copy()

@@ -27,24 +27,12 @@ _Unit = tuple[IntArray, FloatArray]  # rows of local components, and their natur
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The components to match, and their rows among those given.
+    """The components to match, and their rows among those given."""
 
-    Parameters
-    ----------
-    problem : FusionProblem
-        The components to match, in an order that depends on the contents of silos alone.
-    members : list of int arrays
-        The rows of ``stacked`` behind each component of ``problem``.
-    stacked : FusionProblem
-        All components of all silos as given.
-    offsets : int array of shape (J + 1,)
-        First row of each silo in ``stacked``.
-    """
-
-    problem: FusionProblem
-    members: list[IntArray]
-    stacked: FusionProblem
-    offsets: IntArray
+    problem: FusionProblem  # in an order that depends on the contents of silos alone
+    members: list[IntArray]  # rows of `stacked` behind each component of the problem
+    stacked: FusionProblem  # all components of all silos as given
+    offsets: IntArray  # first row of each silo in `stacked`, (J + 1,)
 
     def matched(self, labels: IntArray, posteriors: Sequence[Posterior]) -> Matched:
         """The problem with its labels, and the prior of each component's silo."""
@@ -146,20 +134,11 @@ def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Matched components and their labels.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-        Components of one silo that share a label, splits, are one.
-    labels : int array of shape (n,)
-    priors : array of shape (n, p), optional
-        The prior of each component's silo, where all silos have one.
-    """
+    """Matched components and their labels; splits are one component."""
 
     problem: FusionProblem
-    labels: IntArray
-    priors: FloatArray | None
+    labels: IntArray  # (n,)
+    priors: FloatArray | None  # of each component's silo, (n, p), where all silos have one
 
 
 def matched(

@@ -36,6 +36,7 @@ from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Penalty
+from klfusion.objective.batches import ProblemBatches
 from klfusion.objective.problem import FusionProblem
 from klfusion.out_of_core.batches import fuse_batches
 from klfusion.posteriors.posterior import Posterior
@@ -194,7 +195,7 @@ class OnWorkers:
         return WorkerParts(self._client, family, futures)
 
 
-class WorkerParts:
+class WorkerParts(ProblemBatches):
     """Parts on workers."""
 
     def __init__(self, client: Client, family: Family, futures: Sequence[Future]) -> None:
