@@ -70,6 +70,15 @@ def test_mixtures_are_nearly_the_best_there_are(seed):
     assert further.loss <= found.loss + 1e-12
 
 
+@pytest.mark.parametrize("seed", [422, 785, 829, 958, 1189])
+def test_mixtures_never_lose_more_than_the_own_average(seed):
+    """Forty steps of EM end above the own average where that is the best mixture."""
+    observed, rng = words_of(seed, [3, 3]), np.random.default_rng(seed)
+    labels = random_plan(rng, [3, 3], 3)
+    found = Reconstruction(observed, 3).fit(labels)
+    assert found.loss <= observed.divergence(labels, 3) + 1e-9
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10_000), st.sampled_from([[4, 4, 4], [4, 2, 3], [1, 4]]))
 @example(70, [4, 2, 3])  # two went to the same empty place

@@ -86,14 +86,21 @@ class Reconstruction:
         self._silo, self._silos, self._size = observed.silo, observed.silos, size
 
     def fit(self, labels: IntArray, mixtures: FloatArray | None = None) -> Fitted:
-        """Mixtures and loss of a plan by EM, started at the mixtures of a similar plan."""
+        """Mixtures and loss of a plan by EM, started at the mixtures of a similar plan.
+
+        EM approaches a mixture of one component slowly. So each local component is predicted by
+        its mixture or by its own average alone, whichever loses less.
+        """
         centres = _normalised(self._sums(labels))
         if mixtures is None:
             mixtures = 0.5 * np.eye(self._size)[labels] + 0.5 / self._size
         for _ in range(_EM_STEPS):
             mixtures = mixtures * ((self._probability / (mixtures @ centres)) @ centres.T)
-        predicted = float(np.sum(self._counts * np.log(mixtures @ centres)))
-        return Fitted(self._self - predicted, labels, mixtures)
+        predicted, own = (
+            np.sum(self._counts * np.log(by), axis=1)
+            for by in (mixtures @ centres, centres[labels])
+        )
+        return Fitted(self._self - float(np.maximum(predicted, own).sum()), labels, mixtures)
 
     def polished(self, labels: IntArray, max_iter: int) -> Fitted:
         """The plan after all moves of a component that lower the loss."""
