@@ -164,29 +164,6 @@ def test_tiny_problems(shape, penalty):
         assert result.objective == pytest.approx(costs.min() + penalty, rel=1e-4)
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-3, 0.05])
-@for_each("seed", range(8))
-def test_warm_start_gives_the_same_answer(seed, noise):
-    costs, silo, penalty = random_problem(seed)
-    first = solve_relaxed(costs, silo, penalty)
-    moved = costs * (1.0 + noise * np.random.default_rng(seed).random(costs.shape))
-    cold = solve_relaxed(moved, silo, penalty)
-    warm = solve_relaxed(moved, silo, penalty, dual=first.dual)
-    assert_solved(warm, moved, silo, penalty)
-    assert warm.objective == pytest.approx(cold.objective, rel=1e-4)
-    if noise <= 1e-3:
-        assert warm.iterations <= cold.iterations
-    other_penalty = solve_relaxed(moved, silo, 0.5 * penalty, dual=first.dual)
-    assert_solved(other_penalty, moved, silo, 0.5 * penalty)
-
-
-def test_dual_of_other_silos_is_not_trusted():
-    costs, silo, penalty = random_problem(1)
-    other = np.arange(silo.size)
-    dual = solve_relaxed(costs, other, penalty).dual
-    assert_solved(solve_relaxed(costs, silo, penalty, dual=dual), costs, silo, penalty)
-
-
 def test_start_is_returned_when_it_is_optimal():
     costs, silo = clustered_problem(np.random.default_rng(5), 20, 12, 6, spread=5.0)
     labels = independent_labels(costs, silo)

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import klfusion as kf
-from klfusion.model_size.selection import _last_believed
+from klfusion.model_size.selection import _last_accepted
 
 NW = kf.families.NormalWishart(2)
 
@@ -49,13 +49,13 @@ def test_groups_are_found():
 @given(st.lists(st.floats(0.0, 1.0), max_size=40), st.integers(2, 50))
 def test_more_merges_that_are_unlikely_never_make_others_less_so(chances, n_silos):
     before = np.array(chances)
-    assert _last_believed(np.append(0.0, before), n_silos) >= _last_believed(before, n_silos)
+    assert _last_accepted(np.append(0.0, before), n_silos) >= _last_accepted(before, n_silos)
 
 
-def test_what_chance_finds_among_many_is_not_believed():
+def test_low_p_values_among_many_are_not_accepted():
     few = np.array([0.05, 0.1, 0.12])
-    assert _last_believed(np.append(few, [0.4, 0.9]), 2) == 3
-    assert _last_believed(np.append(few, [0.4, 0.9]), 20) == 0
-    assert _last_believed(np.append(few, np.linspace(0.2, 1.0, 40)), 2) == 0
-    assert _last_believed(np.append(np.full(20, 1e-3), np.linspace(0.2, 1.0, 40)), 5) == 20
-    assert _last_believed(np.empty(0), 2) == 0
+    assert _last_accepted(np.append(few, [0.4, 0.9]), 2) == 3
+    assert _last_accepted(np.append(few, [0.4, 0.9]), 20) == 0
+    assert _last_accepted(np.append(few, np.linspace(0.2, 1.0, 40)), 2) == 0
+    assert _last_accepted(np.append(np.full(20, 1e-3), np.linspace(0.2, 1.0, 40)), 5) == 20
+    assert _last_accepted(np.empty(0), 2) == 0

@@ -27,18 +27,8 @@ def relabel(labels: IntArray) -> IntArray:
 def by_size(counts: IntArray, labels: IntArray, positions: IntArray | None = None) -> IntArray:
     """The labels 0..G-1, the largest first; labels of one size in the order they appear.
 
-    Parameters
-    ----------
-    counts : int array of shape (G,)
-        Size of each label.
-    labels : int array of shape (n,)
-        Where they appear; -1 for none.
-    positions : int array of shape (n,), optional
-        Position of each entry of ``labels``; default: 0, 1, ...
-
-    Returns
-    -------
-    int array of shape (G,)
+    ``counts``, (G,), are their sizes. They appear in ``labels``, (n,), where -1 is none, at
+    ``positions``, (n,); default: 0, 1, ...
 
     Examples
     --------

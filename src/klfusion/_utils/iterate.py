@@ -13,21 +13,11 @@ _Labels = TypeVar("_Labels", IntArray, BoolArray)
 
 
 class Descent(NamedTuple, Generic[_State]):
-    """Where a descent stopped.
-
-    Parameters
-    ----------
-    state
-        After the last step that is kept.
-    trace : list of float
-        The objective at the start and after each step that is kept.
-    converged : bool
-        Whether the next step did not lower the objective, or by no more than the tolerance.
-    """
+    """Where a descent stopped: after the last step that lowered the objective."""
 
     state: _State
-    trace: list[float]
-    converged: bool
+    trace: list[float]  # the objective at the start and after each step
+    converged: bool  # whether the next step lowers it by no more than the tolerance
 
 
 def descend(
@@ -42,22 +32,8 @@ def descend(
 ) -> Descent[_State]:
     """Repeat a step until it lowers the objective by no more than ``tol``, relative.
 
-    Parameters
-    ----------
-    step : callable
-        Gives the next state and its objective; must not change the state it is given.
-    start, value
-        First state, and its objective.
-    tol : float
-        Share of the objective.
-    max_iter : int
-        Most steps.
-    stage, report
-        The progress to report before each step, and where to.
-
-    Returns
-    -------
-    Descent
+    A ``step`` gives the next state and its objective, and leaves its argument as it is. The first
+    state is ``start``, with objective ``value``. The ``stage`` is reported before each step.
 
     Examples
     --------

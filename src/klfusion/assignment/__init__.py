@@ -1,1 +1,1 @@
-"""Assignment problems: cost matrices in, plans out; knows no distribution."""
+"""Assignment problems: cost matrices in, plans out; no distributions here."""

@@ -1,7 +1,7 @@
 """The cone programme behind the relaxation, and its Newton system.
 
-Everything except the column norms is local to a silo: the Newton matrix is a diagonal, plus one
-rank-one term per (silo, column), minus one rank-one term per column, and so reduces to one small
+Everything except the column norms is local to a silo. The Newton matrix is a diagonal, plus one
+rank-one term per silo and column, minus one rank-one term per column. So it reduces to one small
 block per silo and one (G, G) system.
 """
 
@@ -23,7 +23,7 @@ _UNTHREADED = 2**18  # multiply-adds up to which OpenBLAS multiplies matrices in
 
 @dataclass(frozen=True)
 class Point:
-    """Interior point; every field is strictly inside its cone (slack is 0 in full silos)."""
+    """Interior point; every field is strictly inside its cone, but slacks of full silos are 0."""
 
     plan: FloatArray  # (n, G), P > 0
     radius: FloatArray  # (G,), t_g > ||P_g||

@@ -1,7 +1,7 @@
 """Mehrotra's predictor-corrector interior-point method for the relaxation.
 
-Iterates stay strictly feasible for both the primal and the dual, so each of them carries an upper
-and a lower bound and no repair step is needed. It takes 8 to 15 iterations.
+Iterates stay strictly feasible for both the primal and the dual. So each has an upper and a lower
+bound, and needs no repair. It takes 8 to 15 iterations.
 """
 
 from __future__ import annotations
@@ -22,30 +22,7 @@ from klfusion.assignment.cone_program import (
 
 FEASIBILITY = 1e-7  # how far a plan may be from its constraints
 _CENTRING = 0.2  # first barrier weight against the mean cost; 0.1 to 0.3 measured best
-_WARM_GAP = 0.01  # an iterate at this gap is still central enough to restart from
-_STEP_TO_BOUNDARY = 0.95
-
-
-@dataclass(frozen=True)
-class RelaxedDual:
-    """Multipliers that prove the lower bound, and a central point to restart from.
-
-    Attributes
-    ----------
-    pull : (n, G) array
-        Multipliers of the column norms; every column norm is at most the penalty.
-    price : (J, G) array
-        Non-negative multipliers of the silo-column sums.
-    centre : Point
-        An earlier, well centred iterate, in the units of the costs.
-    barrier : float
-        Barrier weight of `centre`: its typical complementarity product.
-    """
-
-    pull: FloatArray
-    price: FloatArray
-    centre: Point
-    barrier: float
+_STEP_TO_BOUNDARY = 0.95  # share of the longest step within the cones
 
 
 def relative_gap(upper: float, lower: float) -> float:
@@ -89,38 +66,6 @@ def _central_radius(plan: FloatArray, penalty: float, barrier: float) -> FloatAr
     return ratio + np.sqrt(ratio**2 + dot(plan, plan))
 
 
-def warm_start(
-    problem: Problem, dual: RelaxedDual, scale: float, lowest: FloatArray
-) -> Point | None:
-    """Centre of an earlier, similar problem, moved inside the dual cones of this one.
-
-    None if it does not fit the silos of this problem.
-    """
-    silos, shape = problem.silos, (problem.silos.sizes.size, problem.costs.shape[1])
-    if dual.centre.plan.shape != problem.costs.shape or dual.price.shape != shape:
-        return None
-    load = silos.sum(dual.centre.plan)
-    if load.max() > 1.0 + FEASIBILITY or load[silos.open].max(initial=0.0) >= 1.0:
-        return None
-    if dual.centre.price[silos.open].min(initial=1.0) <= 0.0:
-        return None
-    centre, barrier = dual.centre, dual.barrier / scale
-    pull = centre.pull / scale
-    inner = 0.99 * problem.penalty
-    pull *= inner / np.maximum(np.sqrt(dot(pull, pull)), inner)
-    price = centre.price / scale
-    ceiling = (problem.costs + pull + silos.spread(price)).min(axis=1) - barrier
-    value = np.minimum((centre.value - lowest) / scale, ceiling)
-    radius = _central_radius(centre.plan, problem.penalty, barrier)
-    return Point(centre.plan, radius, pull, price, value)
-
-
-def in_cost_units(at: Point, scale: float, lowest: FloatArray) -> Point:
-    """Undo the scaling of the multipliers."""
-    value = at.value * scale + lowest
-    return Point(at.plan, at.radius, at.pull * scale, at.price * scale, value)
-
-
 def _advance(newton: Newton) -> Point:
     """One predictor-corrector iteration."""
     problem, at = newton.problem, newton.at
@@ -151,8 +96,6 @@ class Search:
     plan: FloatArray
     lower: float
     best: Point  # gives `lower`
-    centre: Point
-    barrier: float  # of `centre`
     iterations: int
 
 
@@ -164,8 +107,7 @@ def iterate(
     if incumbent is not None:
         plan = incumbent
         upper = penalised_objective(problem.costs, plan, problem.penalty) + problem.offset
-    best = centre = at
-    barrier, iteration = 0.0, 0
+    best, iteration = at, 0
     while True:
         upper_here, lower_here = problem.bounds(at)
         if upper_here < upper:
@@ -178,8 +120,6 @@ def iterate(
             newton = Newton(problem, at)
         except np.linalg.LinAlgError:  # out of precision; the bounds found so far hold
             break
-        if barrier == 0.0 or relative_gap(upper_here, lower_here) > _WARM_GAP:
-            centre, barrier = at, newton.barrier
         at = _advance(newton)
         iteration += 1
-    return Search(plan, lower, best, centre, barrier, iteration)
+    return Search(plan, lower, best, iteration)

@@ -5,13 +5,13 @@ The relaxation is a second-order cone programme,
     min  <C, P> + penalty * sum_g t_g
     s.t. P >= 0, P 1 = 1, silo-column sums of P <= 1, ||P_{:,g}||_2 <= t_g,
 
-solved by an interior-point method made for it (`cone_program`, `interior_point`); what is here is
-what the rest of the library calls.
+solved by an interior-point method made for it (`cone_program`, `interior_point`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,46 +21,41 @@ from klfusion.assignment.cone_program import Problem, Silos, dot, penalised_obje
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.interior_point import (
     FEASIBILITY,
-    RelaxedDual,
     cold_start,
-    in_cost_units,
     iterate,
     relative_gap,
-    warm_start,
 )
 
 __all__ = ["RelaxedDual", "RelaxedPlan", "certified_bound", "penalised_objective", "solve_relaxed"]
 
-_NEGLIGIBLE = 1e-9  # a penalty this small against the costs probably decides nothing
+_NEGLIGIBLE = 1e-9  # penalty over costs below which the unpenalised plan is tried first
+
+
+class RelaxedDual(NamedTuple):
+    """Multipliers that prove the lower bound.
+
+    ``pull``, (n, G), of the column norms: every column norm is at most the penalty. ``price``,
+    (J, G), of the silo-column sums, not negative.
+    """
+
+    pull: FloatArray
+    price: FloatArray
 
 
 @dataclass(frozen=True)
 class RelaxedPlan:
     """Solution of the relaxed assignment.
 
-    Attributes
-    ----------
-    plan : (n, G) array
-        Feasible plan: rows sum to one, silo-column sums are at most one (to about 1e-11, the
-        accumulated rounding, in silos with as many rows as columns).
-    objective : float
-        Objective of `plan`, an upper bound of the optimum.
-    lower_bound : float
-        Certified lower bound of the optimum.
-    dual : RelaxedDual or None
-        Pass to the next, similar problem; None if the penalty was negligible.
-    iterations : int
-        Interior-point iterations taken.
-    converged : bool
-        Whether `gap` is within the requested tolerance.
+    The plan is feasible: rows sum to one, silo-column sums are at most one. In silos with as many
+    rows as columns rounding accumulates to about 1e-11.
     """
 
-    plan: FloatArray
-    objective: float
-    lower_bound: float
-    dual: RelaxedDual | None
-    iterations: int
-    converged: bool
+    plan: FloatArray  # (n, G)
+    objective: float  # of the plan, an upper bound of the optimum
+    lower_bound: float  # of the optimum, certified
+    dual: RelaxedDual | None  # None if the penalty was negligible
+    iterations: int  # of the interior-point method
+    converged: bool  # whether `gap` is within the requested tolerance
 
     @property
     def gap(self) -> float:
@@ -76,7 +71,6 @@ def solve_relaxed(
     start: ArrayLike | None = None,
     tol: float = 1e-4,
     max_iter: int = 60,
-    dual: RelaxedDual | None = None,
 ) -> RelaxedPlan:
     """Solve the convex relaxation of the regularised assignment.
 
@@ -94,8 +88,6 @@ def solve_relaxed(
         Relative gap at which to stop.
     max_iter : int
         Most interior-point iterations.
-    dual : RelaxedDual, optional
-        `dual` of a similar problem with the same silos, to start from.
 
     Returns
     -------
@@ -120,18 +112,16 @@ def solve_relaxed(
     problem = Problem(
         (costs - lowest[:, None]) / scale, penalty / scale, silos, float(lowest.sum()) / scale
     )
-    at = None if dual is None else warm_start(problem, dual, scale, lowest)
     with np.errstate(all="ignore"):  # at the limit of precision an iterate may leave its cones
-        found = iterate(problem, at or cold_start(problem), incumbent, tol, max_iter)
-    best = in_cost_units(found.best, scale, lowest)
+        found = iterate(problem, cold_start(problem), incumbent, tol, max_iter)
+    pull, price = found.best.pull * scale, found.best.price * scale
     # In a full silo a common shift of the prices changes nothing; make them non-negative.
-    price = best.price - np.where(silos.full, best.price.min(axis=1, keepdims=True), 0.0)
-    centre = in_cost_units(found.centre, scale, lowest)
-    restart = RelaxedDual(best.pull, price, centre, found.barrier * scale)
+    price = price - np.where(silos.full, price.min(axis=1, keepdims=True), 0.0)
     objective = penalised_objective(costs, found.plan, penalty)
     lower = min(found.lower * scale, objective)
     converged = relative_gap(objective, lower) <= tol
-    return RelaxedPlan(found.plan, objective, lower, restart, found.iterations, converged)
+    dual = RelaxedDual(pull, price)
+    return RelaxedPlan(found.plan, objective, lower, dual, found.iterations, converged)
 
 
 def certified_bound(
@@ -152,8 +142,7 @@ def certified_bound(
     labels : (n,) integer array
         Column of each row; the rows of a silo have different columns.
     tol : float
-        Relative gap of the relaxation at which to stop. The bound is usually ten times closer to
-        the optimum of the relaxation than this.
+        Relative gap of the relaxation at which to stop.
     max_iter : int
         Most interior-point iterations; the bound is valid for any number.
 

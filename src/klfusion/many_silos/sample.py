@@ -48,26 +48,9 @@ def fuse_many(
 ) -> Matching:
     """Match the components of very many silos.
 
-    Parameters
-    ----------
-    store : SiloStore
-    on_sample : callable
-        The method for a sample: gives labels and penalty.
-    limits : Limits
-        Most sweeps, and the tolerance.
-    most : int
-        Components of a sample.
-    grows : bool
-        Whether there may be more global components than in the sample.
-    revise : bool
-        Whether to split clusters, leave out mixed components and merge outliers.
-    rng : numpy.random.Generator
-    report : callable
-
-    Returns
-    -------
-    Matching
-        Its path is that of the sample; mixed components have label -1.
+    The method ``on_sample`` gives labels and penalty of a sample of ``most`` components. Unless it
+    ``grows``, the model has the sample's global components. With ``revise``, clusters are split,
+    mixed components are left out and outliers merged. The path is that of the sample.
     """
     sample = store.take(store.first_silos(rng.permutation(store.n_silos), most))
     found = on_sample(sample)
@@ -119,21 +102,11 @@ def _all_found(
 
 @dataclass(frozen=True, eq=False)
 class _Revised:
-    """Global components after a revision.
-
-    Parameters
-    ----------
-    centres : Centres
-    mixed : bool array of shape (G,)
-        Which of them are mixed.
-    new : float
-        Price of joining none; a component that costs less is an outlier of a global one.
-    members : MemberDistribution, optional
-    """
+    """Global components after a revision."""
 
     centres: Centres
-    mixed: BoolArray
-    new: float
+    mixed: BoolArray  # which of them are mixed, (G,)
+    new: float  # price of joining none; a component that costs less is an outlier of a global one
     members: MemberDistribution | None = None
 
 

@@ -27,29 +27,14 @@ from klfusion.objective.problem import FusionProblem
 
 @dataclass(frozen=True, eq=False)
 class ClusterSums:
-    """A plan, and its sums in each global component.
+    """A plan, and its sums in each global component."""
 
-    Parameters
-    ----------
-    counts : int array of shape (G,)
-    mass : array of shape (G,)
-        Sums of the members' weights.
-    sums : array of shape (G, p)
-        Weighted sums of the members' natural parameters.
-    members_a : array of shape (G,)
-        Weighted sums of the members' log-partitions.
-    shared : array of shape (G, G)
-        Number of silos that have both of two global components.
-    labels : list of int arrays
-        Of each batch; -1 for a component that joined none.
-    """
-
-    counts: IntArray
-    mass: FloatArray
-    sums: FloatArray
-    members_a: FloatArray
-    shared: FloatArray
-    labels: list[IntArray]
+    counts: IntArray  # of members, (G,)
+    mass: FloatArray  # sums of the members' weights, (G,)
+    sums: FloatArray  # weighted sums of the members' natural parameters, (G, p)
+    members_a: FloatArray  # weighted sums of the members' log-partitions, (G,)
+    shared: FloatArray  # number of silos that have both of two global components, (G, G)
+    labels: list[IntArray]  # of each batch; -1 for a component that joined none
 
     def plus(self, other: ClusterSums) -> ClusterSums:
         """Both; the other's batches come after these."""
@@ -102,20 +87,9 @@ class ClusterSums:
 def sweep(
     batches: ProblemBatches, centres: FloatArray, prices: FloatArray, new: float = np.inf
 ) -> ClusterSums:
-    """Assign every silo to the centres, at a price each.
+    """Assign every silo to the centres, (G, p), at ``prices``, (G,), or to none at price ``new``.
 
-    Parameters
-    ----------
-    batches : ProblemBatches
-    centres : array of shape (G, p)
-    prices : array of shape (G,)
-    new : float
-        Price of joining none, which is opening a new component.
-
-    Returns
-    -------
-    ClusterSums
-        Some global components may be empty.
+    Some global components may be empty in the result.
     """
     task = partial(_assign, centres=centres, prices=prices, new=new)
     return batches.reduce(task, ClusterSums.plus)

@@ -52,17 +52,9 @@ class Nearest:
 class AllPairs:
     """Candidates: every pair of clusters.
 
-    Parameters
-    ----------
-    state : Clusters
-        Single components; clusters are merged in it.
-    prices : array of shape (n, n)
-        Of all pairs of components; infinite where they may not merge.
-    pricing : Pricing
-    apart : bool
-        Whether clusters that share a silo stay apart.
-    differing : Nearest, optional
-        Squared distances between centres of clusters that share a silo, kept up to date.
+    The ``state`` has single components, with ``prices``, (n, n), infinite for pairs that may not
+    merge. Unless ``apart`` is false, clusters that share a silo stay apart. The squared distances
+    between their centres, ``differing``, are then kept up to date.
     """
 
     def __init__(

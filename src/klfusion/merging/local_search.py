@@ -1,7 +1,7 @@
 """Local search on the binary objective: move a silo, merge two clusters, dissolve one.
 
-Averaging and assigning in turn gets stuck: a cluster's centre contains each of its members and
-attracts it back. Here a silo is taken out of the sums before it is assigned anew, so its block is
+Alternating assignments and averages gets stuck: a cluster's centre contains each of its members and
+attracts it back. Here a silo is removed from the sums before it is assigned again. So its block is
 optimal for the joint problem over plans *and* centres, still by one LAP.
 """
 
@@ -31,27 +31,9 @@ def refine(
 ) -> Descent[IntArray]:
     """Descend on ``sum of Jensen gaps + penalty * sum_g sqrt(n_g)`` until no move helps.
 
-    Parameters
-    ----------
-    problem : FusionProblem
-    labels : int array of shape (n,)
-        Start; at most one component of a silo in each cluster.
-    penalty : float
-    fixed_size : bool
-        Keep the number of clusters: no opening, merging or dissolving.
-    opens : bool
-        Whether a component may open a cluster of its own; else the number can only fall.
-    max_iter : int
-        Sweeps over the silos.
-    tol : float
-        Stop when a sweep lowers the objective by less than this share of it.
-    report : callable
-        Told of progress.
-
-    Returns
-    -------
-    Descent
-        Of labels.
+    The start, ``labels``, (n,), has at most one component of a silo in each cluster. With
+    ``fixed_size`` no cluster is opened, merged or dissolved. Unless it ``opens`` clusters, their
+    number can only fall. A sweep over the silos is one iteration.
     """
     clusters = Clusters(problem, labels)
 
@@ -78,7 +60,7 @@ def _move_silo(
     opens: bool,
     forbidden: int | None = None,
 ) -> None:
-    """Give one silo its best block, the others fixed; keep the old one if it was as good."""
+    """Give one silo its best block, the others fixed; keep the old one if it is as good."""
     old, before = clusters.labels[rows].copy(), clusters.objective(penalty)
     clusters.take_out(rows)
     costs = clusters.increases(rows)
@@ -90,7 +72,7 @@ def _move_silo(
     opened = new < 0
     new[opened] = _unused(clusters, int(opened.sum()))
     clusters.put_in(rows, new)
-    # Where increases are approximate a move must still show that it lowers the objective.
+    # Increases of large problems are approximate: the move must lower the objective itself.
     if forbidden is None and (new != old).any() and clusters.objective(penalty) >= before:
         clusters.take_out(rows)
         clusters.put_in(rows, old)
@@ -143,7 +125,7 @@ def _dissolve(clusters: Clusters, penalty: float) -> None:
 
 
 def _dissolve_candidates(clusters: Clusters, penalty: float) -> IntArray:
-    """Clusters whose members would, by estimate, be cheaper elsewhere; the best first."""
+    """Clusters whose members cost less elsewhere, by estimate; the largest gain first."""
     problem = clusters.problem
     used = np.flatnonzero(clusters.counts)
     if len(used) < 2:

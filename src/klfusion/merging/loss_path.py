@@ -61,21 +61,9 @@ class LossPricing:
 def least_loss_path(
     problem: FusionProblem, observed: FusionProblem, report: Report, *, within_silos: bool
 ) -> MergePath:
-    """Always the merge with the least loss.
+    """Always the merge with the least loss in ``observed``, `FusionProblem.per_observation`.
 
-    Parameters
-    ----------
-    problem : FusionProblem
-    observed : FusionProblem
-        The same with divergences in nats per observation: its `FusionProblem.per_observation`.
-    report : callable
-        Receives the progress.
-    within_silos : bool
-        Whether components of one silo may merge, too. The path then ends with one cluster.
-
-    Returns
-    -------
-    MergePath
+    With ``within_silos`` components of one silo may merge, too, and the path ends with one cluster.
     """
     report("comparing", 0, None)
     n, every = problem.n, np.arange(problem.n)

@@ -30,23 +30,16 @@ _NORMAL_MAD = 1.4826  # standard deviations per median absolute deviation, for a
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Logarithms of squared distances between cluster centres, at each step of a path.
+    """Logarithms of squared distances between cluster centres, at each step of a path, (m,).
 
-    Parameters
-    ----------
-    merged : array of shape (m,)
-        Of the pair that the step merges.
-    typical, spread : array of shape (m,)
-        Median and robust standard deviation, over clusters, of the distance to the nearest cluster
-        that is known to differ; NaN where none is.
-    known : int array of shape (m,)
-        Number of clusters with such a distance.
+    ``typical`` and ``spread`` are median and robust standard deviation, over clusters, of the
+    distance to the nearest cluster that is known to differ; NaN where none is.
     """
 
-    merged: FloatArray
+    merged: FloatArray  # of the pair that the step merges
     typical: FloatArray
     spread: FloatArray
-    known: IntArray
+    known: IntArray  # number of clusters with such a distance
 
 
 def penalty_path(

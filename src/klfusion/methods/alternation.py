@@ -6,7 +6,7 @@ With the centres fixed, a plan is an assignment problem over a cost matrix (`klf
 with the plan fixed, each centre is an average of natural parameters. Both steps can only lower the
 objective. What differs between the paper's three problems is the assignment step alone:
 
-- homogeneous (section 3) and known size (section 4.1): one Hungarian assignment a silo;
+- homogeneous (section 3) and known size (section 4.1): one Hungarian assignment per silo;
 - nonparametric (sections 4.2, 4.3): the convex relaxation with the L2,2,1 norm, or the binary
   problem itself.
 """
@@ -14,7 +14,7 @@ objective. What differs between the paper's three problems is the assignment ste
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Plan, objective
 
-_NOTHING = 1e-8  # total weight below which a column of a plan is empty
+_NOTHING = 1e-8  # total weight of a column below which it is empty: rounding of the relaxation
 
 
 class Assign(Protocol):
@@ -37,8 +37,7 @@ class Assign(Protocol):
         """Return a plan no worse than ``previous`` at these costs."""
 
 
-@dataclass(frozen=True, eq=False)
-class Alternation:
+class Alternation(NamedTuple):
     """Where the alternation stopped."""
 
     plan: Plan
@@ -57,7 +56,7 @@ def alternate(
     tol: float,
     report: Report,
 ) -> Alternation:
-    """Assign, average, and again, until the objective falls by less than ``tol`` (relative)."""
+    """Alternate assignments and averages until the objective falls by at most ``tol``, relative."""
 
     def step(centres: FloatArray, previous: Plan | None) -> tuple[tuple[FloatArray, Plan], float]:
         plan, size = _without_unused(assign(problem.costs(centres), problem, previous))
@@ -71,7 +70,7 @@ def alternate(
 
 
 def assign_hungarian(costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
-    """Homogeneous, or of known size: each silo alone."""
+    """Homogeneous, or of known size: each silo by itself."""
     del previous
     return solve_hungarian(costs, problem.silos)
 
@@ -101,7 +100,7 @@ class AssignRelaxed:
 
 
 def _without_unused(plan: Plan) -> tuple[Plan, int]:
-    """Drop global components that were given (next to) nothing; also how many are left."""
+    """Drop empty global components; also the number that is left."""
     if plan.ndim == 2:
         used = plan.sum(axis=0) > _NOTHING
         plan = plan[:, used] / plan[:, used].sum(axis=1, keepdims=True)

@@ -1,8 +1,7 @@
-"""`Networks`: how hidden units of networks are matched.
+"""`Networks`: matching of hidden units, hundreds of components of hundreds of weights.
 
-Networks trained apart share few units; matching them is compression, and the question is what it
-may cost. Units of one silo are known to differ, so the penalty is at most where one in ten pairs of
-them would be merged if they were allowed to be, and merges may lose 15 % of what sets units apart.
+Networks trained separately share few units. So matching them is compression, and the penalty limits
+its cost.
 """
 
 from __future__ import annotations
@@ -26,24 +25,27 @@ from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status
 
-_MAX_PAIRS = 4_000  # of one silo's units, looked at to learn how near different ones lie
+_MAX_PAIRS = 4_000  # of units within silos, whose quantile is computed
+_STARTS = 5  # at least, where the path does not reach the size asked for
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Networks(Method):
-    """Hidden units of networks: what ``method="auto"`` stands for there.
+    """Hidden units of networks: ``method="auto"`` for networks.
 
-    Units whose outgoing weights carry no signal are left out, and all weights are brought to one
-    variance (for matching only: fused weights are averages of the silos' own). A penalty path, on
-    which each cluster tries its nearest neighbours only. The penalty is the lower of two: the
-    quantile ``within`` of the penalties at which pairs of units of one silo, which are known to
-    differ, would merge; and the one at which merges have lost the share ``loss`` of the divergence
-    of all units from their average. Then local search at that size.
+    Units whose outgoing weights carry no signal are left out. For matching, all weights get one
+    variance. Clusters merge with nearest neighbours along a penalty path. The penalty is the lower
+    of two, and local search keeps its size:
 
-    The last ``outgoing`` weights of a unit go out; `fuse` sets this for networks of one hidden
-    layer. They count for no more than those that come in.
+    - the quantile ``within`` of the penalties at which two units of one silo, which are known to
+      differ, would merge;
+    - the penalty at which merges have lost the share ``loss`` of the divergence of all units from
+      their average.
+
+    The last ``outgoing`` weights of a unit are those that leave it; `fuse` sets this for networks
+    of one hidden layer. Their spread counts for no more than that of the others.
 
     Examples
     --------
@@ -80,12 +82,11 @@ class Networks(Method):
     def compared(
         self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
     ) -> FusionProblem:
-        """Every weight brought to one variance, so that units are compared by what they compute.
+        """Give every weight one variance, so that units are compared by their mean weights.
 
-        Deviations of weights differ by orders of magnitude with the silo's size, its prior and its
-        tempering, and would decide what is near. So would outgoing weights much larger than the
-        incoming, which a horseshoe leaves free to be small: units that see different things would
-        be merged for doing the same with them.
+        Standard deviations of weights differ by orders of magnitude with the silo's size, prior and
+        tempering, and would dominate the divergence. So would outgoing weights much larger than
+        the incoming ones, as a horseshoe prior has them.
         """
         del variation
         if not isinstance(problem.family, DiagonalNormal):
@@ -109,7 +110,9 @@ class Networks(Method):
             centres = problem.average(path.labels(problem.n - size), size)
             return known_size(self, problem, centres, report, path=path)
         if size is not None:  # the path ended in clusters that exclude each other
-            return best_of(known_size_starts(self, problem, size, rng, report, n_init=5, path=path))
+            return best_of(
+                known_size_starts(self, problem, size, rng, report, n_init=_STARTS, path=path)
+            )
         penalty = self.given_penalty or self._chosen(problem, path)
         steps = path.steps_at(penalty)
         labels, trace, converged = refine(
@@ -128,7 +131,7 @@ class Networks(Method):
 
 
 def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
-    """Factors of the weights: outgoing ones tell units apart by no more than incoming ones do."""
+    """Factors of the weights: the spread of outgoing ones is at most that of incoming ones."""
     spread, first = mean.var(axis=0), mean.shape[1] - outgoing
     coming, going = spread[:first].sum(), spread[first:].sum()
     scales = np.ones(mean.shape[1])
@@ -138,7 +141,7 @@ def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
 
 
 def _loss_penalty(problem: FusionProblem, path: MergePath, loss: float) -> float:
-    """The penalty up to which merges lose this share of the divergence of all units from one."""
+    """The penalty up to which merges lose this share of the divergence from one average."""
     whole = problem.divergence(np.zeros(problem.n, dtype=np.intp), 1)
     steps = int(np.searchsorted(path.divergences, loss * whole, side="right")) - 1
     return float(path.penalties[steps - 1]) if steps > 0 else 0.5 * float(path.penalties[0])
@@ -147,7 +150,7 @@ def _loss_penalty(problem: FusionProblem, path: MergePath, loss: float) -> float
 def _null_penalty(problem: FusionProblem, quantile: float) -> float:
     """The penalty at which this share of the pairs of units within silos would merge."""
     a, b = (np.concatenate(side) for side in zip(*map(_pairs, problem.silos), strict=True))
-    if len(a) == 0:  # one unit a silo: nothing is known to differ
+    if len(a) == 0:  # one unit per silo: none are known to differ
         return np.inf
     if len(a) > _MAX_PAIRS:
         some = np.linspace(0, len(a) - 1, _MAX_PAIRS).astype(np.intp)
@@ -163,7 +166,7 @@ def _pairs(rows: slice) -> tuple[IntArray, IntArray]:
 
 
 def _bound(problem: FusionProblem, labels: IntArray, penalty: float) -> float:
-    """No plan costs less: each silo's best assignment, and clusters as full as they can be."""
+    """Lower bound: each silo's best assignment, and clusters with a unit of every silo."""
     costs: FloatArray = problem.costs(problem.average(labels, int(labels.max()) + 1))
     best = solve_hungarian(costs, problem.silos)
     full = problem.n / np.sqrt(len(problem.silos))

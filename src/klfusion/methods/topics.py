@@ -1,9 +1,10 @@
-"""Plans of a known size: those of which the global components predict most together.
+"""Choose a plan of given size by how well mixtures of the global components reconstruct local ones.
 
-A document mixes topics: what an average no longer predicts, another may. Here each local component
-is predicted by the best *mixture* of the global ones and loses ``KL(component || mixture)``; alone
-with its own average, as in `klfusion.merging.loss_path`, it loses as much at least. Between plans
-that are all good the loss of mixtures tells which predicts documents better.
+A document mixes topics: words that one average does not predict, another may. So each local
+component is predicted by the best *mixture* of the global ones, and loses
+``KL(component || mixture)``. Predicted by its own average alone, as in
+`klfusion.merging.loss_path`, it loses as much at least. Among plans that are all good by that loss,
+the loss of mixtures shows which predicts documents better.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from klfusion.methods.search import known_size_starts
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Limits
 
-_OUTCOMES = 500  # words that are told apart; of rarer ones chance tells more than topics do
-_STEPS = 40  # towards the best mixtures
-_POLISHED = 5  # of the starts, those that lose least
-_TRIES = 12  # moves of a sweep, those that promise most
-_MOST_ENTRIES = 1_500_000  # of such steps at all polished starts: fewer are where steps are long
-_LEAST_GAIN = 1e-6  # nats an observation
-_COUNTS = 0.02  # share of a mixture from which on a change in it is looked at
+_OUTCOMES = 500  # words that are kept apart; counts of rarer ones are mostly noise
+_EM_STEPS = 40  # towards the best mixtures
+_POLISHED = 5  # starts with the lowest loss
+_TRIES = 12  # moves per sweep, those with the lowest upper bound
+_MOST_ENTRIES = 1_500_000  # numbers of an EM step of all polished starts; fewer starts if larger
+_LEAST_GAIN = 1e-6  # nats per observation by which a move must lower the loss
+_LEAST_SHARE = 0.02  # of a mixture: smaller shares hardly change a bound
+_SMOOTHING = 0.2  # weight of the uniform mixture after a move: EM never changes a share of zero
 
 
 def best_reconstruction(
@@ -38,58 +40,44 @@ def best_reconstruction(
     *,
     n_init: int,
 ) -> IntArray:
-    """The plan that loses least in prediction by mixtures, of many starts.
+    """Labels, (n,), of the plan with the least loss of mixtures.
 
-    Parameters
-    ----------
-    limits : Limits
-    observed : FusionProblem
-        Divergences are nats per observation (`FusionProblem.per_observation`), locations are
-        probabilities .
-    size : int
-        Number of global components, no less than the largest silo's.
-    rng : numpy.random.Generator
-    report : callable
-        Told of progress.
-    n_init : int
-        Starts: whole silos of that size, then seeds.
-
-    Returns
-    -------
-    int array of shape (n,)
+    The ``observed`` problem is a `FusionProblem.per_observation` of topics. No silo has more than
+    ``size`` components. The ``n_init`` starts are whole silos of that size, then seeds.
     """
     coarse = observed.coarser(_OUTCOMES)
-    together = Reconstruction(coarse, size)
+    reconstruction = Reconstruction(coarse, size)
     runs = known_size_starts(limits, coarse, size, rng, report, n_init=n_init, from_silos=True)
-    plans = {together.mixed(run.labels).loss: run.labels for run in runs}
+    plans = {reconstruction.fit(run.labels).loss: run.labels for run in runs}
     n_polished = min(_POLISHED, _MOST_ENTRIES // (coarse.n * size * coarse.family.size))
     if n_polished == 0:
         return plans[min(plans)]
     best, polished = sorted(plans)[:n_polished], []
     for number, loss in enumerate(best):
         report("polishing", number + 1, len(best))
-        polished.append(together.polished(plans[loss], limits.max_iter))
-    labels = min(polished, key=lambda found: found.loss).labels
-    # A start may have left places empty, and not all of them need have been taken since.
-    return relabel(labels)
+        polished.append(reconstruction.polished(plans[loss], limits.max_iter))
+    # A start may leave columns empty, and moves need not fill all of them.
+    return relabel(min(polished, key=lambda found: found.loss).labels)
 
 
-class Mixed(NamedTuple):
-    """A plan, the mixtures of its global components that predict local ones, and what is lost."""
+class Fitted(NamedTuple):
+    """A plan, the mixtures of global components that predict local ones, (n, G), and their loss."""
 
     loss: float
     labels: IntArray
     mixtures: FloatArray
 
 
-class Reconstruction:
-    """What plans of one size lose if their global components predict together.
+class _Move(NamedTuple):
+    """Component ``one`` goes to ``column``; ``other`` of its silo, if not -1, takes its place."""
 
-    Parameters
-    ----------
-    observed : FusionProblem
-    size : int
-    """
+    one: int
+    other: int
+    column: int
+
+
+class Reconstruction:
+    """Loss of plans of one size whose global components predict local ones in mixtures."""
 
     def __init__(self, observed: FusionProblem, size: int) -> None:
         share = observed.weights / observed.weights.sum()
@@ -99,87 +87,93 @@ class Reconstruction:
         self._self = float(np.sum(self._counts * np.log(self._probability)))
         self._silo, self._silos, self._size = observed.silo, observed.silos, size
 
-    def mixed(self, labels: IntArray, mixtures: FloatArray | None = None) -> Mixed:
-        """Mixtures and loss of a plan, from where mixtures of a similar one were (EM)."""
+    def fit(self, labels: IntArray, mixtures: FloatArray | None = None) -> Fitted:
+        """Mixtures and loss of a plan by EM, started at the mixtures of a similar plan.
+
+        EM approaches a mixture of one component slowly. So each local component is predicted by
+        its mixture or by its own average alone, whichever loses less.
+        """
         centres = _normalised(self._sums(labels))
         if mixtures is None:
             mixtures = 0.5 * np.eye(self._size)[labels] + 0.5 / self._size
-        for _ in range(_STEPS):
+        for _ in range(_EM_STEPS):
             mixtures = mixtures * ((self._probability / (mixtures @ centres)) @ centres.T)
-        predicted = float(np.sum(self._counts * np.log(mixtures @ centres)))
-        return Mixed(self._self - predicted, labels, mixtures)
+        predicted, own = (
+            np.sum(self._counts * np.log(by), axis=1)
+            for by in (mixtures @ centres, centres[labels])
+        )
+        return Fitted(self._self - float(np.maximum(predicted, own).sum()), labels, mixtures)
 
-    def polished(self, labels: IntArray, max_iter: int) -> Mixed:
-        """The plan after every move of a component that lowers the loss: places are swapped."""
-        start = self.mixed(*self.mixed(labels)[1:])
+    def polished(self, labels: IntArray, max_iter: int) -> Fitted:
+        """The plan after all moves of a component that lower the loss."""
+        start = self.fit(*self.fit(labels)[1:])
         return descend(self._improved, start, start.loss, max_iter=max_iter).state
 
-    def _improved(self, found: Mixed) -> tuple[Mixed, float]:
+    def _improved(self, found: Fitted) -> tuple[Fitted, float]:
         """The plan after a sweep over the most promising moves."""
-        for one, other, place in self._promising(found):
-            if self._possible(found.labels, one, other, place):
-                trial = self._moved(found, one, other, place)
+        for move in self._promising(found):
+            if self._possible(found.labels, move):
+                trial = self._moved(found, move)
                 if trial.loss < found.loss - _LEAST_GAIN:
                     found = trial
         return found, found.loss
 
-    def _possible(self, labels: IntArray, one: int, other: int, place: int) -> bool:
-        """Whether a move that was possible before others were made still is."""
-        if other >= 0:
-            return bool(labels[other] == place)
-        alone = (labels == labels[one]).sum() == 1
-        taken = ((labels == place) & (self._silo == self._silo[one])).any()
-        return not (alone or taken)
+    def _possible(self, labels: IntArray, move: _Move) -> bool:
+        """Whether a move is still possible after others."""
+        if move.other >= 0:
+            return bool(labels[move.other] == move.column)
+        single = (labels == labels[move.one]).sum() == 1
+        taken = ((labels == move.column) & (self._silo == self._silo[move.one])).any()
+        return not (single or taken)
 
-    def _moved(self, found: Mixed, one: int, other: int, place: int) -> Mixed:
+    def _moved(self, found: Fitted, move: _Move) -> Fitted:
         labels, mixtures = found.labels.copy(), found.mixtures.copy()
-        old = labels[one]
-        rows = [one] if other < 0 else [one, other]
-        labels[rows] = [place, old][: len(rows)]
-        mixtures[np.ix_(rows, [old, place])] = mixtures[np.ix_(rows, [place, old])]
-        # A share of nothing would stay nothing.
-        return self.mixed(labels, 0.8 * mixtures + 0.2 / self._size)
+        old = labels[move.one]
+        rows = [move.one] if move.other < 0 else [move.one, move.other]
+        labels[rows] = [move.column, old][: len(rows)]
+        mixtures[np.ix_(rows, [old, move.column])] = mixtures[np.ix_(rows, [move.column, old])]
+        return self.fit(labels, (1.0 - _SMOOTHING) * mixtures + _SMOOTHING / self._size)
 
-    def _promising(self, found: Mixed) -> list[tuple[int, int, int]]:
-        """Moves that lose least while mixtures stay as they are; those are upper bounds."""
+    def _promising(self, found: Fitted) -> list[_Move]:
+        """The moves with the least loss if mixtures stay the same, which is an upper bound."""
         sums = self._sums(found.labels)
         centres = _normalised(sums)
         predicted = found.mixtures @ centres
         moves = self._moves(found.labels)
         bounds = np.empty(len(moves))
-        for k, (one, other, place) in enumerate(moves):
+        for k, (one, other, column) in enumerate(moves):
             old = found.labels[one]
             change = -self._counts[one] if other < 0 else self._counts[other] - self._counts[one]
-            after = _normalised(np.stack([sums[old] + change, sums[place] - change]))
-            rows = np.flatnonzero(found.mixtures[:, [old, place]].sum(axis=1) > _COUNTS)
-            shares = found.mixtures[rows][:, [old, place]]
+            after = _normalised(np.stack([sums[old] + change, sums[column] - change]))
+            rows = np.flatnonzero(found.mixtures[:, [old, column]].sum(axis=1) > _LEAST_SHARE)
+            shares = found.mixtures[rows][:, [old, column]]
             swapped = np.isin(rows, [one, other])
             later = np.where(swapped[:, None], shares[:, ::-1], shares)
-            mixed = predicted[rows] - shares @ centres[[old, place]] + later @ after
+            mixed = predicted[rows] - shares @ centres[[old, column]] + later @ after
             ratio = np.maximum(mixed, np.finfo(np.float64).tiny) / predicted[rows]
             bounds[k] = -np.sum(self._counts[rows] * np.log(ratio))
         return [moves[k] for k in np.argsort(bounds, kind="stable")[:_TRIES]]
 
-    def _moves(self, labels: IntArray) -> list[tuple[int, int, int]]:
-        """Which component goes where, and which of its silo makes room for it (-1: none)."""
+    def _moves(self, labels: IntArray) -> list[_Move]:
+        """All moves and swaps that keep a silo's components apart and no cluster empty."""
         members = np.bincount(labels, minlength=self._size)
         moves = []
         for rows in self._silos:
             holder = np.full(self._size, -1)
             holder[labels[rows]] = np.arange(rows.start, rows.stop)
             for one in range(rows.start, rows.stop):
-                for place, other in enumerate(holder.tolist()):
+                for column, other in enumerate(holder.tolist()):
                     if other > one or (other < 0 and members[labels[one]] > 1):
-                        moves.append((one, other, place))
+                        moves.append(_Move(one, other, column))
         return moves
 
     def _sums(self, labels: IntArray) -> FloatArray:
-        """Shares of all observations that global components predict, by outcome, (G, d)."""
+        """Shares of all observations in each global component, by outcome, (G, d)."""
         belongs = labels == np.arange(self._size)[:, None]
         return np.asarray(belongs.astype(np.float64) @ self._counts)
 
 
 def _normalised(rows: FloatArray) -> FloatArray:
-    """Probabilities; an empty row stays empty, and predicts nothing."""
+    """Probabilities; a row of zeros stays zero."""
     total = rows.sum(axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(total, np.finfo(np.float64).tiny))

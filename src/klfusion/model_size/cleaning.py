@@ -1,9 +1,9 @@
-"""Before matching: leave out what is empty, and put together what one silo split.
+"""Before matching: leave out empty components, and merge components that one silo split.
 
-An over-fitted mixture describes one cluster of observations by two components. They may not be
-matched to one global component, and the distance between them would pass for a distance between
-different ones. With the prior and the counts known, the evidence of one component against two
-can be computed from the posteriors alone.
+An over-fitted mixture describes one cluster of observations by two components. These may not be
+matched to one global component, and the distance between them would count as one between different
+components. With the prior and the counts known, the evidence of one component against two can be
+computed from the posteriors alone.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from klfusion.model_size.two_normals import entropy, information, information_at
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
 
-_MAX_TRIAL_ENTRIES = 20_000_000  # larger silos are left as they are
+_MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
-_LEAST = 0.5  # observations added to each, so that none has none
-_FEW = 3.0  # times the least that can tell a shape: so few tell a wrong one, near to nothing
-_FAR = 5.0  # deviations from each other: too far to be one
-_NEAR = 0.7  # of the usual distance between components of one silo
+_PSEUDO_COUNT = 0.5  # observations added to each component, so that every share is positive
+_FEW = 3.0  # times the family's least count: the shape of so few observations is unreliable
+_FAR = 5.0  # standard deviations between two components: too far to be one
+_NEAR = 0.7  # of the median Jensen gap between components of one silo
 
 
 def with_data(posterior: Posterior) -> IntArray:
-    """The components with enough observations behind them to be matched.
+    """The components with enough observations to be matched; of a network, its active units.
 
-    Over-fitted local models hold components that are hardly more than their prior; those of all
-    silos look alike and would be fused into a component of nothing. A component is left out if it
-    has too few observations to tell its shape *and* next to none of its silo's; at least the
-    largest stays. Of a network, the hidden units that are switched on.
+    Components of over-fitted local models that are hardly more than their prior look alike in all
+    silos, and would be fused into a component without data. A component is left out if it has too
+    few observations to estimate its shape *and* a negligible share of its silo's. The largest
+    stays.
     """
     structure, counts = posterior.structure, posterior.counts
     if structure is not None and structure.kind == layers.KIND:
@@ -46,7 +46,7 @@ def with_data(posterior: Posterior) -> IntArray:
 
 
 def may_have_splits(posterior: Posterior) -> bool:
-    """Whether one component against two can be judged: a mixture of known prior and counts."""
+    """Whether splits can be tested: a mixture with known prior and counts."""
     structure = posterior.structure
     mixture = structure is None or structure.kind == "mixture"
     return mixture and posterior.prior is not None and posterior.counts is not None
@@ -54,49 +54,32 @@ def may_have_splits(posterior: Posterior) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What silos are like, so that a part of them can be treated as all are.
+    """Statistics of a sample of silos, so that batches are treated alike."""
 
-    Parameters
-    ----------
-    natural : array of shape (n, p)
-        Components.
-    gap : float
-        How far apart two components of one silo usually are.
-    """
-
-    natural: FloatArray
-    gap: float
+    natural: FloatArray  # components, (n, p)
+    gap: float  # median Jensen gap of two components of one silo
 
     @classmethod
     def of(cls, posteriors: Sequence[Posterior]) -> Sample:
-        """Take some silos for all."""
+        """Of some silos."""
         rows = [p.natural[with_data(p)] for p in posteriors]
         natural = np.concatenate(rows)
-        return cls(natural, _usual_gap(_gaps_in_silos(posteriors[0].family, rows)))
+        return cls(natural, _median_gap(_gaps_in_silos(posteriors[0].family, rows)))
 
 
 def near_pairs(
     family: Family, silos: Sequence[FloatArray], sample: Sample | None = None
 ) -> list[BoolArray]:
-    """Which components of a silo are nearer to each other than those of one silo usually are.
+    """Which components of a silo, (L, p), are much nearer than the median pair, (L, L).
 
-    Parameters
-    ----------
-    family : Family
-    silos : sequence of arrays of shape (L, p)
-    sample : Sample, optional
-        Tells what is usual; default: these silos.
-
-    Returns
-    -------
-    list of bool arrays of shape (L, L)
+    The median is that of the ``sample``; default: of these silos.
     """
     if sample is None:
         gaps = _gaps_in_silos(family, silos)
-        usual = _usual_gap(gaps)
+        median = _median_gap(gaps)
     else:
-        gaps, usual = _gaps_in_silos(family, silos, sample.natural), sample.gap
-    return [gap < _NEAR * usual for gap in gaps]
+        gaps, median = _gaps_in_silos(family, silos, sample.natural), sample.gap
+    return [gap < _NEAR * median for gap in gaps]
 
 
 def _gaps_in_silos(
@@ -111,7 +94,7 @@ def _gaps_in_silos(
     return [_pairwise_gaps(family, stacked[a:b]) for a, b in pairwise(edges)]
 
 
-def _usual_gap(gaps: Sequence[FloatArray]) -> float:
+def _median_gap(gaps: Sequence[FloatArray]) -> float:
     all_gaps = np.concatenate([gap[np.triu_indices(len(gap), k=1)] for gap in gaps])
     return float(np.median(all_gaps)) if len(all_gaps) else 0.0
 
@@ -132,23 +115,12 @@ def _pairwise_gaps(family: Family, natural: FloatArray) -> FloatArray:
 def merge_splits(
     posterior: Posterior, rows: IntArray, near: BoolArray
 ) -> list[tuple[IntArray, FloatArray]]:
-    """Group a silo's components, and give each group's natural parameters.
+    """Merge components that a silo split: groups of rows, and each group's natural parameters.
 
-    Near and overlapping components of a mixture belong together if one component is the shorter
-    description of their observations: two gain less in fit than telling them apart costs.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    rows : int array of shape (L,)
-        The components to look at.
-    near : bool array of shape (L, L)
-        Which of them may belong together.
-
-    Returns
-    -------
-    list of (rows, natural parameters)
-        Single components where the prior or the counts are unknown, or it is not a mixture.
+    Near and overlapping components of a mixture are merged if one component is the shorter
+    description of their observations: the gain in fit of two is below the cost of assigning
+    observations to them. Of the components ``rows``, (L,), those that are ``near``, (L, L), are
+    compared; none unless `may_have_splits`.
     """
     groups = [np.array([row]) for row in rows]
     natural, near = posterior.natural[rows], near.copy()
@@ -179,40 +151,40 @@ def merge_splits(
 def _gain_of_one(
     posterior: Posterior, natural: FloatArray, counts: FloatArray, a: IntArray, b: IntArray
 ) -> FloatArray:
-    """Log-evidence gained by describing each pair by one component; negative if they are apart.
+    """Log-evidence gained by describing each pair by one component; -1 if they are far apart.
 
-    What two components gain in fit is ``A(a) + A(b) - A(a + b - prior) - A(prior)``, once it is
-    known which of the two each observation is of. Saying that costs as many nats as observations
-    tell of it by themselves: all of the entropy where the two are far apart, next to nothing where
-    they overlap. Where data are few for their dimension, or the prior is wide, the evidence favours
-    one component however far apart two are, so those that are far are left alone.
+    Given which observation belongs to which, two components gain
+    ``A(a) + A(b) - A(a + b - prior) - A(prior)`` in fit. The assignment costs the mutual
+    information between observations and components: the whole entropy where the two are far apart,
+    almost nothing where they overlap. Where data are few for their dimension, or the prior is wide,
+    the evidence favours one component at any distance. So components far apart are not merged.
     """
     family, prior = posterior.family, posterior.prior
-    assert prior is not None  # the caller has seen to it
+    assert prior is not None  # `may_have_splits`
     if not isinstance(family, Tempered):
         return np.full(len(a), -1.0)
     log_partition = family.log_partition(natural)
-    together = family.log_partition(natural[a] + natural[b] - prior)
-    fit = log_partition[a] + log_partition[b] - together - family.log_partition(prior[None])
-    total = counts[a] + counts[b] + 2.0 * _LEAST
-    share = (counts[a] + _LEAST) / total
+    of_one = family.log_partition(natural[a] + natural[b] - prior)
+    fit = log_partition[a] + log_partition[b] - of_one - family.log_partition(prior[None])
+    total = counts[a] + counts[b] + 2.0 * _PSEUDO_COUNT
+    share = (counts[a] + _PSEUDO_COUNT) / total
     apart = _divergence_of_two(family, natural, share, a, b)
-    chance = 0.5 * natural.shape[1]  # nats, by which two samples of one component differ
+    chance = 0.5 * natural.shape[1]  # nats: expected difference of two samples of one component
     apart = np.maximum(apart - chance / total, 0.0)
     deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
-    told_apart = total * information_at_distance(deviations, share)
+    assigned = total * information_at_distance(deviations, share)
     most = total * entropy(share)
     if isinstance(family, GaussianObservations):
         far = _separation(family, natural, prior, counts[a] + counts[b], a, b) > _FAR
     else:
         far = apart > 2.0 * entropy(share)
-    # Those deviations tell too little of Normals of different width.
-    doubtful = ~far & (told_apart <= fit) & (most - chance > fit)
+    # For Normals of different width the distance gives too little information.
+    doubtful = ~far & (assigned <= fit) & (most - chance > fit)
     if doubtful.any() and isinstance(family, GaussianObservations):
         normals = family.observation_moments(natural)
         exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
-        told_apart[doubtful] = np.maximum(told_apart[doubtful], total[doubtful] * exactly - chance)
-    return np.where(far, -1.0, told_apart - fit)
+        assigned[doubtful] = np.maximum(assigned[doubtful], total[doubtful] * exactly - chance)
+    return np.where(far, -1.0, assigned - fit)
 
 
 def _separation(
@@ -223,22 +195,22 @@ def _separation(
     a: IntArray,
     b: IntArray,
 ) -> FloatArray:
-    """How many deviations of their observations two components are apart, where that is told.
+    """Distance of two components in standard deviations of their observations.
 
-    The prior is not counted where ``counts`` of both, (m,), are enough: it is often as wide as all
-    data, and then components seem to be wide that are not.
+    The prior is subtracted where ``counts`` of both, (m,), suffice. It is often as wide as all
+    data, and makes components seem wider than they are.
     """
-    believed = family.separation(natural, a, b)
+    with_prior = family.separation(natural, a, b)
     with np.errstate(divide="ignore", invalid="ignore"):  # of components without observations
         observed = family.separation(natural - prior, a, b)
-    told = np.isfinite(observed) & (counts > 2.0 * family.least_count)
-    return np.where(told, observed, believed)
+    enough = np.isfinite(observed) & (counts > 2.0 * family.least_count)
+    return np.where(enough, observed, with_prior)
 
 
 def _divergence_of_two(
     family: Tempered, natural: FloatArray, share: FloatArray, a: IntArray, b: IntArray
 ) -> FloatArray:
-    """How far two components are from their average, in nats an observation."""
+    """Divergence of two components from their average, in nats per observation."""
     size = family.effective_size(natural)
     common = float(np.exp(np.log(size).mean()))
     alike = family.tempered(natural, common / size)

@@ -1,4 +1,4 @@
-"""From silos to a problem: which components are matched, and in which order they are worked on."""
+"""From silos to a problem: which components are matched, and in which order."""
 
 from __future__ import annotations
 
@@ -27,24 +27,12 @@ _Unit = tuple[IntArray, FloatArray]  # rows of local components, and their natur
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What is matched, and how it goes back to the components as they were given.
+    """The components to match, and their rows among those given."""
 
-    Parameters
-    ----------
-    problem : FusionProblem
-        What is matched, in an order that depends on the silos' contents alone.
-    members : list of int arrays
-        The rows of ``stacked`` behind each component of ``problem``.
-    stacked : FusionProblem
-        All components of all silos as given.
-    offsets : int array of shape (J + 1,)
-        Where each silo begins in ``stacked``.
-    """
-
-    problem: FusionProblem
-    members: list[IntArray]
-    stacked: FusionProblem
-    offsets: IntArray
+    problem: FusionProblem  # in an order that depends on the contents of silos alone
+    members: list[IntArray]  # rows of `stacked` behind each component of the problem
+    stacked: FusionProblem  # all components of all silos as given
+    offsets: IntArray  # first row of each silo in `stacked`, (J + 1,)
 
     @property
     def silo(self) -> IntArray:
@@ -62,19 +50,19 @@ class Prepared:
         return self.spread(np.zeros(self.problem.n, dtype=np.intp)) >= 0
 
     def spread(self, labels: IntArray) -> IntArray:
-        """Labels of the problem's components as labels of all; -1 for those left out."""
+        """Labels of all components from those of the problem; -1 for those left out."""
         out = np.full(self.stacked.n, -1, dtype=np.intp)
         for rows, label in zip(self.members, labels, strict=True):
             out[rows] = label
         return out
 
     def by_silo(self, values: _Values) -> tuple[_Values, ...]:
-        """Split an array over all components into one a silo."""
+        """Split an array over all components into one per silo."""
         return tuple(values[a:b] for a, b in pairwise(self.offsets))
 
 
 def stack_silos(posteriors: Sequence[Posterior], silo_weights: FloatArray) -> FusionProblem:
-    """All components of all silos as they were given."""
+    """All components of all silos as given."""
     sizes = [p.n_components for p in posteriors]
     return FusionProblem(
         posteriors[0].family,
@@ -91,21 +79,21 @@ def prepare(
     clean: bool,
     sample: Sample | None = None,
 ) -> Prepared:
-    """Stack the silos; with ``clean``, without empty and split components.
+    """Stack the silos; ``clean`` leaves out empty components and merges split ones.
 
-    If these are some silos of many, ``sample`` tells what all are like.
+    For a batch of silos, ``sample`` has the statistics of all.
     """
     stacked = stack_silos(posteriors, silo_weights)
     offsets = np.concatenate([[0], np.cumsum([p.n_components for p in posteriors])])
     units = _clean_units(posteriors, sample) if clean else [_single_units(p) for p in posteriors]
-    turns = _canonical(units, silo_weights)
+    order = _canonical(units, silo_weights)
     problem = FusionProblem(
         stacked.family,
-        np.stack([eta for j in turns for _, eta in units[j]]),
-        np.repeat(np.arange(len(turns)), [len(units[j]) for j in turns]),
-        np.repeat(silo_weights[turns], [len(units[j]) for j in turns]),
+        np.stack([eta for j in order for _, eta in units[j]]),
+        np.repeat(np.arange(len(order)), [len(units[j]) for j in order]),
+        np.repeat(silo_weights[order], [len(units[j]) for j in order]),
     )
-    members = [rows + offsets[j] for j in turns for rows, _ in units[j]]
+    members = [rows + offsets[j] for j in order for rows, _ in units[j]]
     counts = [p.counts for p in posteriors]
     if not any(c is None for c in counts):
         counted = np.concatenate([np.asarray(c) for c in counts])
@@ -119,21 +107,21 @@ def _single_units(posterior: Posterior) -> list[_Unit]:
 
 
 def _clean_units(posteriors: Sequence[Posterior], sample: Sample | None) -> list[list[_Unit]]:
-    """Without empty components, and with splits put together."""
+    """Without empty components, splits merged."""
     rows = [with_data(p) for p in posteriors]
     kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
     if any(may_have_splits(p) for p in posteriors):
         near = near_pairs(posteriors[0].family, kept, sample)
-    else:  # comparing all pairs would be for nothing
+    else:  # no pair can be merged
         near = [np.zeros((len(own), len(own)), dtype=bool) for own in rows]
     return [merge_splits(*one) for one in zip(posteriors, rows, near, strict=True)]
 
 
 def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:
-    """Sort each silo's components by content, in place, and say in which order silos come.
+    """Sort each silo's components by content, in place; give the order of silos by content.
 
-    Algorithms that visit silos in turn, or draw at random, then give the same answer whatever the
-    order of silos, or of components in a silo.
+    So algorithms that visit silos one by one, or draw at random, do not depend on the order of
+    silos, or of components in a silo.
     """
     keys = []
     for own, weight in zip(units, silo_weights, strict=True):

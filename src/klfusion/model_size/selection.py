@@ -1,10 +1,10 @@
-"""How large the global model should be: where on the path to stop, told from the silos alone.
+"""The size of the global model: where on the path to stop, estimated from the silos alone.
 
-Clusters that share a silo are known to differ, so the distances between them show what *different*
-looks like at every stage of the path. Each merge is judged by the chance that two different
-components would lie as near as these do, and merges are believed up to the last one that different
-components do not explain. What one silo alone has may be a failed local fit: that is weighed
-against the odds of a component that no other silo has.
+Clusters that share a silo are known to differ. The distances between them are the null distribution
+of "different" at every stage of the path. The p-value of a merge is the probability that two
+different components lie as near as its clusters. Merges are accepted up to the last one with a low
+p-value. A component of one silo alone may be a failed local fit; its p-value is multiplied by the
+prior odds of a component that no other silo has.
 """
 
 from __future__ import annotations
@@ -23,38 +23,36 @@ from klfusion.merging.penalty_path import Distances
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
-# A merge is believed if different components look like this in fewer than one case of seven. Where
-# few merges pass, those few may be what chance finds among many: no more than two in five of
-# the merges believed may be expected to be false.
+# p-value below which a merge is accepted.
 _LEVEL = 0.15
-_FALSE = 0.4
-# Nor is one at a distance beyond two thirds of the way from that of nine in ten merges before to
-# that of different components, both as logarithms; while there are few before, it must be beyond a
-# clear jump, too.
+# False discovery rate: where few merges have low p-values, those may be the lowest of many.
+_FALSE_DISCOVERIES = 0.4
+# A merge is rejected beyond this share of the way, in log-distance, from the `_QUANTILE` of the
+# merges before it to different components. While there are fewer than `_FEW_BEFORE` before it, it
+# is rejected only beyond a clear jump.
 _REACH = 2.0 / 3.0
-_USUAL = 0.9
+_QUANTILE = 0.9
 _FEW_BEFORE = 5
-_LOG_NOTHING = math.log(1e-6)  # relative to different components: merges of copies
-# A merge is possible if different components look like this in fewer than one case of three, and
-# if it is not at a distance more than twice that of every merge believed.
+# Log-distance, relative to different components, below which clusters are copies.
+_LOG_NOTHING = math.log(1e-6)
+# p-value below which a merge is possible, if it lies before a clear jump.
 _POSSIBLE = 1.0 / 3.0
-# Of many merges of different components some pass by chance. So a merge counts only while, of
-# those before it, no stretch has far more failures than three in ten: at most two beyond that.
-_FAILURES = 0.3
+# Among many merges of different components some have low p-values. So a merge counts only if no run
+# of merges before it has far more rejections than this share: at most `_SLACK` more.
+_REJECTIONS = 0.3
 _SLACK = 2.0
-# What is assumed of the deviation of log-distances between different components before any are
-# seen, and how many clusters that is worth.
-_PRIOR_SPREAD = 0.4
+# Prior of the standard deviation of log-distances between different components, and the number of
+# clusters that this prior is worth.
+_PRIOR_DEVIATION = 0.4
 _PRIOR_COUNT = 3.0
-# Share of local components that are failed fits (two true ones in one, say), like nothing else.
+# Share of local components that are failed fits, such as one component for two true ones.
 _FAILED_FITS = 0.003
-# A clear jump is one to twice the distance, which is squared.
+# Log of squared distances: a clear jump doubles the distance.
 _CLEAR_JUMP = math.log(4.0)
-# Without two components in any silo a jump of the path is taken for its end: by a clear one, and
-# by so much that points in no order would hardly jump like this (k times the k-th jump of
-# ordered numbers is exponentially distributed).
+# Where every silo has one component, the path ends at a jump. The k-th jump of ordered numbers,
+# times k, is exponentially distributed: it exceeds this with probability 1 %.
 _EVIDENT = math.log(100.0)
-# Nor do components merge then that are so many deviations of their observations apart.
+# Standard deviations of their observations: components farther apart do not merge then.
 _UNLIKE = 10.0
 _ROUNDING = 1e-9
 _TINY = float(np.finfo(np.float64).tiny)
@@ -62,7 +60,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Choice:
-    """Where the path was cut, and how many of its merges are possible at all."""
+    """The number of merges accepted, a penalty that gives them, and the number possible."""
 
     steps: int
     penalty: float
@@ -72,28 +70,28 @@ class Choice:
 def choose(
     problem: FusionProblem, path: MergePath, distances: Distances, *, topics: bool = False
 ) -> Choice:
-    """The number of merges to believe, and a penalty that asks for them."""
+    """Choose the number of merges to accept, and a penalty that gives as many."""
     if len(path.ratios) == 0:
         return Choice(0, 1.0, 0)
     noise = _noise(problem, distances)
     if problem.largest_silo > 1:
-        chance = _chance_if_different(problem, path, distances)
-        steps = _last_believed(chance, len(problem.silos))
-        chance[_beyond_a_jump(distances, steps)] = 1.0
-        possible = int((chance < _POSSIBLE).sum())
+        p_values = _p_values(problem, path, distances)
+        steps = _last_accepted(p_values, len(problem.silos))
+        p_values[_beyond_a_jump(distances, steps)] = 1.0
+        possible = int((p_values < _POSSIBLE).sum())
         if steps and not topics:
-            steps = max(steps, _believed_of_few(chance, len(problem.silos)))
+            steps = max(steps, _accepted_with_few_silos(p_values, len(problem.silos)))
     else:
         steps = possible = min(_steps_to_jump(path, noise), _steps_to_unlike(problem, path))
-    # Merges of next to no cost are of copies, whatever else is thought of them.
+    # Merges at almost no cost are of copies, whatever their p-values.
     steps = max(steps, int(np.searchsorted(path.penalties, noise, side="right")))
     return Choice(steps, _penalty_between(path, distances, steps, noise), max(steps, possible))
 
 
 def _penalty_between(path: MergePath, distances: Distances, steps: int, noise: float) -> float:
-    """A penalty that pays for so many merges and, as far as possible, for no more."""
+    """A penalty at which so many merges lower the objective and, if possible, no more."""
     before = float(np.max(path.ratios[:steps], initial=noise))
-    if steps == len(path.ratios):  # all that are left share silos: what would merging them take?
+    if steps == len(path.ratios):  # all clusters left share silos: the price if they could merge
         apart = float(np.exp(distances.typical[-1]) / (2.0 * merge_saving(1, 1)))
         return max(1.2 * before, math.sqrt(before * apart) if np.isfinite(apart) else 0.0)
     after = max(float(path.ratios[steps]), noise)
@@ -103,109 +101,108 @@ def _penalty_between(path: MergePath, distances: Distances, steps: int, noise: f
 
 
 def _noise(problem: FusionProblem, distances: Distances) -> float:
-    """What is nothing on the path's scale: rounding, or far below any real difference."""
+    """Penalty that is no difference: rounding, or far below the distance of different ones."""
     rounding = 1e-12 * float(np.abs(problem.weights * problem.log_partition).max())
     real = math.exp(_LOG_NOTHING + distances.typical[0]) if distances.known[0] else 0.0
     return max(rounding, real, math.sqrt(_TINY))
 
 
-def _chance_if_different(
-    problem: FusionProblem, path: MergePath, distances: Distances
-) -> FloatArray:
-    """For each merge, the chance that different components explain it, (m,)."""
-    alone = np.where(path.sizes.min(axis=1) == 1, _odds_of_one_silo(problem, path), 1.0)
-    chance = _chance_of_lying_near(distances) * alone
-    return np.where(_too_far(distances) & (alone == 1.0), 1.0, chance)
+def _p_values(problem: FusionProblem, path: MergePath, distances: Distances) -> FloatArray:
+    """p-value of each merge under "different", (m,)."""
+    odds = np.where(path.sizes.min(axis=1) == 1, _odds_of_one_silo(problem, path), 1.0)
+    p_values = _near_by_chance(distances) * odds
+    return np.where(_too_far(distances) & (odds == 1.0), 1.0, p_values)
 
 
 def _too_far(distances: Distances) -> BoolArray:
-    """Which merges are at the distance of different components, not at that of merges before.
+    """Which merges have the distance of different components, not that of merges before.
 
     The nearest of many different components is nearer than the nearest of the few in a silo.
     """
     far = np.zeros(len(distances.merged), dtype=bool)
-    before: list[float] = []  # in order, without merges of copies and what is too far
+    before: list[float] = []  # sorted, without copies and merges that are too far
     for step, (merged, different) in enumerate(
         zip(distances.merged.tolist(), distances.typical.tolist(), strict=True)
     ):
         if before:
-            usual = before[int(_USUAL * len(before))]
+            most = before[int(_QUANTILE * len(before))]
             jump = 0.0 if len(before) >= _FEW_BEFORE else _CLEAR_JUMP
-            reach = max(_REACH * (different - usual), jump)
-            far[step] = usual < different and merged > usual + reach
+            reach = max(_REACH * (different - most), jump)
+            far[step] = most < different and merged > most + reach
         if not (far[step] or merged < different + _LOG_NOTHING):
             insort(before, merged)
     return far
 
 
 def _odds_of_one_silo(problem: FusionProblem, path: MergePath) -> FloatArray:
-    """Before each merge, the odds that what one silo alone has is a component, not a failed fit.
+    """Before each merge, the odds that a singleton is a component, not a failed fit, (m,).
 
-    If a component is as likely to be in any number of silos, one in ``J + 1`` is in just one.
+    If a component is equally likely to be in any number of silos, one in ``J + 1`` is in just one.
     """
     components = path.n_components[:-1] / (len(problem.silos) + 1.0)
     return np.asarray(np.minimum(components / (_FAILED_FITS * problem.n), 1.0))
 
 
-def _chance_of_lying_near(distances: Distances) -> FloatArray:
-    """For each merge, the chance that different components lie as near (Student's t)."""
+def _near_by_chance(distances: Distances) -> FloatArray:
+    """Probability that different components lie as near as each merge (Student's t), (m,)."""
     dof = _PRIOR_COUNT + distances.known
     seen = np.where(distances.known > 0, distances.known * distances.spread**2, 0.0)
-    scale = np.sqrt((_PRIOR_COUNT * _PRIOR_SPREAD**2 + seen) / dof)
+    scale = np.sqrt((_PRIOR_COUNT * _PRIOR_DEVIATION**2 + seen) / dof)
     with np.errstate(invalid="ignore"):
         z = (distances.merged - distances.typical) / scale
     return np.where(np.isnan(z), 1.0, stdtr(dof, z))
 
 
-def _last_believed(chance: FloatArray, n_silos: int) -> int:
-    """Number of steps up to the last whose chance is low, not counting lucky ones."""
-    low = chance <= min(_LEVEL, _level_of_few_false(chance, n_silos))
-    balance = np.cumsum(np.where(low, 1.0 - _FAILURES, -_FAILURES))
+def _last_accepted(p_values: FloatArray, n_silos: int) -> int:
+    """Number of steps up to the last with a low p-value, without those low by chance."""
+    low = p_values <= min(_LEVEL, _level_of_few_false(p_values, n_silos))
+    balance = np.cumsum(np.where(low, 1.0 - _REJECTIONS, -_REJECTIONS))
     best = np.maximum(np.maximum.accumulate(balance), 0.0) if len(balance) else balance
-    believed = np.flatnonzero(low & (balance >= best - _SLACK - _ROUNDING))
-    return int(believed[-1]) + 1 if len(believed) else 0
+    accepted = np.flatnonzero(low & (balance >= best - _SLACK - _ROUNDING))
+    return int(accepted[-1]) + 1 if len(accepted) else 0
 
 
-def _level_of_few_false(chance: FloatArray, n_silos: int) -> float:
-    """The highest level at which few of the merges below it are false (Benjamini and Hochberg).
+def _level_of_few_false(p_values: FloatArray, n_silos: int) -> float:
+    """The highest level with a low false discovery rate (Benjamini and Hochberg).
 
-    Each of the other silos is a chance for something different to lie near. How many merges are of
-    different components is told by those with a chance above a half (Storey).
+    Each of the other silos may hold a different component that lies near. The number of merges of
+    different components is estimated by those with a p-value above one half (Storey).
     """
-    if len(chance) == 0:
+    if len(p_values) == 0:
         return -np.inf
-    ordered = np.sort(chance)
-    different = min(2.0 * (1 + np.count_nonzero(ordered > 0.5)), len(chance))
-    few = _in_any(ordered, n_silos) * different <= _FALSE * np.arange(1, len(chance) + 1)
+    ordered = np.sort(p_values)
+    different = min(2.0 * (1 + np.count_nonzero(ordered > 0.5)), len(p_values))
+    ranks = np.arange(1, len(p_values) + 1)
+    few = _in_any(ordered, n_silos) * different <= _FALSE_DISCOVERIES * ranks
     return float(ordered[few].max(initial=-np.inf))
 
 
-def _believed_of_few(chance: FloatArray, n_silos: int) -> int:
-    """How many merges to believe where few silos show little, once they are known to share some.
+def _accepted_with_few_silos(p_values: FloatArray, n_silos: int) -> int:
+    """Number of merges to accept where silos are few, once they are known to share some.
 
-    With one or two others, a merge that is only possible is more likely right than wrong.
+    With one or two other silos, a merge that is only possible is more likely right than wrong.
     """
     if _in_any(_LEVEL, n_silos) >= _POSSIBLE:
         return 0
-    return int((_in_any(chance, n_silos) < _POSSIBLE).sum())
+    return int((_in_any(p_values, n_silos) < _POSSIBLE).sum())
 
 
-def _in_any(chance: FloatArray | float, n_silos: int) -> FloatArray:
-    """The chance in any of the other silos (Sidak)."""
-    return np.asarray(1.0 - (1.0 - chance) ** (n_silos - 1))
+def _in_any(p_values: FloatArray | float, n_silos: int) -> FloatArray:
+    """p-values for the nearest of all other silos (Sidak)."""
+    return np.asarray(1.0 - (1.0 - p_values) ** (n_silos - 1))
 
 
 def _beyond_a_jump(distances: Distances, steps: int) -> BoolArray:
-    """Which merges are at far larger distances than the first ``steps``, if there are any."""
+    """Which merges have far larger distances than the first ``steps``, if there are any."""
     farthest = float(distances.merged[:steps].max(initial=-np.inf)) if steps else np.inf
     return np.asarray(distances.merged > farthest + _CLEAR_JUMP)
 
 
 def _steps_to_jump(path: MergePath, noise: float) -> int:
-    """Merges before the largest jump of the path; all of them if no jump is clear.
+    """Number of merges before the largest jump of the path; all of them if no jump is clear.
 
     The first of many merges are of pairs that happen to coincide, some far more closely than
-    others; so a jump counts for more the more merges it ends.
+    others. So a jump is stronger evidence the more merges precede it.
     """
     penalties = np.maximum(path.penalties, noise)
     jumps = np.log(penalties[1:] / penalties[:-1])
@@ -216,7 +213,7 @@ def _steps_to_jump(path: MergePath, noise: float) -> int:
 
 
 def _steps_to_unlike(problem: FusionProblem, path: MergePath) -> int:
-    """Merges before the first of components so far apart that nobody would take them for one."""
+    """Number of merges before the first of components that are too far apart to be one."""
     if not isinstance(problem.family, GaussianObservations):
         return len(path.merges)
     centres = problem.as_given.copy()

@@ -1,10 +1,9 @@
-"""Variation between silos, estimated together with a matching.
+"""Variation between silos, estimated jointly with a matching.
 
 A component's posterior states how certain a silo is of its own component. What it implies for the
 global one depends on how components vary between silos, and that shows only in matched components.
-So the path is computed, the components it matches give the variation, the components are compared
-again with this variation, and so on until the matching stays the same. See
-`klfusion.families.random_effects`.
+So the path and the variation of the components it matches are computed alternately, until the
+matching stays the same. See `klfusion.families.random_effects`.
 """
 
 from __future__ import annotations
@@ -31,20 +30,11 @@ Walk = tuple[MergePath, Distances]
 
 @dataclass(frozen=True, eq=False)
 class VariationEstimate:
-    """Components compared under the variation between silos.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-    variation : array of shape (family.variation_size,), optional
-        None where nothing is matched, or the family has no variation.
-    walk : (MergePath, Distances), optional
-        The problem's path, where it has been computed.
-    """
+    """Components compared under the variation between silos."""
 
     problem: FusionProblem
-    variation: FloatArray | None = None
-    walk: Walk | None = None
+    variation: FloatArray | None = None  # None if nothing is matched, or the family has none
+    walk: Walk | None = None  # the problem's path, where it has been computed
 
 
 def estimate_variation(
@@ -55,18 +45,8 @@ def estimate_variation(
 ) -> VariationEstimate:
     """Estimate the variation between silos, and compare components under it.
 
-    Parameters
-    ----------
-    problem : FusionProblem
-    rng : numpy.random.Generator
-        Draws the silos to estimate from, where there are many.
-    report : callable
-    n_components : int, optional
-        The size of the global model, where it is known.
-
-    Returns
-    -------
-    VariationEstimate
+    Where there are many silos, ``rng`` draws some. The size ``n_components`` of the global model is
+    used if it is known.
     """
     family = problem.family
     if not isinstance(family, SiloVariation):

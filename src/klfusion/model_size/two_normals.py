@@ -1,4 +1,4 @@
-"""What an observation tells of which of two Normals it is of, in nats."""
+"""Mutual information between an observation and which of two Normals it came from, in nats."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from scipy.special import ndtri
 
 from klfusion._utils.arrays import FloatArray, IntArray
 
-_POINTS = 1024  # at which two Normals are compared
-_BLOCK_ENTRIES = 1 << 21  # numbers of some pairs at all points
+_POINTS = 1024  # quadrature points of each Normal
+_BLOCK_ENTRIES = 1 << 21  # numbers of a block of pairs at all points: 16 MB
 
 Normals = tuple[FloatArray, FloatArray]  # means (n, d), covariances (n, d, d), or diagonals (n, d)
 
 
 def entropy(share: FloatArray) -> FloatArray:
-    """What it would tell at most, if so large a share is of the first."""
+    """Entropy of the assignment, an upper bound, if a ``share`` is of the first."""
     return np.asarray(-share * np.log(share) - (1.0 - share) * np.log1p(-share))
 
 
 def information_at_distance(distance: FloatArray, share: FloatArray) -> FloatArray:
-    """Of two Normals of one covariance whose means are so many deviations apart, (m,)."""
+    """Of Normals of one covariance, means at a distance in standard deviations, (m,)."""
     node, weight = np.polynomial.hermite_e.hermegauss(40)
     weight = weight / weight.sum()
     d, s = distance[:, None], share[:, None]
@@ -31,9 +31,9 @@ def information_at_distance(distance: FloatArray, share: FloatArray) -> FloatArr
 
 
 def information(normals: Normals, a: IntArray, b: IntArray, share: FloatArray) -> FloatArray:
-    """Of pairs of Normals, (m,), each of its own covariance, of which a ``share`` is of the first.
+    """Of pairs of Normals, each with its own covariance, (m,); a ``share`` is of the first.
 
-    There is no formula; so the log-odds are averaged over points spread evenly over each.
+    There is no closed form: the log-odds are averaged over quasi-random points of each.
     """
     dim = normals[0].shape[1]
     noise, weight = _standard_points(dim), np.full(_POINTS, 1.0 / _POINTS)
@@ -68,8 +68,8 @@ def _blocks(n: int, dim: int) -> Iterator[slice]:
 def _side_by_side(normals: Normals, a: IntArray, b: IntArray) -> list[Normals]:
     """Means (m, d) and roots of covariances (m, d, d) of both, on axes of their own.
 
-    The first goes from one mean to the other: points are spread best along the first axis, and
-    that is where they tell most.
+    The first axis goes from one mean to the other. Points are spread best along the first axis,
+    and the log-odds vary most along this one.
     """
     mean, covariance = normals
     axes = np.eye(mean.shape[1])
@@ -88,9 +88,9 @@ def _side_by_side(normals: Normals, a: IntArray, b: IntArray) -> list[Normals]:
 
 
 def _standard_points(dim: int) -> FloatArray:
-    """Points of the standard Normal, (k, d), spread evenly, and their mirror images.
+    """Quasi-random points of the standard Normal, (k, d), and their mirror images.
 
-    Multiples of powers of the number that generalises the golden ratio, without their integers.
+    The additive recurrence of powers of the generalised golden ratio (Roberts 2018).
     """
     ratio = 2.0
     for _ in range(40):
@@ -102,7 +102,7 @@ def _standard_points(dim: int) -> FloatArray:
 
 
 def _log_density(x: FloatArray, mean: FloatArray, root: FloatArray) -> FloatArray:
-    """Of points (m, k, d) of each Normal, (m, k), but for a constant."""
+    """Of points (m, k, d) of each Normal, (m, k), up to a constant."""
     scaled = np.linalg.solve(root, (x - mean[:, None, :]).swapaxes(1, 2))
     logs = np.log(np.einsum("mii->mi", root)).sum(axis=1)
     return np.asarray(-0.5 * np.square(scaled).sum(axis=1) - logs[:, None])

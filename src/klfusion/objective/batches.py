@@ -5,11 +5,12 @@ A silo is never divided between batches.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,49 +22,34 @@ _T = TypeVar("_T")
 _BATCH_ENTRIES = 4_000_000  # divergences of one batch: 32 MB
 
 
-class ProblemBatches(Protocol):
+class ProblemBatches(ABC):
     """All silos, some in each batch; every silo has a number of its own."""
 
-    @property
-    def family(self) -> Family:
-        """Of every component."""
+    family: Family
 
+    @abstractmethod
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """Results of the task for each batch and its arguments, in the order of batches."""
 
     def reduce(
-        self,
-        task: Callable[..., _T],
-        combine: Callable[[_T, _T], _T],
-        *arguments: Sequence[Any],
+        self, task: Callable[..., _T], combine: Callable[[_T, _T], _T], *arguments: Sequence[Any]
     ) -> _T:
         """Results of the task for all batches, neighbours combined."""
+        return reduce(combine, self.map(task, *arguments))
 
 
-@dataclass(frozen=True, eq=False)
-class InMemory:
-    """A problem in batches so small that the matrix of their divergences is small, too."""
+class InMemory(ProblemBatches):
+    """A problem in batches so small that the matrix of their divergences is small, too.
 
-    problem: FusionProblem
-    columns: int = 1_000  # global components expected
+    About ``columns`` global components are expected.
+    """
 
-    @property
-    def family(self) -> Family:
-        """Of every component."""
-        return self.problem.family
+    def __init__(self, problem: FusionProblem, columns: int = 1_000) -> None:
+        self.problem, self.columns, self.family = problem, columns, problem.family
 
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """One batch after the other: the matrix products in it use all cores."""
         return map(task, self.batches, *arguments)
-
-    def reduce(
-        self,
-        task: Callable[..., _T],
-        combine: Callable[[_T, _T], _T],
-        *arguments: Sequence[Any],
-    ) -> _T:
-        """Results of the batches, combined in their order."""
-        return reduce(combine, self.map(task, *arguments))
 
     @cached_property
     def batches(self) -> list[FusionProblem]:
@@ -77,29 +63,20 @@ class InMemory:
         return [problem.some(slice(a, b)) for a, b in pairwise(edges.tolist())]
 
 
-@dataclass(frozen=True, eq=False)
-class SelectedRows:
-    """Some components of each batch."""
+class SelectedRows(ProblemBatches):
+    """Some components, ``rows``, of each batch."""
 
-    batches: ProblemBatches
-    rows: Sequence[IntArray]  # of each batch
-
-    @property
-    def family(self) -> Family:
-        """Of every component."""
-        return self.batches.family
+    def __init__(self, batches: ProblemBatches, rows: Sequence[IntArray]) -> None:
+        self.batches, self.rows, self.family = batches, rows, batches.family
 
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """Results of the task on the selected rows of each batch."""
         return self.batches.map(partial(_on_rows, task), self.rows, *arguments)
 
     def reduce(
-        self,
-        task: Callable[..., _T],
-        combine: Callable[[_T, _T], _T],
-        *arguments: Sequence[Any],
+        self, task: Callable[..., _T], combine: Callable[[_T, _T], _T], *arguments: Sequence[Any]
     ) -> _T:
-        """Results of the batches, combined."""
+        """Combined where the batches are."""
         return self.batches.reduce(partial(_on_rows, task), combine, self.rows, *arguments)
 
 

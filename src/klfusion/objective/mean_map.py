@@ -1,8 +1,8 @@
 """From mean parameters back to natural ones: the distribution with given expectations.
 
 ``mu = grad A(eta)`` has a closed inverse for few families. Newton's method on the convex
-``A(eta) - <mu, eta>`` serves all, a user's own included: its matrix is the derivative of the mean
-map, by differences, and errors in it slow the method down but do not move its end.
+``A(eta) - <mu, eta>`` serves all, a user's own included. Its matrix is the derivative of the mean
+map by finite differences; their errors slow the method down but do not move its limit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from klfusion.errors import KLFusionError
 from klfusion.families import Categorical, DiagonalNormal, Family, Normal
 from klfusion.families.numerics import symmetric as sym
 
-_MOST_PARAMETERS = 1500  # of one distribution: a step takes the cube of it
-_DIFFERENCE = 1e-6
+_MOST_PARAMETERS = 1500  # of one distribution: a step takes time in proportion to the cube
+_DIFFERENCE = 1e-6  # relative step of finite differences, about the cube root of rounding
 _MAX_STEPS = 200
-_NEAR = 0.1  # decrement below which full steps are safe
-_DONE = 1e-22  # squared length of a step, in deviations of the statistics
-_ROUNDING = 1e-10  # below which a longer step than before is rounding
+_NEAR = 0.1  # Newton decrement below which full steps are safe
+_DONE = 1e-22  # Newton decrement: squared step in standard deviations of the statistics
+_ROUNDING = 1e-10  # Newton decrement below which an increase is rounding
 
 
 @singledispatch
@@ -34,7 +34,7 @@ def natural_from_mean(family: Family, mean: FloatArray, start: FloatArray) -> Fl
     mean : array of shape (p,)
         Within the range of the mean map, as every average of mean parameters is.
     start : array of shape (p,)
-        Natural parameters to begin at.
+        Natural parameters to start from.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def _(family: Categorical, mean: FloatArray, start: FloatArray) -> FloatArray:
 
 
 def check_size(family: Family) -> None:
-    """Refuse families of which one distribution has too many parameters for a matrix of them."""
+    """Refuse families with too many parameters for a matrix of them."""
     if family.size > _MOST_PARAMETERS:
         raise KLFusionError(
             f"expected at most {_MOST_PARAMETERS} parameters of a distribution, for a barycenter "
@@ -94,7 +94,7 @@ def check_size(family: Family) -> None:
 
 
 def scaled_step(curvature: FloatArray, gradient: FloatArray) -> FloatArray:
-    """``inv(curvature) gradient``; in directions in which nothing changes, none."""
+    """``pinv(curvature) gradient``: no step along directions without curvature."""
     return np.asarray(np.linalg.lstsq(curvature, gradient, rcond=1e-14)[0])
 
 

@@ -34,6 +34,7 @@ from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Method
+from klfusion.objective.batches import ProblemBatches
 from klfusion.objective.problem import FusionProblem
 from klfusion.out_of_core.batches import fuse_batches
 from klfusion.posteriors.posterior import Posterior
@@ -197,7 +198,7 @@ class OnWorkers:
         return WorkerParts(self._client, family, futures)
 
 
-class WorkerParts:
+class WorkerParts(ProblemBatches):
     """Parts on workers."""
 
     def __init__(self, client: Client, family: Family, futures: Sequence[Future]) -> None:

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,6 +21,7 @@ from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Method
+from klfusion.objective.batches import ProblemBatches
 from klfusion.objective.problem import FusionProblem
 from klfusion.out_of_core.batches import fuse_batches
 from klfusion.posteriors.posterior import Posterior
@@ -201,7 +201,7 @@ _FIELDS = ("natural", "silo", "weights", "counts", "given", "log_partition")
 
 
 @dataclass(frozen=True)
-class OnDisk:
+class OnDisk(ProblemBatches):
     """Parts in folders of a disk, mapped into memory one at a time."""
 
     family: Family
@@ -210,15 +210,6 @@ class OnDisk:
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """One part after the other, each let go before the next."""
         return map(task, map(self._open, self.folders), *arguments)
-
-    def reduce(
-        self,
-        task: Callable[..., _T],
-        combine: Callable[[_T, _T], _T],
-        *arguments: Sequence[Any],
-    ) -> _T:
-        """The parts' results combined as they come."""
-        return reduce(combine, self.map(task, *arguments))
 
     def _open(self, folder: Path) -> FusionProblem:
         found = {
