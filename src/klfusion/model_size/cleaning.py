@@ -228,9 +228,9 @@ def _separation(
     The prior is not counted where ``counts`` of both, (m,), are enough: it is often as wide as all
     data, and then components seem to be wide that are not.
     """
-    believed = family.separation(natural, a, b)
+    believed = family.separation(natural[a], natural[b])
     with np.errstate(divide="ignore", invalid="ignore"):  # of components without observations
-        observed = family.separation(natural - prior, a, b)
+        observed = family.separation(natural[a] - prior, natural[b] - prior)
     told = np.isfinite(observed) & (counts > 2.0 * family.least_count)
     return np.where(told, observed, believed)
 

@@ -17,7 +17,6 @@ import numpy as np
 from scipy.special import stdtr
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.families import GaussianObservations
 from klfusion.merging.penalty_path import Distances
 from klfusion.objective.clusters import merge_saving
 from klfusion.objective.merge_path import PenaltyPath
@@ -226,11 +225,8 @@ def _steps_to_jump(path: PenaltyPath, noise: float) -> int:
 def _steps_to_unlike(problem: FusionProblem, path: PenaltyPath) -> int:
     """Merges before the first of components so far apart that nobody would take them for one."""
     centres, counts = problem.as_given.copy(), np.ones(problem.n)
-    if not isinstance(problem.family, GaussianObservations):
-        return len(path.merges)
     for step, (a, b) in enumerate(path.merges):
-        separation = problem.family.separation(centres, np.array([a]), np.array([b]))
-        if separation[0] > _UNLIKE:
+        if problem.family.separation(centres[[a]], centres[[b]])[0] > _UNLIKE:
             return step
         total = counts[a] + counts[b]
         centres[a] = (counts[a] * centres[a] + counts[b] * centres[b]) / total

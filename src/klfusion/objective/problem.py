@@ -14,6 +14,7 @@ from scipy.sparse import csc_array
 from klfusion._utils import memory, threads
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import (
+    CERTAIN,
     Centred,
     Dirichlet,
     DiscreteOutcomes,
@@ -23,7 +24,6 @@ from klfusion.families import (
     require,
 )
 
-_CERTAIN = 1e9  # observations after which nothing is uncertain
 _LEAST_COUNT = 1e-3  # so that a component without observations has a barycenter
 _BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums, which stay in cache
 _WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where one of each pair is one and the same
@@ -266,8 +266,8 @@ class FusionProblem:
         if isinstance(family, DiscreteOutcomes):
             natural = family.without_prior(natural)
         weights = self.weights * counts
-        weights /= _CERTAIN * weights.sum()
-        certain = family.tempered(natural, _CERTAIN / family.effective_size(natural))
+        weights /= CERTAIN * weights.sum()
+        certain = family.tempered(natural, CERTAIN / family.effective_size(natural))
         return FusionProblem(family, certain, self.silo, weights)
 
     def chance_per_observation(self) -> FloatArray:
