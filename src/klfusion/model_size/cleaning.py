@@ -197,7 +197,8 @@ def _gain_of_one(
     total = counts[a] + counts[b] + 2.0 * _LEAST
     share = (counts[a] + _LEAST) / total
     apart = _divergence_of_two(family, natural, share, a, b)
-    chance = 0.5 * natural.shape[1]  # nats, by which two samples of one component differ
+    each = 0.5 * family.n_parameters(natural)
+    chance = np.minimum(each[a], each[b])  # nats, by which two samples of one component differ
     apart = np.maximum(apart - chance / total, 0.0)
     deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
     told_apart = total * information_at_distance(deviations, share)
@@ -211,7 +212,8 @@ def _gain_of_one(
     if doubtful.any() and isinstance(family, GaussianObservations):
         normals = family.observation_moments(natural)
         exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
-        told_apart[doubtful] = np.maximum(told_apart[doubtful], total[doubtful] * exactly - chance)
+        exactly = total[doubtful] * exactly - chance[doubtful]
+        told_apart[doubtful] = np.maximum(told_apart[doubtful], exactly)
     return np.where(far, -1.0, told_apart - fit)
 
 
