@@ -63,6 +63,10 @@ class Categorical(DimensionalFamily):
         """The probabilities."""
         return np.asarray(softmax(natural, axis=1))
 
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """Probabilities, which sum to one."""
+        return np.full(len(natural), self.dim - 1.0)
+
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """See `deviations_between_frequencies`."""
         return deviations_between_frequencies(self.mean(first), self.mean(second))
