@@ -195,6 +195,11 @@ class DiagonalGaussianPosterior(GaussianPosterior):
         n, k = observed.shape
         return np.asarray(observed / variance.reshape(n, k, -1).mean(axis=2))
 
+    @property
+    def least_count(self) -> float:
+        """A variance takes two points."""
+        return 2.0
+
     def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A mean and its variances."""
         return np.full(len(natural), float(self.dim + self.n_precisions))
