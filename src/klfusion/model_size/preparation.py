@@ -104,6 +104,7 @@ def prepare(
         np.stack([eta for j in turns for _, eta in units[j]]),
         np.repeat(np.arange(len(turns)), [len(units[j]) for j in turns]),
         np.repeat(silo_weights[turns], [len(units[j]) for j in turns]),
+        kind=_kind(posteriors),
     )
     members = [rows + offsets[j] for j in turns for rows, _ in units[j]]
     counts = [p.counts for p in posteriors]
@@ -112,6 +113,12 @@ def prepare(
         behind = np.array([counted[rows].sum() for rows in members])
         problem = replace(problem, counts=behind)
     return Prepared(problem, members, stacked, offsets)
+
+
+def _kind(posteriors: Sequence[Posterior]) -> str | None:
+    """The kind of the silos' models; None if some have no structure."""
+    kinds = {None if p.structure is None else p.structure.kind for p in posteriors}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _single_units(posterior: Posterior) -> list[_Unit]:

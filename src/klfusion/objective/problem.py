@@ -23,6 +23,7 @@ from klfusion.families import (
     Tempered,
     require,
 )
+from klfusion.posteriors.structure import hmm
 
 _LEAST_COUNT = 1e-3  # so that a component without observations has a barycenter
 _BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums, which stay in cache
@@ -46,6 +47,8 @@ class FusionProblem:
         How many observations stand behind each component.
     given : array of shape (n, p), optional
         Natural parameters as they were before being made comparable.
+    kind : str, optional
+        The kind of the silos' models, such as ``"hmm"``; None if they have no structure.
     """
 
     family: Family
@@ -54,6 +57,7 @@ class FusionProblem:
     weights: FloatArray
     counts: FloatArray | None = None
     given: FloatArray | None = None
+    kind: str | None = None
 
     @cached_property
     def log_partition(self) -> FloatArray:
@@ -277,8 +281,11 @@ class FusionProblem:
 
     @property
     def merged_by_loss(self) -> bool:
-        """Whether components are topics, whose plans of one size differ in predictive loss."""
-        return isinstance(self.family, Dirichlet)
+        """Whether components are topics, whose plans of one size differ in predictive loss.
+
+        The states of a hidden Markov model are not: an observation belongs to one of them.
+        """
+        return isinstance(self.family, Dirichlet) and self.kind != hmm.KIND
 
     @property
     def as_given(self) -> FloatArray:
