@@ -8,6 +8,8 @@ from klfusion.families import (
     DiagonalNormal,
     Dirichlet,
     Gamma,
+    IsotropicNormalGamma,
+    NormalGamma,
     NormalWishart,
     Product,
     Tempered,
@@ -144,6 +146,10 @@ def test_a_product_tempers_only_what_can_tell_its_size():
 @every_case
 def test_least_count_is_positive(case):
     assert case.family.least_count > 0
+
+
+def test_a_variance_takes_two_points():
+    assert NormalGamma(3).least_count == IsotropicNormalGamma(3).least_count == 2.0
 
 
 def test_a_product_asks_for_what_its_factors_do():

@@ -2,6 +2,7 @@
 
 from klfusion.families.beta import Beta
 from klfusion.families.capabilities import (
+    CERTAIN,
     Centred,
     DiscreteOutcomes,
     GaussianObservations,
@@ -25,6 +26,7 @@ from klfusion.families.product import Product
 from klfusion.families.wishart import Wishart
 
 __all__ = [
+    "CERTAIN",
     "Beta",
     "Categorical",
     "Centred",

@@ -9,6 +9,8 @@ import numpy as np
 from scipy.special import betaln, digamma
 
 from klfusion._utils.arrays import FloatArray
+from klfusion.families.categorical import deviations_between_frequencies
+from klfusion.families.dirichlet import SMOOTHING
 from klfusion.families.parameters import geometric_mean, stack
 from klfusion.families.two_parameters import TwoParameters
 
@@ -48,3 +50,12 @@ class Beta(TwoParameters):
         """``a + b``, its geometric mean over dimensions."""
         a, b = self._split(natural)
         return geometric_mean(a + b)
+
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Of smoothed frequencies, squares added up over dimensions."""
+        shares = []
+        for eta in (first, second):
+            counts = np.stack(self._split(eta), axis=2) + SMOOTHING
+            shares.append(counts / counts.sum(axis=2, keepdims=True))
+        squares = deviations_between_frequencies(*shares) ** 2
+        return np.asarray(np.sqrt(squares.sum(axis=1)))

@@ -6,6 +6,7 @@ capabilities that its factors give it.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import ClassVar, TypeVar
 
@@ -22,6 +23,7 @@ class Capability(Family):
     ability: ClassVar[str]  # what such a family has, for messages
 
 
+CERTAIN = 1e9  # observations after which a posterior is as good as certain
 _C = TypeVar("_C", bound=Capability)
 
 
@@ -69,6 +71,17 @@ class Tempered(Capability):
         others = size if like is None else self.effective_size(like)
         common = np.exp(np.log(others).mean())
         return self.tempered(natural, np.sqrt(common / size))
+
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Standard deviations of one observation, whatever the sample size, ``(m,)``.
+
+        The symmetrised divergence of posteriors as good as certain is that of the distributions
+        they predict, times their sample size.
+        """
+        certain = (
+            self.tempered(eta, CERTAIN / self.effective_size(eta)) for eta in (first, second)
+        )
+        return super().separation(*certain) / math.sqrt(CERTAIN)
 
 
 class Centred(Capability):
@@ -129,13 +142,6 @@ class GaussianObservations(Capability):
         """Mean ``(n, d)`` and covariance of an observation at the expected precision.
 
         Covariances are ``(n, d, d)``, or ``(n, d)`` for diagonal matrices.
-        """
-
-    @abstractmethod
-    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
-        """Standard deviations of an observation between the means of pairs, ``(m,)``.
-
-        The deviations are those of both, pooled; NaN where there is no positive variance.
         """
 
 

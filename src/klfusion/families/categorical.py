@@ -63,6 +63,29 @@ class Categorical(DimensionalFamily):
         """The probabilities."""
         return np.asarray(softmax(natural, axis=1))
 
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """Probabilities, which sum to one."""
+        return np.full(len(natural), self.dim - 1.0)
+
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """See `deviations_between_frequencies`."""
+        return deviations_between_frequencies(self.mean(first), self.mean(second))
+
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """Nothing: every finite vector is a distribution."""
         return {}
+
+
+def deviations_between_frequencies(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Standard deviations between probabilities ``p`` and ``q`` of outcomes, ``(..., d) -> (...)``.
+
+    That of Fisher's linear discriminant: of all functions of an outcome, the largest difference of
+    means in pooled standard deviations. The pooled covariance of the indicators of outcomes is
+    ``diag(m) - m m' - d d' / 4``, with ``m = (p + q) / 2`` and ``d = p - q``. So the square is
+    ``c / (1 - c / 4)``, where ``c = sum d^2 / m``; and ``1 - c / 4 = sum 2 p q / (p + q)``.
+    """
+    total = np.maximum(first + second, np.finfo(np.float64).tiny)
+    apart = (0.5 * (first - second) ** 2 / total).sum(axis=-1)
+    overlap = (2.0 * first * second / total).sum(axis=-1)
+    with np.errstate(divide="ignore"):  # without overlap: infinitely many
+        return np.asarray(2.0 * np.sqrt(apart / overlap))

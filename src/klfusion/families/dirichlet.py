@@ -10,12 +10,13 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.families.capabilities import DiscreteOutcomes, Located, Tempered
+from klfusion.families.categorical import deviations_between_frequencies
 from klfusion.families.family import DimensionalFamily, Family
 from klfusion.families.numerics.log_gamma import digamma, sum_log_gamma
 from klfusion.families.parameters import rows
 
 _TINY = np.finfo(np.float64).tiny
-_MATCHING_SMOOTHING = 0.5
+SMOOTHING = 0.5  # observations of each outcome: unseen outcomes do not decide a comparison
 _UNSEEN = 1e-7  # share of all words
 
 
@@ -103,8 +104,13 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
         share = positive / positive.sum(axis=1, keepdims=True)
         return np.asarray(natural.sum(axis=1, keepdims=True) * share)
 
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Of smoothed frequencies; see `deviations_between_frequencies`."""
+        smooth = (self.location(eta + SMOOTHING) for eta in (first, second))
+        return deviations_between_frequencies(*smooth)
+
     def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """All brought to the same sum, and smoothed: else words a silo never saw decide."""
         total = natural.sum(axis=1)
         common = np.exp(np.log(total if like is None else like.sum(axis=1)).mean())
-        return self.tempered(natural, common / total) + _MATCHING_SMOOTHING
+        return self.tempered(natural, common / total) + SMOOTHING

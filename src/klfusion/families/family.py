@@ -90,6 +90,17 @@ class Family(ABC):
         """
         return np.full(len(natural), float(self.size))
 
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Standard deviations between ``first[i]`` and ``second[i]``, ``(m, p), (m, p) -> (m,)``.
+
+        Two Normals of one covariance whose means are ``s`` deviations apart have the symmetrised
+        divergence ``KL(first || second) + KL(second || first) = s^2``. In every exponential family
+        that sum is ``<eta - eta', mu - mu'>``; its root is the separation.
+        """
+        difference = self.mean(first) - self.mean(second)
+        square = np.einsum("mp,mp->m", first - second, difference)
+        return np.asarray(np.sqrt(np.maximum(square, 0.0)))
+
     # What follows -----------------------------------------------------------------------------
 
     @final

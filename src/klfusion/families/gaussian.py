@@ -96,12 +96,12 @@ class GaussianPosterior(
             return covariance
         return np.repeat(covariance, self.dim // covariance.shape[1], axis=1)
 
-    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
-        """Mahalanobis distance of the means, ``(m,)``."""
-        mean, _, scatter, weight = self._split(natural)
-        pooled = scatter[a] + scatter[b]
-        pooled /= _like(weight[a] + weight[b], pooled)
-        return deviations_between(mean[a] - mean[b], pooled)
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Mahalanobis distance of the means by the pooled covariance of observations, ``(m,)``."""
+        mean, _, scatter, weight = self._split(first)
+        other, _, other_scatter, other_weight = self._split(second)
+        pooled = scatter + other_scatter
+        return deviations_between(mean - other, pooled / _like(weight + other_weight, pooled))
 
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
@@ -195,6 +195,11 @@ class DiagonalGaussianPosterior(GaussianPosterior):
         n, k = observed.shape
         return np.asarray(observed / variance.reshape(n, k, -1).mean(axis=2))
 
+    @property
+    def least_count(self) -> float:
+        """A variance takes two points."""
+        return 2.0
+
     def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A mean and its variances."""
         return np.full(len(natural), float(self.dim + self.n_precisions))
@@ -246,6 +251,11 @@ class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
         if covariance is not None:
             return self._from_moments(location, covariance)
         return stack(self._times_precision(natural, location), natural[:, self.dim :])
+
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Mahalanobis distance of the means by the average covariance, ``(m,)``."""
+        (mean, covariance), (other, other_covariance) = map(self._moments, (first, second))
+        return deviations_between(mean - other, 0.5 * (covariance + other_covariance))
 
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""

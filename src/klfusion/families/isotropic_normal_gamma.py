@@ -42,8 +42,3 @@ class IsotropicNormalGamma(DiagonalGaussianPosterior):
         """``mean`` (n, d); ``kappa``, ``shape`` and ``rate``, each (n,)."""
         mean, *others = super().params(natural).items()
         return dict([mean, *((key, value[:, 0]) for key, value in others)])
-
-    @property
-    def least_count(self) -> float:
-        """A variance takes two points."""
-        return 2.0

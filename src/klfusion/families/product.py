@@ -146,6 +146,12 @@ class Product(Family):
         parts = [factor.n_parameters(part) for _, factor, part in self._parts(natural)]
         return np.asarray(np.sum(parts, axis=0))
 
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Factors are independent: squares of their separations add up."""
+        both = zip(self._parts(first), self._parts(second), strict=True)
+        squares = [factor.separation(a, b) ** 2 for (_, factor, a), (_, _, b) in both]
+        return np.asarray(np.sqrt(np.sum(squares, axis=0)))
+
     def to_config(self) -> dict[str, Any]:
         """JSON-able description, with the factors' own."""
         return {
@@ -260,11 +266,6 @@ class _GaussianProduct(Product, GaussianObservations):
         parts = self._each(GaussianObservations, natural)
         means, covariances = zip(*(f.observation_moments(x) for f, x in parts), strict=True)
         return np.concatenate(means, axis=1), _block_diagonal(covariances)
-
-    def separation(self, natural: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
-        """Factors are independent: squares of their separations add up."""
-        parts = self._each(GaussianObservations, natural)
-        return np.asarray(np.sqrt(np.sum([f.separation(x, a, b) ** 2 for f, x in parts], axis=0)))
 
 
 def _block_diagonal(blocks: Sequence[FloatArray]) -> FloatArray:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from klfusion._utils.arrays import FloatArray
 from klfusion.families.capabilities import Tempered
 from klfusion.families.family import DimensionalFamily
@@ -32,6 +34,10 @@ class TwoParameters(DimensionalFamily, Tempered):
     def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The two, each (n, d); views."""
         return natural[:, : self.dim], natural[:, self.dim :]
+
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """One per dimension; the other natural parameter is a sample size."""
+        return np.full(len(natural), float(self.dim))
 
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
         """Both parameters by name."""

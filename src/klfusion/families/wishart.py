@@ -73,6 +73,10 @@ class Wishart(DimensionalFamily, Tempered):
         """A covariance matrix takes ``d + 1`` points."""
         return self.dim + 1.0
 
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """A covariance matrix."""
+        return np.full(len(natural), float(sym.packed_size(self.dim)))
+
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``dof`` beyond its lower limit."""
         return natural[:, -1] - (self.dim - 1)

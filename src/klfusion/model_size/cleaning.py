@@ -169,7 +169,8 @@ def _gain_of_one(
     total = counts[a] + counts[b] + 2.0 * _PSEUDO_COUNT
     share = (counts[a] + _PSEUDO_COUNT) / total
     apart = _divergence_of_two(family, natural, share, a, b)
-    chance = 0.5 * natural.shape[1]  # nats: expected difference of two samples of one component
+    each = 0.5 * family.n_parameters(natural)
+    chance = np.minimum(each[a], each[b])  # nats: expected difference of two samples of one
     apart = np.maximum(apart - chance / total, 0.0)
     deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
     assigned = total * information_at_distance(deviations, share)
@@ -183,7 +184,8 @@ def _gain_of_one(
     if doubtful.any() and isinstance(family, GaussianObservations):
         normals = family.observation_moments(natural)
         exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
-        assigned[doubtful] = np.maximum(assigned[doubtful], total[doubtful] * exactly - chance)
+        exactly = total[doubtful] * exactly - chance[doubtful]
+        assigned[doubtful] = np.maximum(assigned[doubtful], exactly)
     return np.where(far, -1.0, assigned - fit)
 
 
@@ -200,9 +202,9 @@ def _separation(
     The prior is subtracted where ``counts`` of both, (m,), suffice. It is often as wide as all
     data, and makes components seem wider than they are.
     """
-    with_prior = family.separation(natural, a, b)
+    with_prior = family.separation(natural[a], natural[b])
     with np.errstate(divide="ignore", invalid="ignore"):  # of components without observations
-        observed = family.separation(natural - prior, a, b)
+        observed = family.separation(natural[a] - prior, natural[b] - prior)
     enough = np.isfinite(observed) & (counts > 2.0 * family.least_count)
     return np.where(enough, observed, with_prior)
 

@@ -18,7 +18,6 @@ from scipy.special import stdtr
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.penalty import merge_saving
-from klfusion.families import GaussianObservations
 from klfusion.merging.penalty_path import Distances
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
@@ -214,12 +213,9 @@ def _steps_to_jump(path: MergePath, noise: float) -> int:
 
 def _steps_to_unlike(problem: FusionProblem, path: MergePath) -> int:
     """Number of merges before the first of components that are too far apart to be one."""
-    if not isinstance(problem.family, GaussianObservations):
-        return len(path.merges)
     centres = problem.as_given.copy()
     for step, ((a, b), (n_a, n_b)) in enumerate(zip(path.merges, path.sizes, strict=True)):
-        separation = problem.family.separation(centres, np.array([a]), np.array([b]))
-        if separation[0] > _UNLIKE:
+        if problem.family.separation(centres[[a]], centres[[b]])[0] > _UNLIKE:
             return step
         centres[a] = (n_a * centres[a] + n_b * centres[b]) / (n_a + n_b)
     return len(path.merges)

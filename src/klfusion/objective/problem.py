@@ -14,6 +14,7 @@ from scipy.sparse import csc_array
 from klfusion._utils import memory, threads
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import (
+    CERTAIN,
     Centred,
     DiscreteOutcomes,
     Family,
@@ -22,7 +23,6 @@ from klfusion.families import (
     require,
 )
 
-_CERTAIN = 1e9  # observations behind a posterior without uncertainty worth counting
 _LEAST_COUNT = 1e-3  # observations, so that a component without data has a weight
 _BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums: 256 kB stay in cache
 _WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where all pairs have one cluster in common
@@ -266,8 +266,8 @@ class FusionProblem:
         if isinstance(family, DiscreteOutcomes):
             natural = family.without_prior(natural)
         weights = self.weights * counts
-        weights /= _CERTAIN * weights.sum()
-        certain = family.tempered(natural, _CERTAIN / family.effective_size(natural))
+        weights /= CERTAIN * weights.sum()
+        certain = family.tempered(natural, CERTAIN / family.effective_size(natural))
         return FusionProblem(family, certain, self.silo, weights)
 
     def chance_per_observation(self) -> FloatArray:
