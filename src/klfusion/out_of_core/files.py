@@ -179,9 +179,9 @@ class Files:
     def parts(self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]) -> OnDisk:
         """Write what is made of each batch to the scratch folder."""
         assert self._scratch is not None  # `with` has made it
-        paths, family, kind = [], None, None
+        paths, family = [], None
         for number, problem in enumerate(self.map(make, *arguments)):
-            family, kind = problem.family, problem.kind
+            family = problem.family
             paths.append(self._scratch / str(number))
             paths[-1].mkdir()
             for field in _FIELDS:
@@ -189,7 +189,7 @@ class Files:
                 if value is not None:
                     np.save(paths[-1] / f"{field}.npy", value)
         assert family is not None  # there is a silo at least
-        return OnDisk(family, kind, paths)
+        return OnDisk(family, paths)
 
 
 def _read(one: _File) -> Posterior:
@@ -205,7 +205,6 @@ class OnDisk(ProblemBatches):
     """Parts in folders of a disk, mapped into memory one at a time."""
 
     family: Family
-    kind: str | None
     folders: Sequence[Path]
 
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
@@ -219,6 +218,6 @@ class OnDisk(ProblemBatches):
             if (path := folder / f"{field}.npy").exists()
         }
         log_partition = found.pop("log_partition")
-        problem = FusionProblem(self.family, kind=self.kind, **found)
+        problem = FusionProblem(self.family, **found)
         vars(problem)["log_partition"] = log_partition
         return problem
