@@ -18,6 +18,8 @@ from klfusion.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# The gallery's tests run its scripts and compare its pages with them.
+PAGES_TO_RUN = [page for page in PAGES if page.parent.name != "gallery"]
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def own_registries():
 
 @pytest.mark.usefixtures("own_registries")
 @pytest.mark.filterwarnings("default")  # of the libraries the examples use
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES_TO_RUN, ids=lambda p: p.name)
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -85,7 +87,7 @@ def test_names_of_code_lead_to_its_lines(page):
 def test_pictures_name_their_command(page):
     text = page.read_text(encoding="utf-8")
     if "![" in text:
-        assert re.search(r"python -m (experiments|benchmarks) \w+|make pictures", text)
+        assert re.search(r"python -m (experiments|benchmarks) \w+|make (pictures|gallery)", text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
