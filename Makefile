@@ -6,7 +6,7 @@ WORKERS ?= auto
 # One thread per worker, and neighbours stay on one worker, which makes their fixtures once.
 PYTEST   = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-slow test-core lint format bench docs pictures clean
+.PHONY: help demo test test-slow test-core lint format bench docs gallery pictures clean
 
 help:
 	@echo "make demo    fuse a real example and write an HTML report (about a minute with the set-up)"
@@ -16,6 +16,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   benchmarks against peers, as ratios measured in one run, and what moved"
 	@echo "make docs    run every example of the documentation, and build its pages into site/"
+	@echo "make gallery run the scripts of examples/gallery and write their pages"
 	@echo "make pictures   the documentation's pictures of the report (needs chromium)"
 
 $(BIN)/python:
@@ -82,6 +83,9 @@ $(VENV)/.docs: $(VENV)/.test
 docs: $(VENV)/.docs
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+gallery: $(VENV)/.test
+	$(BIN)/python examples/make_gallery.py
 
 pictures: $(VENV)/.test
 	KLFUSION_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/report/test_browser.py

@@ -19,6 +19,8 @@ from tests.helpers.loops import for_each
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# The gallery's tests run its scripts and compare its pages with them.
+PAGES_TO_RUN = [page for page in PAGES if page.parent.name != "gallery"]
 
 SLOW = {"networks.md"}  # trains networks
 WITH_COMMANDS = [ROOT / "README.md", ROOT / "docs/tutorials/mixtures.md"]
@@ -40,7 +42,7 @@ def own_registries():
     "page",
     [
         pytest.param(page, marks=pytest.mark.slow) if page.name in SLOW else page
-        for page in PAGES
+        for page in PAGES_TO_RUN
         if page not in WITH_COMMANDS and "```python\n" in page.read_text(encoding="utf-8")
     ],
     ids=lambda p: p.name,
@@ -98,7 +100,7 @@ def test_names_of_code_lead_to_its_lines(page):
 def test_pictures_name_their_command(page):
     text = page.read_text(encoding="utf-8")
     if "![" in text:
-        assert re.search(r"python -m (experiments|benchmarks) \w+|make pictures", text)
+        assert re.search(r"python -m (experiments|benchmarks) \w+|make (pictures|gallery)", text)
 
 
 @for_each("page", PAGES)
