@@ -44,8 +44,7 @@ def fuse_conic(problem: FusionProblem, n_candidates: int, solver: str, seed: int
         plan = np.maximum(plan, 0.0)
         return np.asarray(plan / plan.sum(axis=1, keepdims=True))
 
-    found = alternate(
-        problem, centres, assign, penalty, max_iter=50, tol=Relaxed.tol, report=silent
-    )
+    search = Relaxed(max_iter=50).search(None, np.random.default_rng(0), silent)
+    found = alternate(problem, centres, assign, penalty, search)
     labels = solve_hungarian(-np.asarray(found.plan, dtype=np.float64), problem.silos)
     return found.centres[np.unique(labels)]

@@ -60,11 +60,8 @@ def _of_shape(n_silos: int, size: int) -> list[Row]:
     shape = f"{n_silos} silos x {size} components"
 
     def along(assign: Any) -> Alternation:
-        settings = Homogeneous()
-        return alternate(
-            problem, start, assign, 0.0,
-            max_iter=settings.max_iter, tol=settings.tol, report=silent,
-        )  # fmt: skip
+        search = Homogeneous().search(None, np.random.default_rng(0), silent)
+        return alternate(problem, start, assign, 0.0, search)
 
     def right(plan: FloatArray | NDArray[np.intp]) -> float:
         """Share of components in the cluster of the first silo's equal component."""

@@ -13,6 +13,7 @@ import klfusion as kf
 from klfusion.families import Dirichlet
 from klfusion.methods.topics import Reconstruction, best_reconstruction
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Search
 
 
 def words_of(seed, sizes, dim=30):
@@ -125,13 +126,10 @@ def test_others_make_good_what_an_average_loses():
     assert Reconstruction(observed, 2).fit(labels).loss < 0.5 * observed.divergence(labels, 2)
 
 
-class Limits:
-    n_init, max_iter, tol = 1, 100, 1e-6
-
-
 def test_the_best_of_many_starts_is_as_good_as_all_plans():
-    observed, rng = words_of(5, [3, 3, 3]), np.random.default_rng(0)
-    found = best_reconstruction(Limits, observed, 3, rng, lambda *_: None, n_init=10)
+    observed = words_of(5, [3, 3, 3])
+    search = Search(3, np.random.default_rng(0), lambda *_: None, tol=1e-6)
+    found = best_reconstruction(observed, 3, search, n_init=10)
     reconstruction = Reconstruction(observed, 3)
     orders = list(permutations(range(3)))
     plans = [np.concatenate([np.arange(3), a, b]) for a in orders for b in orders]

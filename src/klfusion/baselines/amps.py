@@ -14,11 +14,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import IntArray
-from klfusion._utils.progress import Report
 from klfusion.baselines.baseline import Baseline
 from klfusion.errors import IncompatibleSilosError
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Status
+from klfusion.objective.solution import Matching, Search, Status
 
 
 @final
@@ -33,13 +32,7 @@ class Amps(Baseline):
     name: ClassVar[str] = "amps"
     prior: tuple[float, ...] | None = None
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Sweep over the silos until no permutation changes; keep the best of several starts."""
         sizes = {rows.stop - rows.start for rows in problem.silos}
         if len(sizes) > 1:
@@ -48,8 +41,8 @@ class Amps(Baseline):
             )
         runs = []
         for number in range(self.n_init):
-            report("matching", number + 1, self.n_init)
-            runs.append(self._one(problem, rng.permutation(len(problem.silos))))
+            search.report("matching", number + 1, self.n_init)
+            runs.append(self._one(problem, search.rng.permutation(len(problem.silos))))
         labels, converged, _ = max(runs, key=lambda run: run[2])
         status = Status.CONVERGED if converged else Status.MAX_ITER
         return self.matching(problem, labels, status=status)

@@ -11,10 +11,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.progress import Report
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Status
+from klfusion.objective.solution import Matching, Search, Status
 
 Models = Sequence[Any] | Mapping[str, Any]
 _MAX_POPULARITY = 10  # larger counts of an atom weigh no more: no atom attracts every component
@@ -57,22 +56,16 @@ class BetaProcessMatching(Baseline):
     def atoms(self, problem: FusionProblem) -> Atoms:
         """The model's atoms, none in use."""
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Match every silo, then rematch each given the others."""
         atoms = self.atoms(problem)
         sizes = np.array([rows.stop - rows.start for rows in problem.silos])
         for j in np.argsort(-sizes, kind="stable"):
             atoms.place(problem.silos[int(j)])
         for number in range(self.n_passes):
-            report("matching", number + 1, self.n_passes)
+            search.report("matching", number + 1, self.n_passes)
             atoms.estimate()
-            for j in rng.permutation(len(sizes)):
+            for j in search.rng.permutation(len(sizes)):
                 atoms.take_out(problem.silos[int(j)])
                 atoms.place(problem.silos[int(j)])
         atoms.estimate()

@@ -8,11 +8,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.progress import Report
 from klfusion.baselines.baseline import Baseline
 from klfusion.families import Located, require
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Status
+from klfusion.objective.solution import Matching, Search, Status
 
 
 @final
@@ -28,18 +27,12 @@ class DPClustering(Baseline):
     max_iter: int = 500
     truncation: int = 20
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Fit scikit-learn's variational Dirichlet-process mixture."""
         from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 (slow to import)
         from sklearn.mixture import BayesianGaussianMixture  # noqa: PLC0415
 
-        report("clustering", 0, 1)
+        search.report("clustering", 0, 1)
         points = require(problem.family, Located, self.name).location(problem.natural)
         mixture = BayesianGaussianMixture(
             n_components=min(self.truncation, problem.n),
@@ -48,7 +41,7 @@ class DPClustering(Baseline):
             mean_precision_prior=0.01,  # the default, 1, shrinks small clusters to the mean
             n_init=self.n_init,
             max_iter=self.max_iter,
-            random_state=int(rng.integers(2**31)),
+            random_state=int(search.rng.integers(2**31)),
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -18,7 +18,6 @@ import numpy as np
 
 from klfusion._utils.arrays import BoolArray, IntArray
 from klfusion._utils.penalty import total_penalty
-from klfusion._utils.progress import Report
 from klfusion.many_silos.centres import Centres, merge_centres
 from klfusion.many_silos.sweep import ClusterSums, bound, descend
 from klfusion.merging.penalty_path import penalty_path
@@ -26,7 +25,7 @@ from klfusion.model_size.revision import MemberDistribution, find_mixed, split_c
 from klfusion.objective.batches import SelectedRows, SiloStore
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Limits, Matching, Status
+from klfusion.objective.solution import Matching, Search, Status
 
 _MAX_SAMPLES = 8  # of components that no global component explains
 _REVISED = 4  # times the sample: components that are revised
@@ -38,59 +37,49 @@ _MOST_SINGLE = 5_000  # components with a column of their own in the bound
 def fuse_many(
     store: SiloStore,
     on_sample: Callable[[FusionProblem], Matching],
-    limits: Limits,
+    search: Search,
     *,
     most: int,
-    grows: bool,
     revise: bool,
-    rng: np.random.Generator,
-    report: Report,
 ) -> Matching:
     """Match the components of very many silos.
 
-    The method ``on_sample`` gives labels and penalty of a sample of ``most`` components. Unless it
-    ``grows``, the model has the sample's global components. With ``revise``, clusters are split,
-    mixed components are left out and outliers merged. The path is that of the sample.
+    The method ``on_sample`` gives labels and penalty of a sample of ``most`` components. If the
+    size is known, the model has the sample's global components. With ``revise``, clusters are
+    split, mixed components are left out and outliers merged. The path is that of the sample.
     """
-    sample = store.take(store.first_silos(rng.permutation(store.n_silos), most))
+    sample = store.take(store.first_silos(search.rng.permutation(store.n_silos), most))
     found = on_sample(sample)
     penalty = found.penalty
     centres = Centres.of_labels(sample, found.labels, len(sample.silos) / store.n_silos)
-    if not grows:
+    if search.n_components is not None:
         none = np.zeros(store.n, dtype=bool)
-        return _settled(store, centres, none, none, found, grows, None, limits, report)
-    sums = _all_found(store, centres, penalty, most, rng, report)
+        return _settled(store, centres, none, none, found, None, search)
+    sums = _all_found(store, centres, penalty, most, search)
     centres, _ = merge_centres(sums, store.batches.family, penalty, store.n_silos)
     if revise:
-        revised = _revised(store, centres, penalty, most, rng)
+        revised = _revised(store, centres, penalty, most, search.rng)
     else:
         revised = _Revised(centres, np.zeros(len(centres.counts), dtype=bool), penalty)
     labels = revised.centres.sweep(store.batches, penalty, revised.new).all_labels
     mixed = (labels >= 0) & revised.mixed[labels]
     keeps_none = np.logical_and.reduceat(mixed, store.starts)[store.silo]
     single, left_out = (labels < 0) | (mixed & keeps_none), mixed & ~keeps_none
-    return _settled(
-        store, revised.centres, single, left_out, found, grows, revised.members, limits, report
-    )
+    return _settled(store, revised.centres, single, left_out, found, revised.members, search)
 
 
 def _all_found(
-    store: SiloStore,
-    centres: Centres,
-    penalty: float,
-    most: int,
-    rng: np.random.Generator,
-    report: Report,
+    store: SiloStore, centres: Centres, penalty: float, most: int, search: Search
 ) -> ClusterSums:
     """Assign all; cluster samples of the components that joined none, while that finds clusters."""
     for number in range(_MAX_SAMPLES):
-        report("sweeping", number + 1, None)
+        search.report("sweeping", number + 1, None)
         sums = centres.sweep(store.batches, penalty, penalty).compact()
         single = np.flatnonzero(sums.all_labels < 0)
-        problem = store.take(np.sort(rng.permutation(single)[: most // 2]))
+        problem = store.take(np.sort(search.rng.permutation(single)[: most // 2]))
         if problem.n < 2:
             break
-        path, _ = penalty_path(problem, report, penalty)
+        path, _ = penalty_path(problem, search.report, penalty)
         labels = path.labels(len(path.merges))
         new = Centres.of_labels(problem, labels, problem.n / len(single))
         several = np.bincount(labels) > 1
@@ -165,10 +154,8 @@ def _settled(
     single: BoolArray,
     left_out: BoolArray,
     found: Matching,
-    grows: bool,
     members: MemberDistribution | None,
-    limits: Limits,
-    report: Report,
+    search: Search,
 ) -> Matching:
     """Descend and certify; ``single`` components stay by themselves, some are ``left_out``."""
     kept = ~(single | left_out)
@@ -177,17 +164,19 @@ def _settled(
     while True:
         sums, more, converged = descend(
             batches, centres.natural, centres.counts, penalty,
-            max_iter=_SWEEPS, tol=max(limits.tol, _TOL), report=report,
+            max_iter=_SWEEPS, tol=max(search.tol, _TOL), report=search.report,
         )  # fmt: skip
         trace, sweeps = trace + more, sweeps + len(more)
         centres = Centres.of_sums(sums)
-        if grows:  # sweeps alone would take many steps to merge halves of one component
+        if (
+            search.n_components is None
+        ):  # sweeps alone would take many steps to merge halves of one component
             centres, raised = merge_centres(
                 sums, batches.family, found.penalty, store.n_silos, members
             )
         if len(centres.counts) < len(sums.counts):
             penalty, trace = max(penalty, raised), []
-        elif converged or sweeps >= limits.max_iter:
+        elif converged or sweeps >= search.max_iter:
             break
     size, alone = len(sums.counts), np.flatnonzero(single)
     labels = np.zeros(store.n, dtype=np.intp)

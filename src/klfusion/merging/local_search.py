@@ -12,22 +12,20 @@ import numpy as np
 from klfusion._utils.arrays import IntArray
 from klfusion._utils.iterate import Descent, descend
 from klfusion._utils.penalty import joining, merge_saving, penalties
-from klfusion._utils.progress import Report
 from klfusion.assignment.one_silo import assign_silo
 from klfusion.objective.clusters import Clusters, nearest_pairs, shared_silos
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Search
 
 
 def refine(
     problem: FusionProblem,
     labels: IntArray,
     penalty: float,
+    search: Search,
     *,
     fixed_size: bool = False,
     opens: bool = True,
-    max_iter: int,
-    tol: float,
-    report: Report,
 ) -> Descent[IntArray]:
     """Descend on ``sum of Jensen gaps + penalty * sum_g sqrt(n_g)`` until no move helps.
 
@@ -49,7 +47,7 @@ def refine(
 
     return descend(
         sweep, clusters.labels.copy(), clusters.objective(penalty),
-        tol=tol, max_iter=max_iter, stage="refining", report=report,
+        tol=search.tol, max_iter=search.max_iter, stage="refining", report=search.report,
     )  # fmt: skip
 
 

@@ -20,12 +20,11 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, relabel
 from klfusion._utils.iterate import descend
-from klfusion._utils.progress import Report
 from klfusion.assignment.binary import solve_binary
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Plan, objective
+from klfusion.objective.solution import Plan, Search, objective
 
 _NOTHING = 1e-8  # total weight of a column below which it is empty: rounding of the relaxation
 
@@ -51,12 +50,9 @@ def alternate(
     centres: FloatArray,
     assign: Assign,
     penalty: float,
-    *,
-    max_iter: int,
-    tol: float,
-    report: Report,
+    search: Search,
 ) -> Alternation:
-    """Alternate assignments and averages until the objective falls by at most ``tol``, relative."""
+    """Alternate assignments and averages until the objective falls by at most the tolerance."""
 
     def step(centres: FloatArray, previous: Plan | None) -> tuple[tuple[FloatArray, Plan], float]:
         plan, size = _without_unused(assign(problem.costs(centres), problem, previous))
@@ -64,7 +60,7 @@ def alternate(
 
     (centres, plan), trace, converged = descend(
         lambda state: step(*state), *step(centres, None),
-        tol=tol, max_iter=max_iter - 1, stage="alternating", report=report,
+        tol=search.tol, max_iter=search.max_iter - 1, stage="alternating", report=search.report,
     )  # fmt: skip
     return Alternation(plan, centres, trace, converged)
 

@@ -8,7 +8,6 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, IntArray
-from klfusion._utils.progress import Report
 from klfusion.errors import KLFusionError
 from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses
@@ -28,7 +27,7 @@ from klfusion.model_size.selection import choose
 from klfusion.model_size.silo_variation import Walk
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, objective
+from klfusion.objective.solution import Matching, Search, objective
 
 _MIXED_ROUNDS = 3  # of leaving out mixed components and matching the rest anew
 _DOUBTFUL_LOSS = 0.04  # nats per observation that doubtful merges of topics may lose
@@ -66,65 +65,47 @@ class Auto(PathMethod):
 
     name: ClassVar[str] = "auto"
 
-    def match(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def match(self, problem: FusionProblem, search: Search) -> Matching:
         """Match; where mixed components are found, leave them out and match the rest anew."""
         kept = np.arange(problem.n)
-        found = super().match(problem, n_components, rng, report)
+        found = super().match(problem, search)
         for _ in range(_MIXED_ROUNDS):
             if found.mixed is None:
                 break
             kept = kept[~found.mixed]
-            found = super().match(problem.some(kept), n_components, rng, report)
+            found = super().match(problem.some(kept), search)
         return found.of_rows(kept, problem.n)
 
-    def on_path(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-        walk: Walk | None = None,
-    ) -> Matching:
+    def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
         """Walk the path, choose its size by evidence unless it is given, refine."""
         observed = problem.per_observation() if self.topics else None
         if observed is not None:
-            return self._topics(problem, observed, n_components, rng, report, walk)
-        path, distances = walk or penalty_path(problem, report)
+            return self._topics(problem, observed, search, walk)
+        path, distances = walk or penalty_path(problem, search.report)
         path = replace(path, losses=path_losses(problem, path))
-        if n_components is not None:
-            return self._of_known_size(problem, path, n_components, rng, report)
+        if search.n_components is not None:
+            return self._of_known_size(problem, path, search.n_components, search)
         choice = choose(problem, path, distances)
         start = path.labels(choice.steps)
-        found = self._refined(problem, choice.penalty, path, start, rng, report)
+        found = self._refined(problem, choice.penalty, path, start, search)
         mixed = _mixed(problem, found.labels)
         if mixed is not None:
             return replace(found, mixed=mixed)
         if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
-            found = self._refined(problem, choice.penalty, path, start, rng, report, opens=False)
-        return self._with_outliers(problem, found, report)
+            found = self._refined(problem, choice.penalty, path, start, search, opens=False)
+        return self._with_outliers(problem, found, search)
 
-    def on_sample(
-        self,
-        sample: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
         """The path of the sample, cut where evidence says."""
-        if n_components is not None:
-            if n_components > sample.n:
+        size = search.n_components
+        if size is not None:
+            if size > sample.n:
                 raise KLFusionError(
                     f"expected n_components <= {sample.n}, the components of a sample of silos, "
-                    f"got {n_components}: fuse them in memory"
+                    f"got {size}: fuse them in memory"
                 )
-            return self.on_path(sample, n_components, rng, report)
-        path, distances = penalty_path(sample, report)
+            return self.on_path(sample, search)
+        path, distances = penalty_path(sample, search.report)
         choice = choose(sample, path, distances, topics=self.topics)
         return replace(cut(sample, path, choice.steps), penalty=choice.penalty)
 
@@ -132,26 +113,23 @@ class Auto(PathMethod):
         self,
         problem: FusionProblem,
         observed: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
+        search: Search,
         walk: Walk | None,
     ) -> Matching:
         """Choose the size by evidence; of all plans of that size take the one that loses least.
 
         Doubtful merges are made where they lose little.
         """
-        least = least_loss_path(problem, observed, report, within_silos=False)
-        if n_components is not None:
-            if problem.n - n_components <= len(least.merges):
-                return cut(problem, least, problem.n - n_components)
-            labels = best_reconstruction(
-                self, observed, n_components, rng, report,
-                n_init=max(self.n_init, _TOPIC_STARTS),
-            )  # fmt: skip
+        least = least_loss_path(problem, observed, search.report, within_silos=False)
+        if search.n_components is not None:
+            steps = problem.n - search.n_components
+            if steps <= len(least.merges):
+                return cut(problem, least, steps)
+            starts = max(self.n_init, _TOPIC_STARTS)
+            labels = best_reconstruction(observed, search.n_components, search, n_init=starts)
             value = objective(problem, labels, int(labels.max()) + 1, 0.0)
             return certified(problem, labels, [value], True, 0.0, least)
-        path, distances = walk or penalty_path(problem, report)
+        path, distances = walk or penalty_path(problem, search.report)
         choice = choose(problem, path, distances, topics=True)
         labels = path.labels(choice.steps)
         mixed = _mixed(problem, labels)
@@ -171,25 +149,27 @@ class Auto(PathMethod):
         penalty: float,
         path: MergePath,
         start: IntArray,
-        rng: np.random.Generator,
-        report: Report,
+        search: Search,
         *,
         opens: bool = True,
     ) -> Matching:
         """Local search at a penalty from the path's cut, and from seeds."""
         return penalised_starts(
-            self, problem, penalty, path, [start], self.n_init - 1, rng, report, opens=opens
+            problem, penalty, path, [start], self.n_init - 1, search, opens=opens
         )
 
-    def _with_outliers(self, problem: FusionProblem, found: Matching, report: Report) -> Matching:
+    def _with_outliers(self, problem: FusionProblem, found: Matching, search: Search) -> Matching:
         """Components that one silo alone has, moved to a cluster that is near enough."""
         gathered = merge_singletons(problem, found.labels)
         if (gathered == found.labels).all():
             return found
         labels, trace, converged = refine(
-            problem, gathered, found.penalty,
-            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
+            problem,
+            gathered,
+            found.penalty,
+            search,
+            fixed_size=True,
+        )
         return certified(problem, labels, trace, converged, found.penalty, found.path)
 
     def _of_known_size(
@@ -197,17 +177,14 @@ class Auto(PathMethod):
         problem: FusionProblem,
         path: MergePath,
         size: int,
-        rng: np.random.Generator,
-        report: Report,
+        search: Search,
     ) -> Matching:
         steps = problem.n - size
         if steps > len(path.merges):  # the path ended in clusters that exclude each other
             n_init = max(self.n_init, _STARTS)
-            return best_of(
-                known_size_starts(self, problem, size, rng, report, n_init=n_init, path=path)
-            )
+            return best_of(known_size_starts(problem, size, search, n_init=n_init, path=path))
         centres = problem.average(path.labels(steps), size)
-        return known_size(self, problem, centres, report, path=path)
+        return known_size(problem, centres, search, path=path)
 
 
 def _mixed(problem: FusionProblem, labels: IntArray) -> BoolArray | None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import numpy as np
-
-from klfusion._utils.progress import Report
 from klfusion.merging.penalty_path import penalty_path
 from klfusion.methods.method import Method, Penalty, check_penalty
 from klfusion.methods.search import best_of, known_size_starts, penalised_starts
 from klfusion.model_size.selection import choose
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching
+from klfusion.objective.solution import Matching, Search
 
 
 @final
@@ -52,20 +49,12 @@ class Binary(Method):
         """The penalty, unless it is chosen."""
         return None if self.penalty == "auto" else float(self.penalty)
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Start from KL k-means++ seeds, several times."""
-        if n_components is not None:
-            return best_of(
-                known_size_starts(self, problem, n_components, rng, report, refined=True)
-            )
+        if search.n_components is not None:
+            return best_of(known_size_starts(problem, search.n_components, search))
         path, penalty = None, self.given_penalty
         if penalty is None:
-            path, distances = penalty_path(problem, report)
+            path, distances = penalty_path(problem, search.report)
             penalty = choose(problem, path, distances).penalty
-        return penalised_starts(self, problem, penalty, path, [], self.n_init, rng, report)
+        return penalised_starts(problem, penalty, path, [], self.n_init, search)

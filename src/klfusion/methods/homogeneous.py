@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import numpy as np
-
-from klfusion._utils.progress import Report
 from klfusion.errors import IncompatibleSilosError
 from klfusion.methods.method import Method
 from klfusion.methods.search import best_of, known_size
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching
+from klfusion.objective.solution import Matching, Search
 
 
 @final
@@ -41,13 +38,7 @@ class Homogeneous(Method):
     name: ClassVar[str] = "homogeneous"
     leave_one_out: bool = True
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Alternate from the components of several silos, one start each; keep the best."""
         sizes = {rows.stop - rows.start for rows in problem.silos}
         if len(sizes) > 1:
@@ -55,13 +46,13 @@ class Homogeneous(Method):
                 f"method 'homogeneous': expected silos of one size, got sizes {sorted(sizes)}; "
                 "method 'auto' allows them to differ"
             )
-        if n_components not in (None, problem.largest_silo):
+        if search.n_components not in (None, problem.largest_silo):
             raise IncompatibleSilosError(
                 f"method 'homogeneous': expected n_components to be the silos' size "
-                f"{problem.largest_silo}, got {n_components}"
+                f"{problem.largest_silo}, got {search.n_components}"
             )
-        order = rng.permutation(len(problem.silos))[: self.n_init]
+        order = search.rng.permutation(len(problem.silos))[: self.n_init]
         starts = [problem.natural[problem.silos[j]] for j in order]
         return best_of(
-            [known_size(self, problem, s, report, refined=self.leave_one_out) for s in starts]
+            [known_size(problem, start, search, refined=self.leave_one_out) for start in starts]
         )

@@ -17,7 +17,7 @@ from klfusion.methods.search import other_divergence
 from klfusion.model_size.preparation import Prepared, prepare
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Status
+from klfusion.objective.solution import Matching, Search, Status
 from klfusion.posteriors.posterior import Posterior
 
 
@@ -33,15 +33,16 @@ def match_silos(
 
     Labels, plan and path of the matching are those of the prepared problem's components.
     """
+    search = method.search(n_components, rng, report)
     prepared = prepare(posteriors, weights, clean=method.cleans and len(posteriors) > 1)
     problem = prepared.problem
     check_size(method, n_components, problem.largest_silo, problem.n, posteriors)
     if len(posteriors) == 1 and not method.within_silos:
         found = _single_silo(problem, method.given_penalty or 0.0)
     else:
-        found = method.match(problem, n_components, rng, report)
+        found = method.match(problem, search)
         if method.divergence != KL.name:
-            found = _other_divergence(method, problem, found, rng, report)
+            found = _other_divergence(method, problem, found, search)
     return prepared, _ordered(found.of_rows(np.arange(problem.n), problem.n), prepared)
 
 
@@ -49,15 +50,14 @@ def _other_divergence(
     method: Method,
     problem: FusionProblem,
     found: Matching,
-    rng: np.random.Generator,
-    report: Report,
+    search: Search,
 ) -> Matching:
     """Alternate under the method's divergence, from the matching under KL."""
     kept, variation = np.flatnonzero(found.labels >= 0), found.variation
     some = method.compared(problem.some(kept)).with_variation(variation)
     other = problem_with_divergence(some, method.divergence)
     start = replace(found, labels=found.labels[kept])
-    new = other_divergence(method, other, start, method.given_penalty, rng, report)
+    new = other_divergence(other, start, method.given_penalty, search)
     return replace(new.of_rows(kept, problem.n), variation=variation)
 
 

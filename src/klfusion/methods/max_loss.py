@@ -8,7 +8,6 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.checks import is_number
-from klfusion._utils.progress import Report
 from klfusion.errors import KLFusionError
 from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses
@@ -18,7 +17,7 @@ from klfusion.methods.path_method import PathMethod
 from klfusion.methods.search import cut, without_penalty
 from klfusion.model_size.silo_variation import Walk
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching
+from klfusion.objective.solution import Matching, Search
 
 
 @final
@@ -65,22 +64,14 @@ class MaxLoss(PathMethod):
         """No: losses are those of the path of all components."""
         return False
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Merge what loses least, within silos or between them only."""
         if self.within_silos:
-            return self._within_silos(problem, n_components, report)
-        no_size(self, n_components, "for the loss sets the size")
-        return super().run(problem, n_components, rng, report)
+            return self._within_silos(problem, search)
+        no_size(self, search.n_components, "for the loss sets the size")
+        return super().run(problem, search)
 
-    def _within_silos(
-        self, problem: FusionProblem, n_components: int | None, report: Report
-    ) -> Matching:
+    def _within_silos(self, problem: FusionProblem, search: Search) -> Matching:
         """Merge the clusters that lose least, of any silo; then move single components."""
         observed = problem.per_observation()
         if observed is None:
@@ -88,40 +79,30 @@ class MaxLoss(PathMethod):
                 "within_silos: expected posteriors that say how many observations they are "
                 f"worth, got {problem.family}, which does not"
             )
-        path = least_loss_path(problem, observed, report, within_silos=True)
-        if n_components is not None:
-            steps = problem.n - n_components
+        path = least_loss_path(problem, observed, search.report, within_silos=True)
+        if search.n_components is not None:
+            steps = problem.n - search.n_components
         else:
             steps = path.steps_within(self.max_loss)
         labels, _, _ = refine(
-            replace(observed, silo=np.arange(problem.n)), path.labels(steps), 0.0,
-            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
+            replace(observed, silo=np.arange(problem.n)),
+            path.labels(steps),
+            0.0,
+            search,
+            fixed_size=True,
+        )
         return without_penalty(problem, labels, path)
 
-    def on_path(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-        walk: Walk | None = None,
-    ) -> Matching:
+    def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
         """Cut the path where the loss is reached."""
         observed = problem.per_observation() if self.topics else None
         if observed is not None:
-            path = least_loss_path(problem, observed, report, within_silos=False)
+            path = least_loss_path(problem, observed, search.report, within_silos=False)
         else:
-            path = (walk or penalty_path(problem, report))[0]
+            path = (walk or penalty_path(problem, search.report))[0]
             path = replace(path, losses=path_losses(problem, path))
         return cut(problem, path, path.steps_within(self.max_loss))
 
-    def on_sample(
-        self,
-        sample: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
         """Refuse: see `samples`."""
         raise KLFusionError("method 'max-loss': expected silos in memory, got files or a cluster")

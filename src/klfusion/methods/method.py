@@ -15,7 +15,7 @@ from klfusion._utils.progress import Report
 from klfusion.errors import KLFusionError
 from klfusion.objective.divergences import KL, chosen_divergence
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching
+from klfusion.objective.solution import Matching, Search
 
 Penalty = float | Literal["auto"]
 
@@ -71,25 +71,17 @@ class Method(ABC):
         """Whether components of one silo may become one."""
         return False
 
-    def match(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
-        """Match components as they were sent, ``n_components`` in all if that is known."""
-        return self.run(self.compared(problem), n_components, rng, report)
+    def search(self, n_components: int | None, rng: np.random.Generator, report: Report) -> Search:
+        """A search with this method's limits."""
+        return Search(n_components, rng, report, self.n_init, self.max_iter, self.tol)
+
+    def match(self, problem: FusionProblem, search: Search) -> Matching:
+        """Match components as they were sent, in all as many as the search asks for."""
+        return self.run(self.compared(problem), search)
 
     @abstractmethod
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
-        """Match components as this method compares them; all random choices come from ``rng``."""
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
+        """Match components as this method compares them."""
 
     def compared(
         self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
@@ -109,13 +101,7 @@ class UnknownMethod(Method):
 
     config: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Refuse."""
         raise KLFusionError(
             f"expected a method of {sorted(_REGISTRY)}, got {self.config.get('name')!r}: "

@@ -13,7 +13,6 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.penalty import merge_saving
-from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
@@ -23,7 +22,7 @@ from klfusion.methods.search import best_of, known_size, known_size_starts
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Status
+from klfusion.objective.solution import Matching, Search, Status
 
 _MAX_PAIRS = 4_000  # of units within silos, whose quantile is computed
 _STARTS = 5  # at least, where the path does not reach the size asked for
@@ -97,28 +96,23 @@ class Networks(Method):
         scale = _scales(others["mean"], self.outgoing)
         return replace(problem, natural=problem.family.natural(scale * mean, common))
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Walk the path, cut it, refine."""
-        path, size = neighbour_path(problem, report), n_components
+        path, size = neighbour_path(problem, search.report), search.n_components
         if size is not None and problem.n - size <= len(path.merges):
             centres = problem.average(path.labels(problem.n - size), size)
-            return known_size(self, problem, centres, report, path=path)
+            return known_size(problem, centres, search, path=path)
         if size is not None:  # the path ended in clusters that exclude each other
-            return best_of(
-                known_size_starts(self, problem, size, rng, report, n_init=_STARTS, path=path)
-            )
+            return best_of(known_size_starts(problem, size, search, n_init=_STARTS, path=path))
         penalty = self.given_penalty or self._chosen(problem, path)
         steps = path.steps_at(penalty)
         labels, trace, converged = refine(
-            problem, path.labels(steps), penalty,
-            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
+            problem,
+            path.labels(steps),
+            penalty,
+            search,
+            fixed_size=True,
+        )
         value = trace[-1]
         bound = min(_bound(problem, labels, penalty), value)
         return Matching(labels, value, bound, trace, penalty, Status.of(converged), path)

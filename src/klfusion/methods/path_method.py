@@ -7,10 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-import numpy as np
-
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.progress import Report
 from klfusion.families import Family
 from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
@@ -19,7 +16,7 @@ from klfusion.methods.search import certified
 from klfusion.model_size.silo_variation import Walk, estimate_variation
 from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching
+from klfusion.objective.solution import Matching, Search
 
 _MOST_ON_PATH = 1_200  # components whose path takes a few seconds; more are sampled first
 _MOST_ENTRIES = 1_000_000_000  # natural parameters of all pairs on the path
@@ -44,21 +41,15 @@ class PathMethod(Method):
         """Posteriors of comparable certainty, less certain by a ``variation`` between silos."""
         return problem.centred(*like).comparable(*like).with_variation(variation)
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Estimate the variation between silos; walk the path of all components or a sample."""
-        varying = estimate_variation(problem, rng, report, n_components)
+        varying = estimate_variation(problem, search.rng, search.report, search.n_components)
         most = most_on_path(problem.family)
         # A sample must have more components than it is to find.
-        if self.samples and problem.n > most >= 2 * (n_components or 0):
-            found = self._sampled(varying.problem, n_components, rng, report)
+        if self.samples and problem.n > most >= 2 * (search.n_components or 0):
+            found = self._sampled(varying.problem, search)
         else:
-            found = self.on_path(varying.problem, n_components, rng, report, varying.walk)
+            found = self.on_path(varying.problem, search, varying.walk)
         return replace(found, variation=varying.variation)
 
     @property
@@ -67,58 +58,37 @@ class PathMethod(Method):
         return True
 
     @abstractmethod
-    def on_path(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-        walk: Walk | None = None,
-    ) -> Matching:
+    def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
         """Walk the path of all components, unless it is given, and choose from it."""
 
     @abstractmethod
-    def on_sample(
-        self,
-        sample: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
         """Labels and penalty of a sample of the silos; sweeps over all silos refine them."""
 
-    def _sampled(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def _sampled(self, problem: FusionProblem, search: Search) -> Matching:
         """The path of a sample of silos, then assignments of all."""
-        found = self.stream(SiloStore.of(InMemory(problem)), n_components, rng, report)
+        found = self.stream(SiloStore.of(InMemory(problem)), search)
         moves = problem.n * int(found.labels.max()) * problem.family.size
         if (found.labels < 0).any() or moves > _MOST_MOVES:
             return found
         labels, trace, converged = refine(
-            problem, found.labels, found.penalty,
-            fixed_size=True, max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
+            problem,
+            found.labels,
+            found.penalty,
+            search,
+            fixed_size=True,
+        )
         trace = [*found.trace[:-1], *trace]
         return certified(problem, labels, trace, converged, found.penalty, found.path)
 
-    def stream(
-        self, store: SiloStore, n_components: int | None, rng: np.random.Generator, report: Report
-    ) -> Matching:
+    def stream(self, store: SiloStore, search: Search) -> Matching:
         """The path of a sample of silos that lie in parts, then assignments of all."""
         return fuse_many(
             store,
-            lambda sample: self.on_sample(sample, n_components, rng, report),
-            self,
+            lambda sample: self.on_sample(sample, search),
+            search,
             most=most_on_path(store.batches.family),
-            grows=n_components is None,
             revise=self.given_penalty is None,
-            rng=rng,
-            report=report,
         )
 
 

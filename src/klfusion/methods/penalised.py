@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
-import numpy as np
-
-from klfusion._utils.progress import Report
 from klfusion.merging.loss_path import path_losses
 from klfusion.merging.penalty_path import penalty_path
 from klfusion.methods.method import check_penalty, no_size
@@ -15,7 +12,7 @@ from klfusion.methods.path_method import PathMethod
 from klfusion.methods.search import cut, penalised_starts
 from klfusion.model_size.silo_variation import Walk
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching
+from klfusion.objective.solution import Matching, Search
 
 
 @final
@@ -54,31 +51,18 @@ class Penalised(PathMethod):
         """The penalty."""
         return float(self.penalty)
 
-    def on_path(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-        walk: Walk | None = None,
-    ) -> Matching:
+    def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
         """Cut the path at the penalty and refine."""
-        no_size(self, n_components, "for the penalty sets the size")
-        path = (walk or penalty_path(problem, report))[0]
+        no_size(self, search.n_components, "for the penalty sets the size")
+        path = (walk or penalty_path(problem, search.report))[0]
         path = replace(path, losses=path_losses(problem, path))
         penalty = self.given_penalty
         start = path.labels(path.steps_at(penalty))
-        return penalised_starts(self, problem, penalty, path, [start], self.n_init - 1, rng, report)
+        return penalised_starts(problem, penalty, path, [start], self.n_init - 1, search)
 
-    def on_sample(
-        self,
-        sample: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
         """Cut the sample's path at the penalty."""
-        no_size(self, n_components, "for the penalty sets the size")
-        path, _ = penalty_path(sample, report)
+        no_size(self, search.n_components, "for the penalty sets the size")
+        path, _ = penalty_path(sample, search.report)
         found = cut(sample, path, path.steps_at(self.given_penalty))
         return replace(found, penalty=self.given_penalty)

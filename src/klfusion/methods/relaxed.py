@@ -7,14 +7,13 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.methods.alternation import AssignRelaxed, alternate
 from klfusion.methods.method import Method, Penalty, check_penalty
 from klfusion.methods.search import best_of, known_size_starts, seed_centres
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Status
+from klfusion.objective.solution import Matching, Search, Status
 
 
 @final
@@ -62,31 +61,21 @@ class Relaxed(Method):
         """The penalty, unless it is chosen."""
         return None if self.penalty == "auto" else float(self.penalty)
 
-    def run(
-        self,
-        problem: FusionProblem,
-        n_components: int | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> Matching:
+    def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Alternate the relaxation and weighted averages; keep the best of ``n_init`` starts."""
-        if n_components is not None:
-            return best_of(
-                known_size_starts(self, problem, n_components, rng, report, refined=False)
-            )
-        return best_of([self._one(problem, rng, report) for _ in range(self.n_init)])
+        size = search.n_components
+        if size is not None:
+            return best_of(known_size_starts(problem, size, search, refined=False))
+        return best_of([self._one(problem, search) for _ in range(self.n_init)])
 
-    def _one(self, problem: FusionProblem, rng: np.random.Generator, report: Report) -> Matching:
+    def _one(self, problem: FusionProblem, search: Search) -> Matching:
         least = problem.largest_silo
         n_candidates = self.n_candidates or 2 * least
-        centres = seed_centres(problem, max(n_candidates, least), rng, least)
+        centres = seed_centres(problem, max(n_candidates, least), search.rng, least)
         penalty = self.given_penalty
         if penalty is None:
             penalty = self.scale * float(problem.costs(centres).std()) or 1.0
-        found = alternate(
-            problem, centres, AssignRelaxed(penalty), penalty,
-            max_iter=self.max_iter, tol=self.tol, report=report,
-        )  # fmt: skip
+        found = alternate(problem, centres, AssignRelaxed(penalty), penalty, search)
         plan = np.asarray(found.plan, dtype=np.float64)
         certificate = solve_relaxed(
             problem.costs(found.centres), problem.silo, penalty, start=found.plan

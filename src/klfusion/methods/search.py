@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
-from klfusion._utils.progress import Report
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
 from klfusion.merging.local_search import refine
@@ -13,18 +12,16 @@ from klfusion.methods.alternation import AssignBinary, alternate, assign_hungari
 from klfusion.methods.seeding import kl_plus_plus
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Limits, Matching, Status, objective
+from klfusion.objective.solution import Matching, Search, Status, objective
 
 
 def penalised_starts(
-    limits: Limits,
     problem: FusionProblem,
     penalty: float,
     path: MergePath | None,
     starts: list[IntArray],
     n_seeded: int,
-    rng: np.random.Generator,
-    report: Report,
+    search: Search,
     *,
     opens: bool = True,
 ) -> Matching:
@@ -38,16 +35,16 @@ def penalised_starts(
             labels, head = starts[number], []
         else:
             least = problem.largest_silo
-            centres = seed_centres(problem, 2 * least, rng, least)
-            found = alternate(
-                problem, centres, AssignBinary(penalty), penalty,
-                max_iter=limits.max_iter, tol=limits.tol, report=report,
-            )  # fmt: skip
+            centres = seed_centres(problem, 2 * least, search.rng, least)
+            found = alternate(problem, centres, AssignBinary(penalty), penalty, search)
             labels, head = found.plan.astype(np.intp), found.trace[:-1]
         labels, trace, converged = refine(
-            problem, labels, penalty,
-            opens=opens, max_iter=limits.max_iter, tol=limits.tol, report=report,
-        )  # fmt: skip
+            problem,
+            labels,
+            penalty,
+            search,
+            opens=opens,
+        )
         if best is None or trace[-1] < best[1][-1]:
             best = labels, head + trace, converged
     assert best is not None  # every caller offers a start
@@ -71,12 +68,12 @@ def certified(
 
 
 def cut(problem: FusionProblem, path: MergePath, steps: int) -> Matching:
-    """A path's own solution after so many steps, which is what its losses are told of."""
+    """The plan of a path after so many steps, without local search."""
     return without_penalty(problem, path.labels(steps), path)
 
 
 def without_penalty(problem: FusionProblem, labels: IntArray, path: MergePath) -> Matching:
-    """A plan that may hold components of one silo together: so may those of its bound."""
+    """A plan that may merge components of one silo, and a bound over all such plans."""
     size = int(labels.max()) + 1
     value = problem.divergence(labels, size)
     bound = float(problem.costs(problem.average(labels, size)).min(axis=1).sum())
@@ -89,11 +86,9 @@ def best_of(runs: list[Matching]) -> Matching:
 
 
 def known_size_starts(
-    limits: Limits,
     problem: FusionProblem,
     size: int,
-    rng: np.random.Generator,
-    report: Report,
+    search: Search,
     *,
     refined: bool = True,
     n_init: int | None = None,
@@ -104,36 +99,32 @@ def known_size_starts(
 
     With ``from_silos`` the first starts are silos that are of that size.
     """
-    n_init = n_init or limits.n_init
+    n_init = n_init or search.n_init
     whole = [rows for rows in problem.silos if from_silos and rows.stop - rows.start == size]
     starts = [problem.natural[rows] for rows in whole[:n_init]]
-    starts += [seed_centres(problem, size, rng) for _ in range(n_init - len(starts))]
-    return [
-        known_size(limits, problem, centres, report, refined=refined, path=path)
-        for centres in starts
-    ]
+    starts += [seed_centres(problem, size, search.rng) for _ in range(n_init - len(starts))]
+    return [known_size(problem, centres, search, refined=refined, path=path) for centres in starts]
 
 
 def known_size(
-    limits: Limits,
     problem: FusionProblem,
     centres: FloatArray,
-    report: Report,
+    search: Search,
     *,
     refined: bool = True,
     path: MergePath | None = None,
 ) -> Matching:
     """Hungarian assignments and averages (paper, sections 3 and 4.1), then local search."""
-    found = alternate(
-        problem, centres, assign_hungarian, 0.0,
-        max_iter=limits.max_iter, tol=limits.tol, report=report,
-    )  # fmt: skip
+    found = alternate(problem, centres, assign_hungarian, 0.0, search)
     labels, trace, converged = found.plan.astype(np.intp), found.trace, found.converged
     if refined:
         labels, more, converged = refine(
-            problem, labels, 0.0,
-            fixed_size=True, max_iter=limits.max_iter, tol=limits.tol, report=report,
-        )  # fmt: skip
+            problem,
+            labels,
+            0.0,
+            search,
+            fixed_size=True,
+        )
         trace = trace[:-1] + more
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
     best = solve_hungarian(costs, problem.silos)
@@ -143,12 +134,7 @@ def known_size(
 
 
 def other_divergence(
-    limits: Limits,
-    problem: FusionProblem,
-    found: Matching,
-    penalty: float | None,
-    rng: np.random.Generator,
-    report: Report,
+    problem: FusionProblem, found: Matching, penalty: float | None, search: Search
 ) -> Matching:
     """Alternate under another divergence than the one of ``found``.
 
@@ -158,21 +144,12 @@ def other_divergence(
     if penalty is None:
         labels = relabel(found.labels)
         centres = problem.average(labels, int(labels.max()) + 1)
-        return known_size(limits, problem, centres, report, refined=False, path=found.path)
+        return known_size(problem, centres, search, refined=False, path=found.path)
     least, runs = problem.largest_silo, []
-    for _ in range(max(limits.n_init, 3)):
-        centres = seed_centres(problem, 2 * least, rng, least)
-        runs.append(
-            alternate(
-                problem,
-                centres,
-                AssignBinary(penalty),
-                penalty,
-                max_iter=limits.max_iter,
-                tol=limits.tol,
-                report=report,
-            )
-        )
+    for _ in range(max(search.n_init, 3)):
+        centres = seed_centres(problem, 2 * least, search.rng, least)
+        run = alternate(problem, centres, AssignBinary(penalty), penalty, search)
+        runs.append(run)
     best = min(runs, key=lambda run: run.trace[-1])
     labels = best.plan.astype(np.intp)
     return certified(problem, labels, best.trace, best.converged, penalty, None)

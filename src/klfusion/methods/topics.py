@@ -15,11 +15,10 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion._utils.iterate import descend
-from klfusion._utils.progress import Report
 from klfusion.families import Located, require
 from klfusion.methods.search import known_size_starts
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Limits
+from klfusion.objective.solution import Search
 
 _OUTCOMES = 500  # words that are kept apart; counts of rarer ones are mostly noise
 _EM_STEPS = 40  # towards the best mixtures
@@ -32,13 +31,7 @@ _SMOOTHING = 0.2  # weight of the uniform mixture after a move: EM never changes
 
 
 def best_reconstruction(
-    limits: Limits,
-    observed: FusionProblem,
-    size: int,
-    rng: np.random.Generator,
-    report: Report,
-    *,
-    n_init: int,
+    observed: FusionProblem, size: int, search: Search, *, n_init: int
 ) -> IntArray:
     """Labels, (n,), of the plan with the least loss of mixtures.
 
@@ -47,15 +40,15 @@ def best_reconstruction(
     """
     coarse = observed.coarser(_OUTCOMES)
     reconstruction = Reconstruction(coarse, size)
-    runs = known_size_starts(limits, coarse, size, rng, report, n_init=n_init, from_silos=True)
+    runs = known_size_starts(coarse, size, search, n_init=n_init, from_silos=True)
     plans = {reconstruction.fit(run.labels).loss: run.labels for run in runs}
     n_polished = min(_POLISHED, _MOST_ENTRIES // (coarse.n * size * coarse.family.size))
     if n_polished == 0:
         return plans[min(plans)]
     best, polished = sorted(plans)[:n_polished], []
     for number, loss in enumerate(best):
-        report("polishing", number + 1, len(best))
-        polished.append(reconstruction.polished(plans[loss], limits.max_iter))
+        search.report("polishing", number + 1, len(best))
+        polished.append(reconstruction.polished(plans[loss], search.max_iter))
     # A start may leave columns empty, and moves need not fill all of them.
     return relabel(min(polished, key=lambda found: found.loss).labels)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
 
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.penalty import total_penalty
+from klfusion._utils.progress import Report
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
@@ -86,20 +86,29 @@ class Matching:
         return replace(self, labels=labels, path=path, mixed=None)
 
 
-class Limits(Protocol):
-    """How long to search: any method will do."""
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What a search needs besides a problem: a size, limits, random numbers and a callback.
 
-    @property
-    def n_init(self) -> int:
-        """Number of starts."""
+    Parameters
+    ----------
+    n_components : int, optional
+        Size of the global model, where it is known.
+    rng : numpy.random.Generator
+        The source of all random choices.
+    report : callable
+        Called with the stage, the steps done and their number.
+    n_init, max_iter, tol
+        Number of starts, most sweeps of one start, relative fall of the objective below which a
+        start has converged.
+    """
 
-    @property
-    def max_iter(self) -> int:
-        """Most sweeps of one start."""
-
-    @property
-    def tol(self) -> float:
-        """Relative fall of the objective below which a start has converged."""
+    n_components: int | None
+    rng: np.random.Generator
+    report: Report
+    n_init: int = 1
+    max_iter: int = 100
+    tol: float = 1e-9
 
 
 def objective(problem: FusionProblem, plan: Plan, n_components: int, penalty: float) -> float:

@@ -128,7 +128,7 @@ def fuse_batches(
     make = partial(_problem, sample=sample, method=method, variation=variation)
     store = SiloStore.of(batches.parts(make, own_weights, numbers))
     check_size(method, n_components, int(np.concatenate(store.sizes).max()), store.n, silos)
-    matching = method.stream(store, n_components, rng, report)
+    matching = method.stream(store, method.search(n_components, rng, report))
     found = matching.labels
     own_found = store.by_batch(found)
     report("adding up", 0, None)
