@@ -47,11 +47,13 @@ def own_registries():
     ],
     ids=lambda p: p.name,
 )
-def test_code_runs(page, tmp_path, monkeypatch):
+def test_code_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    with_output = r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?"
+    blocks = re.findall(with_output, page.read_text(encoding="utf-8"), flags=re.DOTALL)
     names = {"__name__": f"docs_{page.stem}"}
-    for block in blocks:
+    for block, output in blocks:
+        capsys.readouterr()
         try:
             exec(compile(block, str(page), "exec", dont_inherit=True), names)
         except ModuleNotFoundError as error:
@@ -60,13 +62,16 @@ def test_code_runs(page, tmp_path, monkeypatch):
             pytest.skip(f"{page.name} needs {error.name}, which is not installed")
         except MissingDependencyError as error:  # the same, in our words
             pytest.skip(f"{page.name}: {error}")
+        if output:  # fractions may differ with the version of a library
+            printed = capsys.readouterr().out
+            assert re.sub(r"\d+\.\d+", "#", printed) == re.sub(r"\d+\.\d+", "#", output)
 
 
 @pytest.mark.usefixtures("own_registries")
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: p.name)
-def test_commands_run_on_what_the_code_wrote(page, tmp_path, monkeypatch):
-    test_code_runs(page, tmp_path, monkeypatch)
+def test_commands_run_on_what_the_code_wrote(page, tmp_path, monkeypatch, capsys):
+    test_code_runs(page, tmp_path, monkeypatch, capsys)
     blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for line in "\n".join(blocks).splitlines():
         words = shlex.split(line, comments=True)
