@@ -7,12 +7,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments import bnn, calibration, divergences, mocap, rounds, simulated, sizes, topics
+from experiments import (
+    bnn,
+    calibration,
+    divergences,
+    mocap,
+    rounds,
+    sharing,
+    simulated,
+    sizes,
+    topics,
+)
 
 # Each module has DESCRIPTION, add_arguments(parser) and main(args, console).
 EXPERIMENTS = {
     "simulated": simulated,
     "sizes": sizes,
+    "sharing": sharing,
     "mocap": mocap,
     "topics": topics,
     "bnn": bnn,
