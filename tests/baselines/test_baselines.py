@@ -82,5 +82,5 @@ def test_results_are_fusions(name, tmp_path):
 
 
 def test_families_without_a_location_say_so():
-    with pytest.raises(kf.KLFusionError, match="spahm: expected a family with a point estimate"):
+    with pytest.raises(kf.KLFusionError, match="spahm: expected a family with location, relocated"):
         kf.baselines.spahm(rate_silos()[0])

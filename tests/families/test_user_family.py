@@ -123,7 +123,7 @@ def test_capabilities_are_declared():
     family = Poisson()
     assert not isinstance(family, Capability)
     assert family.least_count == 1.0
-    message = r"pooling: expected a family with an effective sample size .*Tempered.*Poisson"
+    message = r"pooling: expected a family with effective_size .*Tempered.*Poisson"
     with pytest.raises(KLFusionError, match=message):
         require(family, Tempered, "pooling")
     able = TemperedExponential()

@@ -11,8 +11,8 @@ from scipy.special import betaln, digamma
 from klfusion._utils.arrays import FloatArray
 from klfusion.families.categorical import deviations_between_frequencies
 from klfusion.families.dirichlet import SMOOTHING
+from klfusion.families.gamma import TwoParameters
 from klfusion.families.parameters import geometric_mean, stack
-from klfusion.families.two_parameters import TwoParameters
 
 
 @final

@@ -1,14 +1,13 @@
-"""What some families can do besides: each capability is a base class that a family declares.
+"""What only some families can do: each capability is a base class that a family declares.
 
-Callers ask ``isinstance(family, Tempered)``, or `require` a capability by name. A `Product` has the
-capabilities that its factors give it.
+Callers ask ``isinstance(family, Tempered)``, or `require` a capability.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from klfusion.families.family import Family
 
 class Capability(Family):
     """A family with methods that not every family has."""
-
-    ability: ClassVar[str]  # what such a family has, for messages
 
 
 CERTAIN = 1e9  # observations after which a posterior is as good as certain
@@ -36,21 +33,18 @@ def require(family: Family, capability: type[_C], what: str) -> _C:
     >>> require(kf.families.Categorical(2), Tempered, "tempering")
     Traceback (most recent call last):
     ...
-    klfusion.errors.KLFusionError: tempering: expected a family with an effective sample size \
+    klfusion.errors.KLFusionError: tempering: expected a family with effective_size \
 (klfusion.families.Tempered), got Categorical(dim=2)
     """
     if isinstance(family, capability):
         return family
-    raise KLFusionError(
-        f"{what}: expected a family with {capability.ability} "
-        f"(klfusion.families.{capability.__name__}), got {family}"
-    )
+    methods = ", ".join(sorted(capability.__abstractmethods__ - Family.__abstractmethods__))
+    name = f"klfusion.families.{capability.__name__}"
+    raise KLFusionError(f"{what}: expected a family with {methods} ({name}), got {family}")
 
 
 class Tempered(Capability):
-    """Posteriors with an effective sample size, which can be changed."""
-
-    ability = "an effective sample size"
+    """Posteriors with an effective sample size; it can be changed."""
 
     @abstractmethod
     def effective_size(self, natural: FloatArray) -> FloatArray:
@@ -85,9 +79,7 @@ class Tempered(Capability):
 
 
 class Centred(Capability):
-    """Posteriors of a location, whose origin can be moved."""
-
-    ability = "a movable origin"
+    """Posteriors with a movable origin; no divergence depends on it."""
 
     @abstractmethod
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
@@ -99,9 +91,7 @@ class Centred(Capability):
 
 
 class Located(Capability):
-    """Posteriors with a point estimate, which can be moved."""
-
-    ability = "a point estimate that can be moved"
+    """Posteriors with a movable point estimate."""
 
     @abstractmethod
     def location(self, natural: FloatArray) -> FloatArray:
@@ -113,9 +103,7 @@ class Located(Capability):
 
 
 class UncertainLocation(Located):
-    """Posteriors whose point estimate has a covariance matrix."""
-
-    ability = "a point estimate of known covariance"
+    """Posteriors with a point estimate of known covariance."""
 
     @abstractmethod
     def relocated(
@@ -133,9 +121,7 @@ class UncertainLocation(Located):
 
 
 class GaussianObservations(Capability):
-    """Posteriors of the parameters of a Normal that observations come from."""
-
-    ability = "Gaussian observations"
+    """Posteriors of the mean and the precision of Gaussian observations."""
 
     @abstractmethod
     def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -146,9 +132,7 @@ class GaussianObservations(Capability):
 
 
 class SiloVariation(Capability):
-    """Posteriors whose parts may vary between silos; see `klfusion.families.random_effects`."""
-
-    ability = "a model of variation between silos"
+    """Posteriors with a model of variation between silos, as `random_effects` explains it."""
 
     @property
     @abstractmethod
@@ -168,9 +152,7 @@ class SiloVariation(Capability):
 
 
 class DiscreteOutcomes(Capability):
-    """Posteriors of the probabilities of outcomes, of which there may be many."""
-
-    ability = "discrete outcomes"
+    """Posteriors of the probabilities of discrete outcomes; there may be many."""
 
     @abstractmethod
     def coarser(

@@ -16,8 +16,8 @@ from klfusion.families.numerics.log_gamma import digamma, sum_log_gamma
 from klfusion.families.parameters import rows
 
 _TINY = np.finfo(np.float64).tiny
-SMOOTHING = 0.5  # observations of each outcome: unseen outcomes do not decide a comparison
-_UNSEEN = 1e-7  # share of all words
+SMOOTHING = 0.5  # observations added to each outcome, so that unseen ones do not decide
+_UNSEEN = 1e-7  # least share of a word, for logarithms
 
 
 @final
@@ -63,7 +63,7 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
 
     @property
     def least_count(self) -> float:
-        """So many words that some are seen twice."""
+        """About the number of words of which some occur twice, if all are as likely."""
         return float(np.sqrt(self.dim))
 
     def effective_size(self, natural: FloatArray) -> FloatArray:
@@ -73,25 +73,25 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
     def coarser(
         self, natural: FloatArray, weights: FloatArray, most: int
     ) -> tuple[Family, FloatArray]:
-        """Rare words taken together by whose they mostly are: sums of parts are Dirichlet, too."""
+        """Rare words merged by the component that has most of each; the sums are Dirichlet, too."""
         if self.dim <= most:
             return self, natural
         order = np.argsort(-(weights @ natural), kind="stable")
         rare = order[most:]
-        whose = (weights[:, None] * natural[:, rare]).argmax(axis=0)
-        own, group = np.unique(whose, return_inverse=True)
+        owner = (weights[:, None] * natural[:, rare]).argmax(axis=0)
+        own, group = np.unique(owner, return_inverse=True)
         sums = np.zeros((len(own), len(natural)))
         np.add.at(sums, group, natural[:, rare].T)
         coarse = np.concatenate([natural[:, order[:most]], sums.T], axis=1)
         return Dirichlet(coarse.shape[1]), coarse
 
     def without_prior(self, natural: FloatArray) -> FloatArray:
-        """What is said of each word beyond what is said of those not seen."""
+        """Concentrations less the smallest, that of a word that does not occur."""
         least = _UNSEEN * natural.sum(axis=1, keepdims=True)
         return np.asarray(np.maximum(natural - natural.min(axis=1, keepdims=True), least))
 
     def n_parameters(self, natural: FloatArray) -> FloatArray:
-        """A word seen less than once counts in part."""
+        """The words that occur; those expected less than once count in part."""
         return np.asarray(np.minimum(self.without_prior(natural), 1.0).sum(axis=1))
 
     def location(self, natural: FloatArray) -> FloatArray:
@@ -110,7 +110,7 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
         return deviations_between_frequencies(*smooth)
 
     def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """All brought to the same sum, and smoothed: else words a silo never saw decide."""
+        """All at the same sum, and smoothed: else words that a silo lacks decide."""
         total = natural.sum(axis=1)
         common = np.exp(np.log(total if like is None else like.sum(axis=1)).mean())
         return self.tempered(natural, common / total) + SMOOTHING

@@ -141,7 +141,8 @@ class Family(ABC):
         """
         if log_partition is None:
             log_partition = self.log_partition(locals_)
-        return kl_matrix(self, centres, locals_, log_partition)
+        of_centres = self.log_partition(centres)
+        return kl_matrix(self.mean, centres, of_centres, locals_, log_partition)
 
     @final
     def barycenter(self, natural: FloatArray, weights: FloatArray | None = None) -> FloatArray:

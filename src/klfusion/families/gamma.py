@@ -1,7 +1,8 @@
-"""Gamma: posterior of rates (Poisson, exponential) and of precisions."""
+"""Gamma, of rates and of precisions, and inverse Gamma, of variances."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -9,8 +10,44 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.parameters import geometric_mean, stack
-from klfusion.families.two_parameters import TwoParameters
+from klfusion.families.capabilities import Tempered
+from klfusion.families.family import DimensionalFamily
+from klfusion.families.parameters import geometric_mean, rows, stack
+
+
+@dataclass(frozen=True)
+class TwoParameters(DimensionalFamily, Tempered):
+    """Independent dimensions; natural parameters are those named by ``parameters``."""
+
+    parameters: ClassVar[tuple[str, str]]
+    dim: int = 1
+
+    @property
+    def size(self) -> int:
+        """``p = 2 d``."""
+        return 2 * self.dim
+
+    def _joined(self, *values: Any) -> FloatArray:
+        """Natural parameters from the two, each (n, d), or (n,) in one dimension."""
+        named = zip(values, self.parameters, strict=True)
+        return stack(*(rows(value, self.dim, name) for value, name in named))
+
+    def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The two, each (n, d); views."""
+        return natural[:, : self.dim], natural[:, self.dim :]
+
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """One per dimension; the other natural parameter is a sample size."""
+        return np.full(len(natural), float(self.dim))
+
+    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
+        """Both parameters by name."""
+        copies = (part.copy() for part in self._split(natural))
+        return dict(zip(self.parameters, copies, strict=True))
+
+    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """Both parameters."""
+        return self.params(natural)
 
 
 class GammaLike(TwoParameters):
@@ -54,3 +91,24 @@ class Gamma(GammaLike):
     def natural(self, shape: Any, rate: Any) -> FloatArray:
         """From ``shape`` and ``rate``, each (n, d), or (n,) in one dimension."""
         return self._joined(shape, rate)
+
+
+@final
+@dataclass(frozen=True)
+class InverseGamma(GammaLike):
+    """``x_k ~ InverseGamma(shape_k, scale_k)``: ``1 / x_k`` is ``Gamma(shape_k, rate=scale_k)``.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> variances = kf.families.InverseGamma()
+    >>> variances.natural(shape=[3.0], scale=[2.0])
+    array([[3., 2.]])
+    """
+
+    name: ClassVar[str] = "inverse-gamma"
+    parameters: ClassVar[tuple[str, str]] = ("shape", "scale")
+
+    def natural(self, shape: Any, scale: Any) -> FloatArray:
+        """From ``shape`` and ``scale``, each (n, d), or (n,) in one dimension."""
+        return self._joined(shape, scale)

@@ -1,7 +1,8 @@
-"""Multivariate Normal with a full covariance matrix."""
+"""Normals with a full or with a diagonal covariance matrix."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -10,9 +11,54 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families.gaussian import LOG_2PI, NormalDistribution
+from klfusion.families.capabilities import Centred, UncertainLocation
+from klfusion.families.family import DimensionalFamily
+from klfusion.families.gaussian import LOG_2PI, deviations_between
 from klfusion.families.numerics import symmetric as sym
 from klfusion.families.parameters import rows, stack
+
+
+class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
+    """A plain Normal; natural parameters are ``precision mean`` and ``precision``."""
+
+    @abstractmethod
+    def _moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance: ``(n, d, d)``, or ``(n, d)`` for a diagonal matrix."""
+
+    @abstractmethod
+    def _times_precision(self, natural: FloatArray, vector: FloatArray) -> FloatArray:
+        """Precision times ``vector``, ``(n, d)`` or ``(d,)``."""
+
+    @abstractmethod
+    def _from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+        """Natural parameters from means and full covariances, ``(n, d, d)``."""
+
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The mean."""
+        return self._moments(natural)[0]
+
+    def location_covariance(self, natural: FloatArray) -> FloatArray:
+        """The covariance."""
+        return self._moments(natural)[1]
+
+    def relocated(
+        self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
+    ) -> FloatArray:
+        """Another mean, the same covariance or the one given."""
+        if covariance is not None:
+            return self._from_moments(location, covariance)
+        return stack(self._times_precision(natural, location), natural[:, self.dim :])
+
+    def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Mahalanobis distance of the means by the average covariance, ``(m,)``."""
+        (mean, covariance), (other, other_covariance) = map(self._moments, (first, second))
+        return deviations_between(mean - other, 0.5 * (covariance + other_covariance))
+
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
+        """Means minus their average."""
+        origin = self.location(natural if like is None else like).mean(axis=0)
+        shift = natural[:, : self.dim] - self._times_precision(natural, origin)
+        return stack(shift, natural[:, self.dim :])
 
 
 @final
@@ -91,3 +137,76 @@ class Normal(NormalDistribution):
         """The pivots of the precision matrix."""
         pivot = sym.smallest_pivot(self._precision(natural))
         return {"smallest eigenvalue of the precision": pivot}
+
+
+@final
+@dataclass(frozen=True)
+class DiagonalNormal(NormalDistribution):
+    """``x_k ~ N(mean_k, variance_k)``; natural parameters ``mean / variance``, ``1 / variance``.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> normal = kf.families.DiagonalNormal(dim=2)
+    >>> eta = normal.natural(mean=[[0, 0], [2, 0]], variance=[[1, 1], [1, 1]])
+    >>> normal.params(normal.barycenter(eta)[None])["mean"]
+    array([[1., 0.]])
+    """
+
+    name: ClassVar[str] = "diagonal-normal"
+
+    @property
+    def size(self) -> int:
+        """``p = 2 d``."""
+        return 2 * self.dim
+
+    def natural(self, mean: Any, variance: Any) -> FloatArray:
+        """From ``mean`` (n, d) and ``variance`` (n, d)."""
+        mean, variance = rows(mean, self.dim, "mean"), rows(variance, self.dim, "variance")
+        stack(mean, variance)  # refuses batches of different length
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return stack(mean / variance, 1.0 / variance)
+
+    def _from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+        return self.natural(mean, np.einsum("nii->ni", covariance))
+
+    def _times_precision(self, natural: FloatArray, vector: FloatArray) -> FloatArray:
+        return natural[:, self.dim :] * vector
+
+    def _moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance, each (n, d)."""
+        shift, precision = natural[:, : self.dim], natural[:, self.dim :]
+        return shift / precision, 1.0 / precision
+
+    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
+        """``mean`` and ``variance``."""
+        mean, variance = self._moments(natural)
+        return {"mean": mean, "variance": variance}
+
+    def log_partition(self, natural: FloatArray) -> FloatArray:
+        """``A(eta)``."""
+        shift, precision = natural[:, : self.dim], natural[:, self.dim :]
+        total = np.einsum("nd,nd->n", shift, shift / precision) - np.log(precision).sum(axis=1)
+        return np.asarray(0.5 * (total + self.dim * LOG_2PI))
+
+    def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
+        """``A(sums / mass)``, without dividing so many numbers."""
+        shift, precision = sums[:, : self.dim], sums[:, self.dim :]
+        room = shift / precision
+        squares = _dots(shift, room) / mass
+        logs = np.log(precision, out=room).sum(axis=1) - self.dim * np.log(mass)
+        return np.asarray(0.5 * (squares - logs + self.dim * LOG_2PI))
+
+    def mean(self, natural: FloatArray) -> FloatArray:
+        """``E[x], E[-x^2 / 2]``."""
+        mean, variance = self._moments(natural)
+        return stack(mean, -0.5 * (mean**2 + variance))
+
+    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """The precisions."""
+        return {"1 / variance": natural[:, self.dim :]}
+
+
+def _dots(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Inner products of rows, (n,); half the time of einsum, on a path that all pairs take."""
+    return np.asarray(np.matmul(a[:, None, :], b[:, :, None])[:, 0, 0])

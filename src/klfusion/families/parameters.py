@@ -11,7 +11,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
 _EPSILON = float(np.finfo(np.float64).eps)
-_MAX_LOSS = 1e-3  # share of the scatter that rounding may take
+_MAX_LOSS = 1e-3  # share of the scatter that rounding may change
 
 
 def numbers(value: Any, name: str) -> FloatArray:
@@ -60,6 +60,6 @@ def check_offset(mean: FloatArray, kappa: FloatArray, scatter: FloatArray) -> No
         component, dimension = np.argwhere(lost)[0]
         raise InvalidPosteriorError(
             f"component {component}: the mean in dimension {dimension} lies so far from the "
-            "origin, compared with the spread, that double precision cannot hold both: "
+            "origin, compared with the spread, that float64 cannot hold both: "
             "subtract a common offset from the data at every silo"
         )

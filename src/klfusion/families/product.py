@@ -244,12 +244,8 @@ class _LocatedProduct(Product, Located):
         for factor, part in self._each(Located, natural):
             own = slice(low, low + factor.location(part).shape[1])
             low = own.stop
-            given = (
-                [location[:, own]]
-                if covariance is None
-                else [location[:, own], covariance[:, own, own]]
-            )
-            blocks.append(factor.relocated(part, *given))
+            block = [] if covariance is None else [covariance[:, own, own]]
+            blocks.append(factor.relocated(part, location[:, own], *block))
         return stack(*blocks)
 
 

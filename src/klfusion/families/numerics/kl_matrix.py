@@ -6,19 +6,18 @@ terms where the two are near; those entries are computed again, by an integral.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 
-# Entries below this share of the terms they are a difference of have lost their digits to
-# cancellation.
+# Entries are differences of large terms; below this share of them, cancellation took their digits.
 _CANCELLATION = 1e-9
 # Gauss-Legendre nodes and weights on [0, 1].
 _NODES, _NODE_WEIGHTS = (0.5 * v for v in np.polynomial.legendre.leggauss(5))
 _NODES = _NODES + 0.5
-# What they add to the cubic through 0 and every other node: how far from linear an integrand is.
+# This rule minus the cubic through 0 and every other node: how far from linear an integrand is.
 _CURVATURE = _NODE_WEIGHTS.copy()
 _CURVATURE[::2] -= np.linalg.solve(_NODES[::2] ** [[1], [2], [3]], [1 / 2, 1 / 3, 1 / 4])
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -27,36 +26,24 @@ _EPSILON = float(np.finfo(np.float64).eps)
 _BLOCK_ENTRIES = 1 << 16
 _BATCH_ENTRIES = 1 << 20
 
-
-class LogPartition(Protocol):
-    """What is asked of a family: ``A`` and its gradient."""
-
-    @property
-    def size(self) -> int:
-        """Number of natural parameters."""
-
-    def log_partition(self, natural: FloatArray) -> FloatArray:
-        """``A``, ``(n, p) -> (n,)``."""
-
-    def mean(self, natural: FloatArray) -> FloatArray:
-        """The gradient of ``A``, ``(n, p) -> (n, p)``."""
+_Mean = Callable[[FloatArray], FloatArray]  # the gradient of A, (n, p) -> (n, p)
 
 
 def kl_matrix(
-    family: LogPartition, centres: FloatArray, locals_: FloatArray, log_partition: FloatArray
+    mean_map: _Mean,
+    centres: FloatArray,
+    log_partition_centres: FloatArray,
+    locals_: FloatArray,
+    log_partition: FloatArray,
 ) -> FloatArray:
-    """``KL(centres[g] || locals_[i])`` as an ``(i, g)`` matrix.
-
-    ``log_partition`` is that of ``locals_``.
-    """
-    mean = family.mean(centres)
-    log_partition_centres = family.log_partition(centres)
+    """``KL(centres[g] || locals_[i])`` as an ``(i, g)`` matrix, from ``A`` of both."""
+    mean = mean_map(centres)
     inner = np.einsum("gp,gp->g", mean, centres)
     offset = inner - log_partition_centres
     scale = np.abs(log_partition_centres) + np.einsum("gp,gp->g", np.abs(mean), np.abs(centres))
     out = np.empty((len(locals_), len(centres)))
     step = max(1, _BLOCK_ENTRIES // max(1, len(centres)))
-    batch = max(1, _BATCH_ENTRIES // family.size)
+    batch = max(1, _BATCH_ENTRIES // max(1, centres.shape[1]))
     threshold = _CANCELLATION * (scale + np.abs(log_partition).max(initial=0.0))
     mean_t = np.ascontiguousarray(mean.T)
     for low in range(0, len(locals_), step):
@@ -73,7 +60,7 @@ def kl_matrix(
             for k in range(0, len(i), batch):
                 pairs = i[k : k + batch], g[k : k + batch]
                 block[pairs] = _near_pairs(
-                    family,
+                    mean_map,
                     centres[pairs[1]],
                     locals_[low + pairs[0]],
                     block[pairs],
@@ -83,7 +70,7 @@ def kl_matrix(
 
 
 def _near_pairs(
-    family: LogPartition,
+    mean_map: _Mean,
     first: FloatArray,
     second: FloatArray,
     rough: FloatArray,
@@ -94,7 +81,7 @@ def _near_pairs(
     The KL is the Bregman divergence of ``A``, the integral over t in [0, 1] of
     ``<mu(first + t d) - mu(first), d>``; unlike differences of ``A`` it is exactly zero at
     ``d = 0``, and for near pairs the integrand is almost linear. Where it is not, the ``rough``
-    value stays, a difference of ``terms`` and as exact as their rounding.
+    value stays: a difference of ``terms``, as exact as their rounding.
     """
     d = second - first
     kl = np.zeros(len(first))
@@ -102,9 +89,9 @@ def _near_pairs(
     if not moved.any():
         return kl
     first, d = first[moved], d[moved]
-    mean = family.mean(first)
+    mean = mean_map(first)
     slopes = np.stack(
-        [np.einsum("np,np->n", family.mean(first + t * d) - mean, d) for t in _NODES], axis=1
+        [np.einsum("np,np->n", mean_map(first + t * d) - mean, d) for t in _NODES], axis=1
     )
     total = np.maximum(slopes @ _NODE_WEIGHTS, 0.0)
     # The cubic's error squared, relative to the total: a cautious estimate of this rule's.

@@ -1,9 +1,9 @@
 """The logarithm of the gamma function and its derivative, for large arrays of positive numbers.
 
-SciPy computes these one number at a time, numpy's logarithm many at once. So both are written as
-Stirling's series at ``z = x + 8`` and what eight steps of the recurrence add: ``x (x + 1) ...
-(x + 7)``, which is ``y (y + 6) (y + 10) (y + 12)`` with ``y = x (x + 7)``; where all numbers are
-large the series alone will do. All is done in place, in blocks that stay in cache.
+SciPy computes these one number at a time, NumPy's logarithm many at once. So both are Stirling's
+series at ``z = x + 8``, less what eight steps of the recurrence add. The product of the steps,
+``x (x + 1) ... (x + 7)``, is ``y (y + 6) (y + 10) (y + 12)`` with ``y = x (x + 7)``. Where all
+numbers are large the series is enough. All is computed in place, in blocks that stay in cache.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _HALF_LOG_TWO_PI = 0.5 * float(np.log(2.0 * np.pi))
 _LOG_GAMMA_SERIES = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 _DIGAMMA_SERIES = (-691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 _LARGE = 100.0  # from here on two terms of the series are exact
-_BLOCK = 16384  # numbers that, with what is computed from them, stay in cache
+_BLOCK = 16384  # numbers that stay in cache, with four arrays computed from them
 _TOO_LARGE = 1e30  # beyond this the eight factors overflow
 
-_Kernel = Callable[[FloatArray, FloatArray], FloatArray]  # a block and room for four: its values
+_Kernel = Callable[[FloatArray, FloatArray], FloatArray]  # values of a block, with room for four
 
 
 def sum_log_gamma(x: FloatArray) -> FloatArray:

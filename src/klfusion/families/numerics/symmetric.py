@@ -78,7 +78,7 @@ def log_det(positive_definite: FloatArray) -> FloatArray:
     """Log-determinant of each matrix; NaN where its determinant is not positive."""
     try:
         factor = np.linalg.cholesky(positive_definite)
-    except np.linalg.LinAlgError:  # one of them is not: tell them apart
+    except np.linalg.LinAlgError:  # one of them is not: find which
         sign, value = np.linalg.slogdet(positive_definite)
         return np.where(sign > 0, value, np.nan)
     return np.asarray(2.0 * np.log(np.einsum("...ii->...i", factor)).sum(axis=-1))
