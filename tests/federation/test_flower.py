@@ -437,7 +437,7 @@ class TestSecondRound:
         assert same(strategy.fusion, kf.fuse(SILOS[:2]))
         (note,) = strategy.left_out
         assert reason in note
-        assert note.endswith("(second round; its first posterior was used)")
+        assert note.endswith("(round 2: first posterior used)")
 
     def test_restart_between_the_rounds(self, store):
         grid = LocalGrid([self.refitting(SILOS[0], crash), node(SILOS[1])])

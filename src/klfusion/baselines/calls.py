@@ -48,9 +48,8 @@ def dp_clustering(models: Models, *, random_state: int = 0, **settings: Any) -> 
     --------
     >>> import klfusion as kf
     >>> normal = kf.families.DiagonalNormal(1)
-    >>> sites = [kf.Posterior(normal, normal.natural([[0.0], [d]], [[1.0], [1.0]]), name=n)
-    ...          for n, d in {"a": 9.0, "b": 9.1, "c": 9.2}.items()]
-    >>> kf.baselines.dp_clustering(sites).n_components
+    >>> site = kf.Posterior(normal, normal.natural([[0.0], [9.0]], [[1.0], [1.0]]))
+    >>> kf.baselines.dp_clustering({"a": site, "b": site, "c": site}).n_components
     2
     """
     return fuse(models, method=DPClustering(**settings), random_state=random_state)
@@ -63,11 +62,11 @@ def amps(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
 
     Examples
     --------
-    >>> import klfusion as kf
-    >>> rates = kf.families.Gamma()
-    >>> a = kf.Posterior(rates, rates.natural(shape=[30, 900], rate=[10, 10]), name="a")
-    >>> b = kf.Posterior(rates, rates.natural(shape=[910, 32], rate=[10, 10]), name="b")
-    >>> [labels.tolist() for labels in kf.baselines.amps([a, b]).labels]
+    >>> from klfusion import Posterior, baselines, families
+    >>> rates = families.Gamma()
+    >>> a = Posterior(rates, rates.natural(shape=[30, 900], rate=[10, 10]), name="a")
+    >>> b = Posterior(rates, rates.natural(shape=[910, 32], rate=[10, 10]), name="b")
+    >>> [labels.tolist() for labels in baselines.amps([a, b]).labels]
     [[0, 1], [1, 0]]
     """
     return fuse(models, method=Amps(**settings), random_state=random_state)

@@ -225,7 +225,7 @@ class OneShotFusion(Strategy):
     def _leave_out(self, node: int, reason: str, server_round: int = 1) -> None:
         note = messages.one_line(f"{self._who(node)}: {reason}")
         if server_round == 2:
-            note += " (second round; its first posterior was used)"
+            note += " (round 2: first posterior used)"
         if note not in self.left_out:
             self.left_out.append(note)
             _log.warning("left out %s", note)

@@ -14,6 +14,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.posteriors.classes import align_classes
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.vocabularies import align_vocabularies
+from klfusion.report.views import rounded, short
 
 MAX_GLOBAL, MAX_LOCAL = 150, 400  # marks that remain distinguishable on one map
 _SWEEPS = 40  # of the majorisation
@@ -104,16 +105,16 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
     return {
         "from_parameters": natural is not None,
         "stress": float(stress),
-        "global": [[_round(x), _round(y)] for x, y in places[:n_global]],
+        "global": rounded(places[:n_global]),
         "local": [
             {
-                "at": [_round(x), _round(y)],
+                "at": at,
                 "silo": fusion.silo_names[silo[i]],
                 "local_component": int(local[i]),
                 "component": int(labels[i]),
-                "divergence": _round(own[i]),
+                "divergence": short(own[i]),
             }
-            for i, (x, y) in zip(shown, of_local, strict=True)
+            for i, at in zip(shown, rounded(of_local), strict=True)
         ],
         "n_local_not_shown": int((labels >= 0).sum()) - len(shown),
     }
@@ -177,7 +178,3 @@ def _pairwise(places: FloatArray) -> FloatArray:
 def _spread(n: int, most: int) -> IntArray:
     """At most ``most`` of n indices, evenly."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.4g}")

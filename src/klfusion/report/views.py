@@ -85,9 +85,9 @@ def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | Non
         if dim == 2
         else ["first principal axis of the means", "second principal axis"],
         "share_shown": None if dim == 2 else float((places**2).sum() / total) if total else 1.0,
-        "centres": _rounded(places),
+        "centres": rounded(places),
         "outlines": _outlines(posterior, posterior.natural[: len(mean)], centre, axes),
-        "weights": None if posterior.counts is None else _rounded(weight),
+        "weights": None if posterior.counts is None else rounded(weight),
         "local": [],
     }
     if local is not None:
@@ -113,7 +113,7 @@ def _outlines(
     ring = _RADIUS * np.stack([np.cos(_ANGLES), np.sin(_ANGLES)])
     places = (params["mean"] - centre) @ axes
     outlines = places[:, :, None] + np.linalg.cholesky(flat + 1e-12 * np.eye(2)) @ ring
-    return _rounded(outlines.swapaxes(1, 2))
+    return rounded(outlines.swapaxes(1, 2))
 
 
 def _feature_names(posterior: Posterior, dim: int) -> list[str]:
@@ -140,11 +140,11 @@ def _topics(posterior: Posterior) -> dict[str, Any] | None:
         "kind": "topics",
         "n_words": len(vocabulary),
         "topics": [
-            [{"word": vocabulary[w], "probability": _short(row[w])} for w in order]
+            [{"word": vocabulary[w], "probability": short(row[w])} for w in order]
             for row, order in zip(probability, top, strict=False)
         ],
         "words": [
-            {"word": vocabulary[w], "topics": [[int(g), _short(probability[g, w])] for g in topics]}
+            {"word": vocabulary[w], "topics": [[int(g), short(probability[g, w])] for g in topics]}
             for w, topics in zip(common, best, strict=True)
         ],
     }
@@ -166,10 +166,10 @@ def _hmm(posterior: Posterior) -> dict[str, Any] | None:
     return {
         "kind": "hmm",
         "n_not_shown": max(0, n - _MAX_STATES),
-        "start": _rounded((start / max(start.sum(), np.finfo(float).tiny))[shown]),
-        "transition": _rounded(transition),
+        "start": rounded((start / max(start.sum(), np.finfo(float).tiny))[shown]),
+        "transition": rounded(transition),
         "min_edge": _MIN_EDGE,
-        "emissions": _rounded(values[shown, :_MAX_COLUMNS]),
+        "emissions": rounded(values[shown, :_MAX_COLUMNS]),
         "columns": names[:_MAX_COLUMNS],
         "n_columns": len(names),
     }
@@ -211,10 +211,10 @@ def _network(posterior: Posterior) -> dict[str, Any] | None:
         "activation": str(structure.info.get("activation")),
         "n_not_shown": posterior.n_components - len(units),
         "image": [side, side] if image else [1, n_in],
-        "scale": _short(scale),
+        "scale": short(scale),
         # 255 levels are enough for the eye and short in JSON.
         "incoming": np.rint(127 * incoming / scale).astype(int).tolist(),
-        "outgoing": _rounded(out),
+        "outgoing": rounded(out),
     }
 
 
@@ -225,12 +225,13 @@ _VIEWS: dict[str, Callable[[Posterior], dict[str, Any] | None]] = {
 }
 
 
-def _rounded(array: FloatArray) -> Any:
+def rounded(array: FloatArray) -> Any:
     """Nested lists of numbers with four digits; None for a number that is not finite."""
     if array.ndim > 1:
-        return [_rounded(row) for row in array]
-    return [_short(value) for value in array]
+        return [rounded(row) for row in array]
+    return [short(value) for value in array]
 
 
-def _short(value: float) -> float | None:
+def short(value: float) -> float | None:
+    """A number with four digits, or None if it is not finite."""
     return float(f"{value:.4g}") if np.isfinite(value) else None
