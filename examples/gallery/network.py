@@ -20,7 +20,7 @@ x, new = x / 16, np.arange(len(y)) % 3 == 0
 networks = {}
 for j in range(5):
     own = ~new & np.isin(y, [(2 * j + k) % 10 for k in range(4)])
-    network = kf.learners.MeanFieldBNN(hidden=(20,), epochs=40, batch_size=50)
+    network = kf.learners.MeanFieldBNN(hidden=(20,), epochs=40, batch_size=100, learning_rate=0.02)
     networks[f"site {j}"] = network.fit(x[own], y[own])
 networks["fused"] = kf.fuse(networks).model()
 
