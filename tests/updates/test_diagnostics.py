@@ -96,8 +96,8 @@ def test_what_looks_wrong_is_found():
     copy = replace(good[3], name="copy")
     lone = located([0.0, 0.0], [90.0, 0.0], name="lone")
     for bad, reason, who in (
-        (shifted, "times what is usual", "shifted"),
-        (sure, "times as certain as is usual", "sure"),
+        (shifted, "times the median", "shifted"),
+        (sure, "times as certain as the median", "sure"),
         (copy, "a copy of component 0 of silo 'silo-3'", "copy"),
         (lone, "matches no other silo's", "lone"),
     ):
@@ -111,7 +111,7 @@ def test_certainty_that_observations_do_not_give():
     bad = located([0.0, 0.02], [8.0, 0.02], name="claims", counts=[5.0, 100.0])
     (found,) = kf.diagnose(kf.fuse([*good, bad])).findings
     assert (found.silo, found.component) == ("claims", 0)
-    assert "as certain as is usual for its observations" in found.reason
+    assert "as certain as the median for its observations" in found.reason
 
 
 def test_much_data_explains_much_certainty():

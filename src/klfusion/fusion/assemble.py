@@ -1,4 +1,4 @@
-"""From a matching to a `Fusion`: the one place where a fusion is put together."""
+"""From a matching to a `Fusion`: the one place where a fusion is assembled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def assemble(
     unmatched: Unmatched | None = None,
     history: Sequence[Mapping[str, Any]] = (),
 ) -> Fusion:
-    """Put a fusion together.
+    """Assemble a fusion.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Fusing silos that are not in memory together: in files of this machine, or on many machines.
+"""Fusing silos of which only some are in memory at a time: in files, or on other machines.
 
-The default's steps, each as a task on one batch of silos at a time: learn what silos are like from
-a sample, bring every batch's components into comparable form, stream the matching over them, and
-add up what was matched. Only sums, labels and what surrounds the components come back.
+Each step of the default is a task on one batch of silos. A sample gives the common certainty and
+the variation; every batch is made comparable; sweeps match all components; sums are pooled. Only
+sums, labels and structures come back.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from klfusion.posteriors.posterior import Posterior
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """What was matched, as silos and labels tell it.
+    """Matched components, and the priors behind them.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class Matched:
         Components of one silo that share a label are one: what the silo had split.
     labels : int array of shape (n,)
     priors : array of shape (n, p), optional
-        The prior of each one's silo, where all silos told it.
+        The prior of each component's silo, where all silos sent one.
     """
 
     problem: FusionProblem
@@ -33,7 +33,7 @@ class Matched:
 def matched(
     posteriors: Sequence[Posterior], labels: Sequence[IntArray], silo_weights: FloatArray
 ) -> Matched:
-    """Put together what each silo's labels put together; leave out what has none."""
+    """Merge components of a silo that share a label; leave out those without a label."""
     silo = np.repeat(np.arange(len(labels)), [len(own) for own in labels])
     found = np.concatenate(labels)
     rows = np.flatnonzero(found >= 0)
@@ -45,7 +45,7 @@ def matched(
     natural, which = stacked[rows[first]], silo[rows[first]]
     for unit in np.flatnonzero(times > 1):
         parts, prior = stacked[rows[group == unit]], posteriors[which[unit]].prior
-        # Without a prior nobody put them together on evidence: they are averaged.
+        # Without a prior they were not merged by evidence; their average stands for them.
         natural[unit] = parts.mean(axis=0)
         if prior is not None:
             natural[unit] = parts.sum(axis=0) - (len(parts) - 1) * prior
@@ -56,6 +56,6 @@ def matched(
 
 
 def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
-    """The prior of each component's silo, (n, p); None unless every silo told it."""
+    """The prior of each component's silo, (n, p); None unless every silo sent one."""
     given = [p.prior for p in posteriors if p.prior is not None]
     return np.stack(given)[silo] if len(given) == len(posteriors) else None

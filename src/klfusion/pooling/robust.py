@@ -1,16 +1,16 @@
 """Global components that one hostile silo cannot move far.
 
 Members of a component are brought to the same certainty, that of the median one, so that no silo
-speaks louder by claiming more data. The *medoid* is the member with the least median divergence
+counts more by claiming more data. The *medoid* is the member with the least median divergence
 ``r`` to the others; members with ``KL(medoid || member) > 9 r`` are left out, and the rest
 averaged.
 
 The bound: ``eta -> KL(medoid || eta)`` is convex, so for the average of the rest it is at most the
-average of theirs, ``KL(medoid || fused) <= 9 r``. If more than half of the members are honest,
-``r`` is at most the largest divergence ``D`` between two honest ones: an honest member is within
-that of more than half, and the medoid does no worse. If the medoid is honest, and ``s`` the share
-of others among the rest, even ``KL(medoid || fused) <= (1 + 8 s) D``: 1.8 ``D`` with one in ten.
-Nothing that the others send enters the bound.
+average of theirs, ``KL(medoid || fused) <= 9 r``. Let more than half of the members be honest.
+Then ``r`` is at most the largest divergence ``D`` between two honest ones. For an honest member is
+within ``D`` of more than half, and the medoid's median is no larger. If the medoid is honest and
+``s`` is the share of others in the average, ``KL(medoid || fused) <= (1 + 8 s) D``. That is 1.8
+``D`` for one in ten. Nothing that the others send enters the bound.
 """
 
 from __future__ import annotations

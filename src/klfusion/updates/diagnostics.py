@@ -21,7 +21,7 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.updates.table import kept_silos
 
 _DIGITS = 9  # in which copies agree; independent fits do not
-_OVERCLAIM = 3.0  # times the usual certainty is never too much
+_OVERCLAIM = 3.0  # times the median certainty is no finding
 _SLACK = 10.0  # observations that a prior may be worth
 _OUTLYING = 6.0  # robust deviations, of logarithms
 _MOST_SHOWN = 20  # findings, where a diagnosis is printed
@@ -53,7 +53,7 @@ class Diagnosis:
         0 a tie; NaN where the component was left out.
     misfit : array of shape (silos,)
         What a silo's matches cost, relative to the median of the same global components' members;
-        1 is usual. NaN for a silo nobody can be compared with.
+        1 is the median. NaN for a silo nobody can be compared with.
     support : int array of shape (components,)
         How many silos have each global component.
     stability : tuple of arrays, optional
@@ -79,9 +79,9 @@ class Diagnosis:
         lines += [*shown, f"  and {rest} more in findings"] if rest else shown
         measures = {
             "margins (nats to the next best plan)": np.concatenate(self.margins),
-            "misfit (1 is usual)": self.misfit,
+            "misfit (1 is the median)": self.misfit,
             "support (silos of a component)": self.support.astype(np.float64),
-            "stability (1: always together)": np.concatenate(self.stability or [[np.nan]]),
+            "stability (1: always the same cluster)": np.concatenate(self.stability or [[np.nan]]),
         }
         for name, values in measures.items():
             known = values[~np.isnan(values)]
@@ -214,7 +214,7 @@ def _stability(
         )
         old = np.concatenate([fusion.labels[j] for j in chosen])
         new = np.concatenate(again.labels)
-        same_old, same_new = _together(old), _together(new)
+        same_old, same_new = _same_cluster(old), _same_cluster(new)
         jaccard = (same_old & same_new).sum(axis=1) / (same_old | same_new).sum(axis=1)
         edges = np.cumsum([len(fusion.labels[j]) for j in chosen])[:-1]
         for j, values in zip(chosen, np.split(jaccard, edges), strict=True):
@@ -224,7 +224,7 @@ def _stability(
         return tuple(np.where(n > 0, t / n, np.nan) for t, n in zip(total, times, strict=True))
 
 
-def _together(labels: IntArray) -> BoolArray:
+def _same_cluster(labels: IntArray) -> BoolArray:
     """Which components share a label, (n, n); one that was left out is alone."""
     same = (labels[:, None] == labels) & (labels >= 0)
     np.fill_diagonal(same, True)
@@ -238,20 +238,20 @@ def _misfit(fusion: Fusion, costs: tuple[FloatArray, ...]) -> FloatArray:
     """Mean over a silo's shared components of its cost over the component's median cost."""
     labels, all_costs = np.concatenate(fusion.labels), np.concatenate(costs)
     shared = np.flatnonzero((fusion.contributions > 0).sum(axis=0) >= 2)
-    usual = np.full(fusion.n_components, np.nan)
+    median = np.full(fusion.n_components, np.nan)
     for g in shared:
-        usual[g] = max(float(np.median(all_costs[labels == g])), np.finfo(np.float64).tiny)
+        median[g] = max(float(np.median(all_costs[labels == g])), np.finfo(np.float64).tiny)
     out = np.full(fusion.n_silos, np.nan)
     for j, (own, cost) in enumerate(zip(fusion.labels, costs, strict=True)):
         known = np.isin(own, shared)
         if known.any():
-            out[j] = float((cost[known] / usual[own[known]]).mean())
+            out[j] = float((cost[known] / median[own[known]]).mean())
     return out
 
 
 def _misfits(fusion: Fusion, misfit: FloatArray) -> list[Finding]:
     return [
-        Finding(name, None, f"its matches cost {value:.3g} times what is usual")
+        Finding(name, None, f"its matches cost {value:.3g} times the median")
         for name, value in zip(fusion.silo_names, misfit, strict=True)
         if value > _MISFIT
     ]
@@ -275,9 +275,9 @@ def _overclaims(silos: list[Posterior]) -> list[Finding]:
     known = [family.effective_size(p.natural) for p in silos]
     counts = [p.counts for p in silos if p.counts is not None]
     if len(counts) < len(silos):
-        return _outlying(silos, known, "times as certain as is usual")
+        return _outlying(silos, known, "times as certain as the median")
     each = [size / (_SLACK + n) for size, n in zip(known, counts, strict=True)]
-    return _outlying(silos, each, "times as certain as is usual for its observations")
+    return _outlying(silos, each, "times as certain as the median for its observations")
 
 
 def _outlying(silos: list[Posterior], values: list[FloatArray], reason: str) -> list[Finding]:

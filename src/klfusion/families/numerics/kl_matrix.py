@@ -79,8 +79,8 @@ def _near_pairs(
     """``KL(first[i] || second[i])`` with an error that vanishes with their distance.
 
     The KL is the Bregman divergence of ``A``, the integral over t in [0, 1] of
-    ``<mu(first + t d) - mu(first), d>``; unlike differences of ``A`` it is exactly zero at
-    ``d = 0``, and for near pairs the integrand is almost linear. Where it is not, the ``rough``
+    ``<mu(first + t d) - mu(first), d>``. Unlike differences of ``A`` it is exactly zero at
+    ``d = 0``. For near pairs the integrand is almost linear. Where it is not, the ``rough``
     value stays: a difference of ``terms``, as exact as their rounding.
     """
     d = second - first
