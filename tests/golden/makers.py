@@ -185,6 +185,18 @@ def mixed_silos(seed=4):
     return silos
 
 
+def small_components(seed=3):
+    """Two of four clusters have few observations: 3 to 6, and 8 to 15, of about 145."""
+    rng = np.random.default_rng(seed)
+    centres = 6.0 * rng.normal(size=(4, 2))
+    models = {}
+    for j in range(4):
+        cluster = np.repeat(np.arange(4), [70, 60, rng.integers(3, 7), rng.integers(8, 16)])
+        x = centres[cluster] + rng.normal(size=(len(cluster), 2))
+        models[f"silo-{j}"] = bayesian_mixture(x, cluster, "full")
+    return models
+
+
 def unequal_silos(seed=5):
     """Silos of 30 to 3,000 observations, whose clusters vary between silos."""
     rng = np.random.default_rng(seed)
@@ -538,14 +550,19 @@ def hmmlearn_chains(covariance_type, seed=14):
 # Topics ------------------------------------------------------------------------------------
 
 
-def topic_counts(n_silos, n_words, n_true, seed, size, concentration=300.0):
-    """Expected words (topics, words) of each silo."""
+def topic_counts(
+    n_silos, n_words, n_true, seed, size, concentration=300.0, sparsity=0.1, words=(500, 4000)
+):
+    """Expected words (topics, words) of each silo.
+
+    A smaller ``concentration`` lets silos vary more, a larger ``sparsity`` makes topics more alike.
+    """
     rng = np.random.default_rng(seed)
-    topics = rng.dirichlet(np.full(n_words, 0.1), size=n_true)
+    topics = rng.dirichlet(np.full(n_words, sparsity), size=n_true)
     for _ in range(n_silos):
         held = rng.permutation(n_true)[:size]
         own = np.stack([rng.dirichlet(concentration * topics[k] + 1e-2) for k in held])
-        yield rounded(rng.uniform(500, 4000, size=(size, 1)) * own)
+        yield rounded(rng.uniform(*words, size=(size, 1)) * own)
 
 
 def lda(counts):
@@ -560,6 +577,12 @@ def lda(counts):
 
 def topic_silos(n_silos=4, n_words=80, n_true=8, seed=15, size=5):
     made = topic_counts(n_silos, n_words, n_true, seed, size)
+    return {f"silo-{j}": lda(counts) for j, counts in enumerate(made)}
+
+
+def vague_topics(seed=2):
+    """Few words per topic and much variation: many merges are doubtful."""
+    made = topic_counts(4, 80, 8, seed, 5, concentration=10.0, sparsity=0.5, words=(100, 400))
     return {f"silo-{j}": lda(counts) for j, counts in enumerate(made)}
 
 
@@ -617,6 +640,21 @@ def networks(hidden, n_silos=3, seed=18, n_in=5, n_out=3, noise=0.15, counted=Tr
             before = rows
         counts = rng.integers(50, 200, size=n_out) if counted else None
         silos.append(kf.extract(layers, name=f"silo-{j}", class_counts=counts))
+    return silos
+
+
+def idle_units(hidden, seed=23):
+    """Networks in which a third of the units of each hidden layer carries no signal on."""
+    rng = np.random.default_rng(seed)
+    silos = []
+    for silo in networks(hidden, n_silos=3, seed=seed):
+        arrays = dict(silo.structure.arrays)
+        for layer in range(1, len(hidden) + 1):
+            mean, variance = arrays[f"mean.{layer}"].copy(), arrays[f"variance.{layer}"]
+            idle = rng.permutation(mean.shape[1] - 1)[: (mean.shape[1] - 1) // 3]
+            mean[:, idle] = rounded(0.05 * rng.normal(size=(len(mean), len(idle))))
+            arrays |= {f"mean.{layer}": mean, f"variance.{layer}": variance}
+        silos.append(replace(silo, structure=replace(silo.structure, arrays=arrays)))
     return silos
 
 

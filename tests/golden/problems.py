@@ -171,6 +171,7 @@ def _problems() -> dict[str, Problem]:
         "over-fitted points": Problem(makers.over_fitted_points),
         "over-fitted, exact": Problem(partial(makers.over_fitted_silos, "full"), CALLS["exact"]),
         "two clusters in one component": Problem(makers.mixed_silos),
+        "small components": Problem(makers.small_components),
         "silos of unequal size": Problem(makers.unequal_silos),
     }
     for name, family in FAMILIES.items():
@@ -182,6 +183,17 @@ def _problems() -> dict[str, Problem]:
             partial(makers.wishart_silos, 1), CALLS["within silos, 3 components"]
         ),
         "counts unknown": Problem(partial(makers.wishart_silos, known=False)),
+        "two silos that vary much": Problem(
+            partial(
+                makers.family_silos,
+                families.DiagonalNormal(40),
+                n_silos=2,
+                n_true=12,
+                seed=1,
+                size=8,
+                noise=2.0,
+            )
+        ),
         "one component per silo": Problem(makers.single_components),
         "nothing shared": Problem(makers.no_sharing),
         "all shared": Problem(partial(makers.wishart_silos, size=12)),
@@ -235,6 +247,8 @@ def _problems() -> dict[str, Problem]:
         "topics, max_loss 0.05": Problem(makers.topic_silos, CALLS["max_loss 0.05"]),
         "topics, penalty 500": Problem(makers.topic_silos, CALLS["penalty 500"]),
         "topics, amps": Problem(makers.topic_silos, CALLS["amps"]),
+        "vague topics": Problem(makers.vague_topics),
+        "vague topics, 5 components": Problem(makers.vague_topics, CALLS["5 components"]),
         "topics, own vocabularies": Problem(makers.own_vocabularies),
         "gensim": Problem(makers.gensim_topics, needs="gensim"),
         "network": Problem(partial(makers.networks, (6,))),
@@ -243,6 +257,9 @@ def _problems() -> dict[str, Problem]:
         "network, pfnm": Problem(partial(makers.networks, (6,)), CALLS["pfnm"]),
         "network, counts unknown": Problem(partial(makers.networks, (6,), counted=False)),
         "network, own classes": Problem(makers.own_classes),
+        "wide network": Problem(partial(makers.networks, (30,))),
+        "network, idle units": Problem(partial(makers.idle_units, (9,))),
+        "deep network, idle units": Problem(partial(makers.idle_units, (9, 6))),
         "network, add": Problem(partial(makers.networks, (6,)), partial(updated, "add")),
         "deep network": Problem(partial(makers.networks, (6, 5))),
         "deep network, 9 and 7 components": Problem(
