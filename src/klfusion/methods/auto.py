@@ -12,10 +12,9 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import is_number
 from klfusion._utils.progress import Report
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
 from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
-from klfusion.merging.loss_path import least_loss_path, path_losses
+from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
 from klfusion.merging.penalty_path import Distances, penalty_path
 from klfusion.methods.method import Method
 from klfusion.methods.search import (
@@ -27,7 +26,7 @@ from klfusion.methods.search import (
     penalised_starts,
     without_penalty,
 )
-from klfusion.methods.topics import best_reconstruction
+from klfusion.methods.topics import OUTCOMES, best_reconstruction
 from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters
 from klfusion.model_size.selection import Choice, choose
 from klfusion.model_size.silo_variation import Walk, estimate_variation
@@ -97,7 +96,7 @@ class Auto(Method):
         if self.within_silo_merging:
             return self._within_silos(problem, report)
         varying = estimate_variation(problem, rng, report, self.n_components)
-        most = _most_on_path(problem.family)
+        most = self._most_on_path(problem)
         known = self.n_components or 0  # a sketch must be larger than what it is to find
         if self.max_loss is None and problem.n > most >= 2 * known:
             found = self._on_sketch(varying.problem, rng, report)
@@ -177,7 +176,14 @@ class Auto(Method):
 
         Merges that are doubtful are made where they lose next to nothing.
         """
-        least = least_loss_path(problem, observed, report, within_silos=False)
+        compared, seen = problem, observed
+        if problem.n > _most_on_path(
+            problem.family.size
+        ):  # all pairs are compared over fewer words
+            compared, seen = problem.coarser(OUTCOMES), observed.coarser(OUTCOMES)
+        least = least_loss_path(problem, seen, report, within_silos=False)
+        if seen is not observed:  # fewer words lose less: losses are those over all
+            least = replace(least, losses=path_losses(problem, least))
         if self.max_loss is not None:
             return cut(problem, least, least.steps_within(self.max_loss))
         if self.n_components is not None:
@@ -189,12 +195,14 @@ class Auto(Method):
             )  # fmt: skip
             value = objective(problem, labels, int(labels.max()) + 1, 0.0)
             return certified(problem, labels, [value], True, 0.0, least)
-        path, distances = walk or penalty_path(problem, report)
+        path, distances = walk or penalty_path(compared, report)
+        if compared is not problem:
+            path = path_of(problem, path)
         choice = self._choice(problem, path, distances)
         labels = path.labels(choice.steps)
-        blends = _blends(problem, labels)
+        blends = _blends(compared, labels)
         if blends is None:
-            labels = merge_singletons(problem, labels)
+            labels = merge_singletons(compared, labels)
         steps = problem.n - int(labels.max()) - 1
         steps = max(steps, min(choice.possible, least.steps_within(_NEXT_TO_NOTHING)))
         if steps <= len(least.merges):
@@ -240,7 +248,7 @@ class Auto(Method):
             store,
             lambda sketch: self._sketched(sketch, rng, report),
             self,
-            most=_most_on_path(store.batches.family),
+            most=_most_on_path(store.batches.family.size),
             grows=self.n_components is None,
             revise=self.penalty == "auto",
             rng=rng,
@@ -258,9 +266,18 @@ class Auto(Method):
                     f"tell, got {self.n_components}: fuse them in memory"
                 )
             return self.on_path(sketch, rng, report)
+        if sketch.family.merged_by_loss and self.penalty == "auto":
+            return self.on_path(sketch, rng, report)
         path, distances = penalty_path(sketch, report)
         choice = self._choice(sketch, path, distances)
         return replace(cut(sketch, path, choice.steps), penalty=choice.penalty)
+
+    def _most_on_path(self, problem: FusionProblem) -> int:
+        """Components that need no sample; many topics are compared over fewer words."""
+        size = problem.family.size
+        if problem.family.merged_by_loss and self.penalty == "auto":
+            size = min(size, OUTCOMES + problem.n)  # at most so many words of a coarser problem
+        return _most_on_path(size)
 
     def _choice(self, problem: FusionProblem, path: MergePath, distances: Distances) -> Choice:
         """Where to cut the path: as the silos tell, or as the penalty given does."""
@@ -306,6 +323,6 @@ def _blends(problem: FusionProblem, labels: IntArray) -> BoolArray | None:
     return blends if blends.any() else None
 
 
-def _most_on_path(family: Family) -> int:
-    """Components the path can be walked on in a few seconds."""
-    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / family.size)))
+def _most_on_path(size: int) -> int:
+    """Components of so many natural parameters the path can be walked on in a few seconds."""
+    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / size)))
