@@ -9,7 +9,7 @@ from sklearn.utils import Bunch
 import klfusion as kf
 from klfusion.federation.flower import fit_and_send
 
-GROWERS = [(0, 1), (1, 2), (0, 2)]  # of each cellar: no cellar knows all three
+GROWERS = [(0, 1), (1, 2), (0, 2)]  # of each cellar: no cellar has all three
 COLUMNS = ["alcohol", "flavanoids", "color_intensity", "od280/od315_of_diluted_wines", "proline"]
 
 
