@@ -61,8 +61,7 @@ class NormalWishart(GaussianPosterior):
         dof = rows(dof, 1, "dof")
         stack(mean, kappa, scatter, dof)  # refuses batches of different length
         check_offset(mean, kappa, np.einsum("nii->ni", scatter))
-        moment = sym.pack(scatter + kappa[:, :, None] * sym.outer(mean))
-        return stack(kappa * mean, kappa, moment, dof)
+        return self._joined(mean, kappa[:, 0], scatter, dof[:, 0])
 
     def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Mean (n, d), kappa (n,), scale_inv (n, d, d), dof (n,)."""
@@ -70,13 +69,16 @@ class NormalWishart(GaussianPosterior):
         kappa = natural[:, d]
         mean = natural[:, :d] / kappa[:, None]
         moment = sym.unpack(natural[:, d + 1 : -1], d)
-        scale_inv = moment - kappa[:, None, None] * sym.outer(mean)  # exactly symmetric
+        squares = mean[:, :, None] * mean[:, None, :]
+        scale_inv = moment - kappa[:, None, None] * squares  # exactly symmetric
         return mean, kappa, scale_inv, natural[:, -1]
 
     def _joined(
         self, mean: FloatArray, kappa: FloatArray, scatter: FloatArray, weight: FloatArray
     ) -> FloatArray:
-        return self.natural(mean, kappa, scale_inv=scatter, dof=weight)
+        kappa, weight = kappa[:, None], weight[:, None]
+        moment = scatter + kappa[:, :, None] * (mean[:, :, None] * mean[:, None, :])
+        return np.concatenate([kappa * mean, kappa, sym.pack(moment), weight], axis=1)
 
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
         """``mean``, ``kappa``, ``scale_inv`` and ``dof``."""
@@ -132,9 +134,8 @@ class NormalWishart(GaussianPosterior):
         """Scale ``kappa`` and the excess of ``dof``; mean and expected precision stay."""
         mean, kappa, scale_inv, dof = self._split(natural)
         new_dof = tempered_dof(dof, factor, self.dim)
-        return self.natural(
-            mean, factor * kappa, scale_inv * (new_dof / dof)[:, None, None], new_dof
-        )
+        scatter = scale_inv * (new_dof / dof)[:, None, None]
+        return self._joined(mean, factor * kappa, scatter, new_dof)
 
     @property
     def variation_size(self) -> int:
@@ -183,9 +184,5 @@ class NormalWishart(GaussianPosterior):
         shape = sym.log(root.T @ (scale_inv / dof[:, None, None]) @ root)
         covariance = back.T @ sym.exp(shapes_reliable * shape) @ back
         covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
-        return self.natural(
-            mean,
-            means_reliable / (1.0 / kappa + of_means),
-            covariance * new_dof[:, None, None],
-            new_dof,
-        )
+        kappa = means_reliable / (1.0 / kappa + of_means)
+        return self._joined(mean, kappa, covariance * new_dof[:, None, None], new_dof)
