@@ -9,7 +9,7 @@ from tests.helpers.loops import for_each
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "klfusion"
-OTHERS = {"helpers", "golden", "gallery", "experiments", "benchmarks"}  # no packages of klfusion
+OTHERS = {"helpers", "golden", "examples", "experiments", "benchmarks"}  # no packages of klfusion
 FILES = [path for path in sorted(TESTS.rglob("*.py")) if path != Path(__file__)]
 
 

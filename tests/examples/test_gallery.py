@@ -11,9 +11,16 @@ from examples import make_gallery as gallery
 
 _MOST_LINES = 40  # of a script, its docstring and blank lines included
 _MOST_BYTES = 60_000  # of a picture
+SLOW = {"many_silos"}  # takes seconds
 
 
-@pytest.mark.parametrize("name", gallery.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+        for name in gallery.NAMES
+    ],
+)
 def test_script_runs_and_its_page_is_current(name, tmp_path):
     try:
         printed = gallery.run(name, tmp_path)

@@ -3,8 +3,10 @@
 A new family needs an entry in `GENERATORS`, and is then covered by every file in this folder.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from klfusion.families import (
     Wishart,
     registered_families,
 )
+from tests.helpers.loops import for_each, parameters, with_parameters
 
 
 @dataclass(frozen=True)
@@ -174,10 +177,27 @@ CASES = [
     for family in GENERATORS.get(name, ([], None))[0]
 ]
 
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+def _per_family(test: Callable[..., None], cases: list[Case]) -> Any:
+    """One test per family, called with each ``case`` of it."""
+
+    @functools.wraps(test)
+    def of_every_size(of_family, *args, **kwargs):
+        sizes = [case for case in cases if case.family.name == of_family]
+        for_each("case", sizes)(test)(*args, **kwargs)
+
+    names = ["of_family" if name == "case" else name for name in parameters(test)]
+    families = sorted({case.family.name for case in cases})
+    each = pytest.mark.parametrize("of_family", families)
+    return each(with_parameters(of_every_size, names))
 
 
-def every_case_with(capability):
-    """The cases of families that declare a capability."""
+def every_case(test: Callable[..., None]) -> Any:
+    """One test per family, called with a ``case`` per size of it."""
+    return _per_family(test, CASES)
+
+
+def every_case_with(capability: type) -> Callable[[Callable[..., None]], Any]:
+    """The cases of families that declare a capability, as `every_case` has them."""
     able = [case for case in CASES if isinstance(case.family, capability)]
-    return pytest.mark.parametrize("case", able, ids=str)
+    return functools.partial(_per_family, cases=able)

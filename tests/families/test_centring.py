@@ -6,8 +6,7 @@ import numpy as np
 
 import klfusion as kf
 from klfusion.families import Centred, Tempered
-
-from .cases import every_case_with
+from tests.families.cases import every_case_with
 
 
 @every_case_with(Centred)

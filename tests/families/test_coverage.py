@@ -3,9 +3,9 @@
 import numpy as np
 
 from klfusion.families import Tempered
+from tests.families.cases import CASES, GENERATORS, every_case, families_of_the_package
 from tests.helpers.loops import for_each
 
-from .cases import CASES, GENERATORS, every_case, families_of_the_package
 from .sampling import sample, statistics
 
 

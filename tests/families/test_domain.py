@@ -19,9 +19,9 @@ from klfusion.families import (
     Product,
     Wishart,
 )
+from tests.families.cases import CASES, case_for, every_case, families_of_the_package
 from tests.helpers.loops import for_each
 
-from .cases import CASES, case_for, every_case, families_of_the_package
 from .sampling import sample, statistics
 
 # Averages -------------------------------------------------------------------------------------

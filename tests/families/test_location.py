@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from klfusion.families import Located
-
-from .cases import every_case_with
+from tests.families.cases import every_case_with
 
 
 @every_case_with(Located)

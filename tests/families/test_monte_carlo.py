@@ -4,7 +4,8 @@ import zlib
 
 import numpy as np
 
-from .cases import every_case
+from tests.families.cases import every_case
+
 from .sampling import sample, statistics
 
 DRAWS = 30_000

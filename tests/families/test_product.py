@@ -7,8 +7,8 @@ import pytest
 
 import klfusion as kf
 from klfusion.families import Product, capabilities
-
-from .cases import CASES, case_for, every_case
+from tests.families.cases import CASES, case_for, every_case
+from tests.helpers.loops import for_each
 
 CAPABILITIES = [
     found
@@ -94,7 +94,7 @@ def test_a_product_of_one_factor_has_its_capabilities(case):
 
 
 @every_case
-@pytest.mark.parametrize("kind", METHODS)
+@for_each("kind", METHODS)
 def test_a_product_of_one_factor_behaves_like_it(case, kind):
     family, one = case.family, Product(x=case.family)
     if kind != "Family" and not isinstance(family, getattr(capabilities, kind)):

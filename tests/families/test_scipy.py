@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from .cases import CASES, every_case
+from tests.families.cases import CASES, every_case
+
 from .sampling import sample, statistics
 
 POINTS = 5

@@ -8,8 +8,7 @@ from scipy.spatial.distance import mahalanobis
 
 import klfusion as kf
 from klfusion.families import Product, Tempered, registered_families
-
-from .cases import CASES, every_case, every_case_with
+from tests.families.cases import CASES, every_case, every_case_with
 
 MOST = 10.0  # standard deviations: one-component silos further apart are not merged
 

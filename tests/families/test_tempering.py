@@ -14,8 +14,7 @@ from klfusion.families import (
     Product,
     Tempered,
 )
-
-from .cases import CASES, case_for, every_case, every_case_with
+from tests.families.cases import CASES, case_for, every_case, every_case_with
 
 every_tempered = every_case_with(Tempered)
 FACTORS = np.array([0.01, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0])

@@ -18,8 +18,7 @@ from klfusion.families import (
     require,
 )
 from klfusion.families.capabilities import Capability
-
-from .cases import CASES, families_of_the_package
+from tests.families.cases import CASES, families_of_the_package
 
 
 @dataclass(frozen=True)

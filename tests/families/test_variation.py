@@ -12,12 +12,12 @@ from klfusion.families import (
     SiloVariation,
 )
 from klfusion.families.random_effects import group_means, reliability, variance_between_silos
-
-from .cases import every_case_with
+from tests.families.cases import every_case_with
+from tests.helpers.loops import for_each
 
 
 @every_case_with(SiloVariation)
-@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
+@for_each("spread", [0.0, 1.0, 3.0])
 def test_varied_stays_inside(case, spread):
     rng = np.random.default_rng(0)
     family, labels = case.family, np.array([0, 0, 1, 1, 1, 2])

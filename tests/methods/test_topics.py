@@ -80,7 +80,6 @@ def test_mixtures_never_lose_more_than_the_own_average(seed):
     assert found.loss <= observed.divergence(labels, 3) + 1e-9
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10_000), st.sampled_from([[4, 4, 4], [4, 2, 3], [1, 4]]))
 @example(70, [4, 2, 3])  # two went to the same empty place
 def test_polishing_loses_less_and_keeps_places_apart(seed, sizes):

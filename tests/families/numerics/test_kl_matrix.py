@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from klfusion.families import Gamma, NormalWishart
-
-from .cases import case_for, every_case
+from tests.families.cases import case_for, every_case
 
 
 @every_case
