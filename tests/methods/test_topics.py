@@ -167,3 +167,20 @@ def test_a_size_that_the_path_does_not_reach_is_found_whatever_the_order():
     other = kf.fuse([silos[j] for j in (2, 0, 3, 1)], n_components=3)
     again = np.concatenate([other.labels[j] for j in (1, 3, 0, 2)])
     assert adjusted_rand_score(np.concatenate(fusion.labels), again) == 1.0
+
+
+@pytest.mark.slow
+def test_many_topics_of_many_words_are_still_merged_by_loss():
+    """Above 129 topics of 60,000 words all pairs are compared over fewer words, not sampled."""
+    rng, family = np.random.default_rng(0), Dirichlet(60_000)
+    topics = rng.dirichlet(np.full(family.dim, 0.02), size=22)
+    truth = np.stack([rng.permutation(22)[:10] for _ in range(13)])
+    silos = [
+        kf.Posterior(family, 0.1 + rng.multinomial(20_000, topics[own]), name=f"silo {j}")
+        for j, own in enumerate(truth)
+    ]
+    fusion = kf.fuse(silos)
+    assert fusion.path.n_components[0] == 130
+    assert fusion.path.losses is not None
+    assert fusion.n_components == 22
+    assert adjusted_rand_score(truth.ravel(), np.concatenate(fusion.labels)) == 1.0

@@ -10,7 +10,7 @@ from klfusion.families import DiagonalNormal
 from klfusion.merging.neighbours import neighbour_path
 from klfusion.merging.penalty_path import penalty_path
 from klfusion.objective.clusters import Clusters
-from klfusion.objective.merge_path import Merge, MergePath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
 
@@ -50,9 +50,8 @@ def test_sizes_are_those_of_the_clusters_that_merge():
         assert path.sizes[step].tolist() == expected
 
 
-def test_ratios_of_another_problem_are_increases_over_savings():
-    made = [Merge(9.0, 0, 1, 0.5), Merge(9.0, 0, 2, 0.7)]
-    path = MergePath.of_merges(3, made, increases=np.array([1.0, 2.0]))
+def test_ratios_are_increases_over_savings():
+    path = MergePath.of_merges(3, np.array([[0, 1], [0, 2]]), np.array([1.0, 2.0]))
     saved = [2 - np.sqrt(2), np.sqrt(2) + 1 - np.sqrt(3)]
     np.testing.assert_allclose(path.ratios, np.array([1.0, 2.0]) / saved)
     assert path.divergences.tolist() == [0.0, 1.0, 3.0]
@@ -60,7 +59,7 @@ def test_ratios_of_another_problem_are_increases_over_savings():
 
 
 def test_a_path_of_no_merges_has_one_size():
-    path = MergePath.of_merges(4, [])
+    path = MergePath.of_merges(4, np.empty((0, 2), dtype=int), np.empty(0))
     assert path.n_components.tolist() == [4]
     assert path.objectives.tolist() == [0.0]
     assert path.labels(0).tolist() == [0, 1, 2, 3]

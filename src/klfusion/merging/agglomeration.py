@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,7 +11,16 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.penalty import merge_saving
 from klfusion._utils.progress import Report
 from klfusion.objective.clusters import Clusters
-from klfusion.objective.merge_path import Merge
+from klfusion.objective.merge_path import MergePath
+
+
+class Merge(NamedTuple):
+    """Cluster ``b`` becomes part of ``a``, which increases the Jensen gaps by ``increase``."""
+
+    price: float
+    a: int
+    b: int
+    increase: float
 
 
 class Candidates(Protocol):
@@ -69,3 +78,10 @@ def agglomerate(
         yield merge
         candidates.apply(merge)
         report("merging", number, n)
+
+
+def penalty_path_of(n: int, made: Sequence[Merge]) -> MergePath:
+    """The path of merges whose prices are penalties."""
+    price, a, b, increase = np.array(made, dtype=np.float64).reshape(-1, 4).T
+    merges = np.stack([a, b], axis=1).astype(np.intp)
+    return MergePath.of_merges(n, merges, increase, price)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.merging.agglomeration import Pricing
+from klfusion.merging.agglomeration import Merge, Pricing
 from klfusion.objective.clusters import Clusters, shared_silos
-from klfusion.objective.merge_path import Merge
 
 # Bounds below this multiple of the lowest price are replaced by exact prices: those of a cluster
 # just merged, and those of a cluster whose bound has become the lowest price. Larger multiples

@@ -74,12 +74,17 @@ def least_loss_path(
         state, np.where(excluded, np.inf, prices), pricing, apart=not within_silos
     )
     made = list(agglomerate(candidates, n, report))
-    merges = [(merge.a, merge.b) for merge in made]
+    merges = np.array([(merge.a, merge.b) for merge in made], dtype=np.intp).reshape(-1, 2)
     losses = _rising(np.cumsum([0.0, *(merge.price for merge in made)]))
-    return MergePath.of_merges(n, made, increases=_increases(problem, merges), losses=losses)
+    return MergePath.of_merges(n, merges, _increases(problem, merges), losses=losses)
 
 
-def _increases(problem: FusionProblem, merges: Sequence[tuple[int, int]] | IntArray) -> FloatArray:
+def path_of(problem: FusionProblem, path: MergePath) -> MergePath:
+    """The same merges, with the penalties and divergences of another problem."""
+    return MergePath.of_merges(problem.n, path.merges, _increases(problem, path.merges))
+
+
+def _increases(problem: FusionProblem, merges: IntArray) -> FloatArray:
     """Replay merges: the increase of the Jensen gaps by each, (m,)."""
     state, increases = Clusters(problem, np.arange(problem.n, dtype=np.intp)), np.empty(len(merges))
     for step, (a, b) in enumerate(merges):

@@ -13,9 +13,9 @@ import numpy as np
 from klfusion._utils import memory
 from klfusion._utils.arrays import IntArray
 from klfusion._utils.progress import Report
-from klfusion.merging.agglomeration import PenaltyPricing, agglomerate
+from klfusion.merging.agglomeration import Merge, PenaltyPricing, agglomerate, penalty_path_of
 from klfusion.objective.clusters import Clusters, shared_silos
-from klfusion.objective.merge_path import Merge, MergePath
+from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 
 _NEIGHBOURS = 20  # per cluster; more change the path little and cost time in proportion
@@ -29,7 +29,7 @@ def neighbour_path(problem: FusionProblem, report: Report) -> MergePath:
     n = problem.n
     memory.require(3 * 8 * n * n, f"comparing all pairs of {n:,} units", "fuse smaller networks")
     state = Clusters(problem, np.arange(n, dtype=np.intp))
-    return MergePath.of_merges(n, list(agglomerate(Neighbours(state), n, report)))
+    return penalty_path_of(n, list(agglomerate(Neighbours(state), n, report)))
 
 
 class Neighbours:

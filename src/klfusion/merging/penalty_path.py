@@ -19,7 +19,7 @@ from klfusion._utils import memory
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.penalty import merge_saving
 from klfusion._utils.progress import Report
-from klfusion.merging.agglomeration import PenaltyPricing, agglomerate
+from klfusion.merging.agglomeration import PenaltyPricing, agglomerate, penalty_path_of
 from klfusion.merging.all_pairs import AllPairs, Nearest, inverse_sum
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.merge_path import MergePath
@@ -67,7 +67,7 @@ def penalty_path(
     merged, typical, spread, counts = np.array(distances, dtype=np.float64).reshape(-1, 4).T
     with np.errstate(divide="ignore"):
         found = Distances(np.log(merged), typical, spread, counts.astype(np.intp))
-    return MergePath.of_merges(n, merges), found
+    return penalty_path_of(n, merges), found
 
 
 def _typical_log(values: FloatArray) -> tuple[float, float]:

@@ -10,9 +10,9 @@ import numpy as np
 from klfusion._utils.arrays import BoolArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.merging.local_search import refine
-from klfusion.merging.loss_path import least_loss_path, path_losses
+from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
 from klfusion.merging.penalty_path import penalty_path
-from klfusion.methods.path_method import PathMethod
+from klfusion.methods.path_method import PathMethod, most_on_path
 from klfusion.methods.search import (
     best_of,
     certified,
@@ -21,7 +21,7 @@ from klfusion.methods.search import (
     known_size_starts,
     penalised_starts,
 )
-from klfusion.methods.topics import best_reconstruction
+from klfusion.methods.topics import OUTCOMES, best_reconstruction
 from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters
 from klfusion.model_size.selection import choose
 from klfusion.model_size.silo_variation import Walk
@@ -76,6 +76,11 @@ class Auto(PathMethod):
             found = super().match(problem.some(kept), search)
         return found.of_rows(kept, problem.n)
 
+    def most_on_path(self, problem: FusionProblem) -> int:
+        """Components above which silos are sampled; many topics are compared over fewer words."""
+        size = problem.family.size
+        return most_on_path(min(size, OUTCOMES + problem.n) if self.topics else size)
+
     def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
         """Walk the path, choose its size by evidence unless it is given, refine."""
         observed = problem.per_observation() if self.topics else None
@@ -98,15 +103,15 @@ class Auto(PathMethod):
     def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
         """The path of the sample, cut where evidence says."""
         size = search.n_components
-        if size is not None:
-            if size > sample.n:
-                raise KLFusionError(
-                    f"expected n_components <= {sample.n}, the components of a sample of silos, "
-                    f"got {size}: fuse them in memory"
-                )
+        if size is not None and size > sample.n:
+            raise KLFusionError(
+                f"expected n_components <= {sample.n}, the components of a sample of silos, "
+                f"got {size}: fuse them in memory"
+            )
+        if size is not None or self.topics:
             return self.on_path(sample, search)
         path, distances = penalty_path(sample, search.report)
-        choice = choose(sample, path, distances, topics=self.topics)
+        choice = choose(sample, path, distances)
         return replace(cut(sample, path, choice.steps), penalty=choice.penalty)
 
     def _topics(
@@ -120,7 +125,12 @@ class Auto(PathMethod):
 
         Doubtful merges are made where they lose little.
         """
-        least = least_loss_path(problem, observed, search.report, within_silos=False)
+        compared, seen = problem, observed
+        if problem.n > most_on_path(problem.family.size):  # pairs are compared over fewer words
+            compared, seen = problem.coarser(OUTCOMES), observed.coarser(OUTCOMES)
+        least = least_loss_path(problem, seen, search.report, within_silos=False)
+        if seen is not observed:  # fewer words lose less: losses are those over all
+            least = replace(least, losses=path_losses(problem, least))
         if search.n_components is not None:
             steps = problem.n - search.n_components
             if steps <= len(least.merges):
@@ -129,12 +139,14 @@ class Auto(PathMethod):
             labels = best_reconstruction(observed, search.n_components, search, n_init=starts)
             value = objective(problem, labels, int(labels.max()) + 1, 0.0)
             return certified(problem, labels, [value], True, 0.0, least)
-        path, distances = walk or penalty_path(problem, search.report)
+        path, distances = walk or penalty_path(compared, search.report)
+        if compared is not problem:  # the penalty is that over all words
+            path = path_of(problem, path)
         choice = choose(problem, path, distances, topics=True)
         labels = path.labels(choice.steps)
-        mixed = _mixed(problem, labels)
+        mixed = _mixed(compared, labels)
         if mixed is None:
-            labels = merge_singletons(problem, labels)
+            labels = merge_singletons(compared, labels)
         steps = problem.n - int(labels.max()) - 1
         steps = max(steps, min(choice.possible, least.steps_within(_DOUBTFUL_LOSS)))
         if steps <= len(least.merges):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families import Family
 from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
 from klfusion.methods.method import Method
@@ -44,7 +43,7 @@ class PathMethod(Method):
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Estimate the variation between silos; walk the path of all components or a sample."""
         varying = estimate_variation(problem, search.rng, search.report, search.n_components)
-        most = most_on_path(problem.family)
+        most = self.most_on_path(problem)
         # A sample must have more components than it is to find.
         if self.samples and problem.n > most >= 2 * (search.n_components or 0):
             found = self._sampled(varying.problem, search)
@@ -56,6 +55,10 @@ class PathMethod(Method):
     def samples(self) -> bool:
         """Whether very many silos are sampled."""
         return True
+
+    def most_on_path(self, problem: FusionProblem) -> int:
+        """Components above which silos are sampled."""
+        return most_on_path(problem.family.size)
 
     @abstractmethod
     def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
@@ -87,11 +90,11 @@ class PathMethod(Method):
             store,
             lambda sample: self.on_sample(sample, search),
             search,
-            most=most_on_path(store.batches.family),
+            most=most_on_path(store.batches.family.size),
             revise=self.given_penalty is None,
         )
 
 
-def most_on_path(family: Family) -> int:
-    """Components whose path can be walked in a few seconds."""
-    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / family.size)))
+def most_on_path(size: int) -> int:
+    """Components of so many natural parameters whose path can be walked in a few seconds."""
+    return min(_MOST_ON_PATH, int(math.sqrt(_MOST_ENTRIES / size)))

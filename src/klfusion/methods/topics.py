@@ -20,7 +20,7 @@ from klfusion.methods.search import known_size_starts
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Search
 
-_OUTCOMES = 500  # words that are kept apart; counts of rarer ones are mostly noise
+OUTCOMES = 500  # words that are kept apart; counts of rarer ones are mostly noise
 _EM_STEPS = 40  # towards the best mixtures
 _POLISHED = 5  # starts with the lowest loss
 _TRIES = 12  # moves per sweep, those with the lowest upper bound
@@ -38,7 +38,7 @@ def best_reconstruction(
     The ``observed`` problem is a `FusionProblem.per_observation` of topics. No silo has more than
     ``size`` components. The ``n_init`` starts are whole silos of that size, then seeds.
     """
-    coarse = observed.coarser(_OUTCOMES)
+    coarse = observed.coarser(OUTCOMES)
     reconstruction = Reconstruction(coarse, size)
     runs = known_size_starts(coarse, size, search, n_init=n_init, from_silos=True)
     plans = {reconstruction.fit(run.labels).loss: run.labels for run in runs}

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion._utils.penalty import merge_saving
 from klfusion.errors import KLFusionError
-
-
-class Merge(NamedTuple):
-    """Cluster ``b`` becomes part of ``a``, which increases the Jensen gaps by ``increase``."""
-
-    price: float
-    a: int
-    b: int
-    increase: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,24 +65,16 @@ class MergePath:
     def of_merges(
         cls,
         n: int,
-        made: Sequence[Merge],
-        *,
-        increases: FloatArray | None = None,
+        merges: IntArray,
+        increases: FloatArray,
+        ratios: FloatArray | None = None,
         losses: FloatArray | None = None,
     ) -> MergePath:
-        """The path of some merges of ``n`` components, whose prices are the ratios.
-
-        With ``increases`` of another problem, (m,), the ratios are those of that problem.
-        """
-        merges = np.array([(merge.a, merge.b) for merge in made], dtype=np.intp).reshape(-1, 2)
-        if increases is None:
-            ratios = np.array([merge.price for merge in made], dtype=np.float64)
-            increases = np.array([merge.increase for merge in made], dtype=np.float64)
-        else:
+        """The path of some merges, (m, 2), of ``n`` components, and the increases of the gaps."""
+        if ratios is None:
             ratios = increases / merge_saving(*_sizes(n, merges).T)
         divergences = np.concatenate([[0.0], np.cumsum(increases)])
-        sizes = n - np.arange(len(merges) + 1)
-        return cls(merges, ratios, divergences, sizes, losses=losses)
+        return cls(merges, ratios, divergences, n - np.arange(len(merges) + 1), losses=losses)
 
     @cached_property
     def sizes(self) -> IntArray:
