@@ -13,14 +13,7 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 def relabel(labels: IntArray) -> IntArray:
-    """Labels numbered 0..G-1 without gaps, in the order they had.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> relabel(np.array([7, 2, 7, 5]))
-    array([2, 0, 2, 1])
-    """
+    """Labels numbered 0..G-1 without gaps, in the order they had."""
     return np.unique(labels, return_inverse=True)[1].astype(np.intp)
 
 
@@ -29,13 +22,6 @@ def by_size(counts: IntArray, labels: IntArray, positions: IntArray | None = Non
 
     ``counts``, (G,), are their sizes. They appear in ``labels``, (n,), where -1 is none, at
     ``positions``, (n,); default: 0, 1, ...
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> labels = np.array([2, 0, 1, 1])
-    >>> by_size(np.bincount(labels), labels)
-    array([1, 2, 0])
     """
     positions = np.arange(len(labels)) if positions is None else positions
     first = np.full(len(counts), np.iinfo(np.intp).max)
@@ -48,12 +34,6 @@ def numbering(order: IntArray, size: int) -> IntArray:
     """New number of each of ``size`` labels if those in ``order`` become 0, 1, ...; else -1.
 
     The array has one entry more, -1, so that label -1 stays -1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> numbering(np.array([3, 1]), 4)[[1, 3, 0, -1]]
-    array([ 1,  0, -1, -1])
     """
     numbers = np.full(size + 1, -1, dtype=np.intp)
     numbers[order] = np.arange(len(order))

@@ -54,14 +54,7 @@ def descend(
 
 
 def settle(step: Callable[[_Labels], _Labels], labels: _Labels, *, max_iter: int) -> _Labels:
-    """Repeat a step on labels until it changes none of them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> settle(lambda labels: np.minimum(labels + 1, 4), np.array([0, 3]), max_iter=9)
-    array([4, 4])
-    """
+    """Repeat a step on labels until it changes none of them."""
     for _ in range(max_iter):
         labels, before = step(labels), labels
         if (labels == before).all():

@@ -25,14 +25,7 @@ def total_penalty(counts: Counts, penalty: float) -> float:
 
 
 def joining(counts: Counts, penalty: float) -> FloatArray:
-    """Increase of the penalty if one component joins each cluster.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> joining(np.array([0, 1, 8]), penalty=10.0).round(1)
-    array([10. ,  4.1,  1.7])
-    """
+    """Increase of the penalty if one component joins each cluster."""
     return np.asarray(penalty * (np.sqrt(counts + 1.0) - np.sqrt(counts)))
 
 

@@ -1,14 +1,13 @@
 """The binary heterogeneous assignment problem, by block coordinate descent over silos.
 
-With at most one component of a silo per global component, the paper's L2,2,1 penalty of a binary
-plan is ``penalty * sum_g sqrt(n_g)``, ``n_g`` the number of local components in ``g``. With all
-silos but one fixed it is linear in that silo's plan, so each block is one rectangular LAP.
+With all silos but one fixed, the penalty (`klfusion._utils.penalty`) is linear in that silo's plan.
+So each block is one rectangular LAP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from klfusion.assignment.one_silo import assign_silo
 _LEAST_GAIN = 1e-12  # share of the penalty; rounding explains smaller gains
 
 
-@dataclass(frozen=True)
-class BinaryPlan:
+class BinaryPlan(NamedTuple):
     """A binary plan that no single silo can improve."""
 
     labels: IntArray
@@ -42,24 +40,11 @@ def solve_binary(
     start: IntArray | None = None,
     max_sweeps: int = 100,
 ) -> BinaryPlan:
-    """Minimise the binary objective at fixed costs.
+    """Minimise the binary objective at fixed costs, (n, G).
 
-    Parameters
-    ----------
-    costs : array of shape (n, G)
-    silos : sequence of slices
-        The rows of each silo, in order; none may have more rows than there are columns.
-    penalty : float
-        Weight of ``sum_g sqrt(n_g)``.
-    start : int array of shape (n,), optional
-        A plan to improve; default: each silo's best block without the penalty.
-    max_sweeps : int
-
-    Returns
-    -------
-    BinaryPlan
-        A plan no worse than ``start``, which neither moving one silo nor emptying one column
-        improves.
+    ``silos`` are the rows of each silo, in order, no more than there are columns. The plan is no
+    worse than ``start``, (n,); default: each silo's best block without the penalty. Neither moving
+    one silo nor emptying one column improves it.
 
     Examples
     --------

@@ -259,12 +259,7 @@ class Newton:
 
 
 def penalised_objective(costs: ArrayLike, plan: ArrayLike, penalty: float) -> float:
-    """Objective of a plan: transport cost plus the penalised column norms.
-
-    Parameters
-    ----------
-    costs, plan : (n, G) array
-    penalty : float
+    """Objective of a plan, (n, G): its costs plus the penalised column norms.
 
     Examples
     --------

@@ -13,16 +13,8 @@ from klfusion.assignment.one_silo import assign_silo
 def solve_hungarian(costs: FloatArray, silos: Sequence[slice]) -> IntArray:
     """Exact assignment without penalty: one rectangular LAP per silo (paper, sections 3 and 4.1).
 
-    Parameters
-    ----------
-    costs : array of shape (n, G)
-    silos : sequence of slices
-        The rows of each silo; none may have more rows than there are columns.
-
-    Returns
-    -------
-    int array of shape (n,)
-        The column of each row.
+    ``costs`` is (n, G). ``silos`` are the rows of each silo, no more than there are columns. Gives
+    the column of each row, (n,).
 
     Examples
     --------

@@ -11,20 +11,10 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 def assign_silo(
     costs: FloatArray, new: float = np.inf, forbidden: BoolArray | None = None
 ) -> IntArray:
-    """Assign the rows of one silo to distinct columns: one rectangular assignment problem.
+    """Distinct columns of the rows of one silo, (L,), at least cost; -1 for a new component.
 
-    Parameters
-    ----------
-    costs : array of shape (L, G)
-    new : float
-        Cost of a new component, which any row may open; infinite: none may.
-    forbidden : bool array of shape (G,), optional
-        Columns that no row may take.
-
-    Returns
-    -------
-    int array of shape (L,)
-        The column of each row; -1 where it opens a new component.
+    ``costs`` is (L, G). Any row may open a new component at the cost ``new``; none may if that is
+    infinite. No row may take the ``forbidden`` columns, (G,).
 
     Examples
     --------

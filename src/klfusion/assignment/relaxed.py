@@ -84,14 +84,8 @@ def solve_relaxed(
         Weight of the sum of the column norms, not negative.
     start : (n,) labels or (n, G) plan, optional
         Feasible incumbent: returned as it is if the lower bound reaches it first.
-    tol : float
-        Relative gap at which to stop.
-    max_iter : int
-        Most interior-point iterations.
-
-    Returns
-    -------
-    RelaxedPlan
+    tol, max_iter
+        Relative gap at which to stop, and most interior-point iterations.
 
     Examples
     --------
@@ -133,23 +127,10 @@ def certified_bound(
     tol: float = 1e-3,
     max_iter: int = 30,
 ) -> float:
-    """Lower bound of the penalised assignment problem, to certify a binary assignment.
+    """Lower bound of the penalised assignment problem, to certify binary labels, (n,).
 
-    Parameters
-    ----------
-    costs, silo, penalty
-        As in :func:`solve_relaxed`; a zero penalty is allowed.
-    labels : (n,) integer array
-        Column of each row; the rows of a silo have different columns.
-    tol : float
-        Relative gap of the relaxation at which to stop.
-    max_iter : int
-        Most interior-point iterations; the bound is valid for any number.
-
-    Returns
-    -------
-    float
-        A bound, never more than the objective of `labels`.
+    Other arguments are those of `solve_relaxed`. The bound is valid for any number of iterations,
+    and never more than the objective of the labels.
 
     Examples
     --------

@@ -168,9 +168,7 @@ def _settled(
         )  # fmt: skip
         trace, sweeps = trace + more, sweeps + len(more)
         centres = Centres.of_sums(sums)
-        if (
-            search.n_components is None
-        ):  # sweeps alone would take many steps to merge halves of one component
+        if search.n_components is None:  # sweeps alone would merge halves of one in many steps
             centres, raised = merge_centres(
                 sums, batches.family, found.penalty, store.n_silos, members
             )

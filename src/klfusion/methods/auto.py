@@ -76,6 +76,11 @@ class Auto(PathMethod):
             found = super().match(problem.some(kept), search)
         return found.of_rows(kept, problem.n)
 
+    def most_on_path(self, problem: FusionProblem) -> int:
+        """Components above which silos are sampled; many topics are compared over fewer words."""
+        size = problem.family.size
+        return most_on_path(min(size, OUTCOMES + problem.n) if self.topics else size)
+
     def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
         """Walk the path, choose its size by evidence unless it is given, refine."""
         observed = problem.per_observation() if self.topics else None
@@ -98,14 +103,12 @@ class Auto(PathMethod):
     def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
         """The path of the sample, cut where evidence says."""
         size = search.n_components
-        if size is not None:
-            if size > sample.n:
-                raise KLFusionError(
-                    f"expected n_components <= {sample.n}, the components of a sample of silos, "
-                    f"got {size}: fuse them in memory"
-                )
-            return self.on_path(sample, search)
-        if self.topics:
+        if size is not None and size > sample.n:
+            raise KLFusionError(
+                f"expected n_components <= {sample.n}, the components of a sample of silos, "
+                f"got {size}: fuse them in memory"
+            )
+        if size is not None or self.topics:
             return self.on_path(sample, search)
         path, distances = penalty_path(sample, search.report)
         choice = choose(sample, path, distances)
@@ -123,7 +126,7 @@ class Auto(PathMethod):
         Doubtful merges are made where they lose little.
         """
         compared, seen = problem, observed
-        if problem.n > most_on_path(problem.family.size):  # all pairs, over fewer words
+        if problem.n > most_on_path(problem.family.size):  # pairs are compared over fewer words
             compared, seen = problem.coarser(OUTCOMES), observed.coarser(OUTCOMES)
         least = least_loss_path(problem, seen, search.report, within_silos=False)
         if seen is not observed:  # fewer words lose less: losses are those over all
@@ -137,7 +140,7 @@ class Auto(PathMethod):
             value = objective(problem, labels, int(labels.max()) + 1, 0.0)
             return certified(problem, labels, [value], True, 0.0, least)
         path, distances = walk or penalty_path(compared, search.report)
-        if compared is not problem:
+        if compared is not problem:  # the penalty is that over all words
             path = path_of(problem, path)
         choice = choose(problem, path, distances, topics=True)
         labels = path.labels(choice.steps)

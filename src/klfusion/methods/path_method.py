@@ -12,7 +12,6 @@ from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
 from klfusion.methods.method import Method
 from klfusion.methods.search import certified
-from klfusion.methods.topics import OUTCOMES
 from klfusion.model_size.silo_variation import Walk, estimate_variation
 from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.problem import FusionProblem
@@ -44,7 +43,7 @@ class PathMethod(Method):
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Estimate the variation between silos; walk the path of all components or a sample."""
         varying = estimate_variation(problem, search.rng, search.report, search.n_components)
-        most = self._most(problem)
+        most = self.most_on_path(problem)
         # A sample must have more components than it is to find.
         if self.samples and problem.n > most >= 2 * (search.n_components or 0):
             found = self._sampled(varying.problem, search)
@@ -57,12 +56,9 @@ class PathMethod(Method):
         """Whether very many silos are sampled."""
         return True
 
-    def _most(self, problem: FusionProblem) -> int:
-        """Components that need no sample; many topics are compared over fewer words."""
-        size = problem.family.size
-        if self.topics and self.given_penalty is None:
-            size = min(size, OUTCOMES + problem.n)  # at most so many words of a coarser problem
-        return most_on_path(size)
+    def most_on_path(self, problem: FusionProblem) -> int:
+        """Components above which silos are sampled."""
+        return most_on_path(problem.family.size)
 
     @abstractmethod
     def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:

@@ -35,44 +35,19 @@ class Status(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """What every method returns, components in the problem's order.
+    """What every method returns, components in the problem's order."""
 
-    Parameters
-    ----------
-    labels : int array of shape (n,)
-        Global component of each local one; -1 for one that is matched to none.
-    objective : float
-        Total divergence plus penalty.
-    lower_bound : float
-        No plan has a lower objective at the divergences from the final components.
-    trace : list of float
-        The objective after each sweep; it never rises.
-    penalty : float
-        Weight of ``sum_g sqrt(n_g)``, in nats; 0 where the size was given.
-    status : Status
-    path : MergePath, optional
-        Every size; its ``rows`` are those of the problem, None where it is that of a sample.
-    plan : array of shape (n, G), optional
-        A fractional plan, of which the labels are the rounding.
-    location : array of shape (G, k), optional
-        Point estimates of the global components, where the method has its own.
-    variation : array, optional
-        Variation between silos that was estimated.
-    mixed : bool array of shape (n,), optional
-        Components to leave out before the rest is matched anew; `Method.match` sees to it.
-    """
-
-    labels: IntArray
-    objective: float
-    lower_bound: float
-    trace: list[float]
-    penalty: float
+    labels: IntArray  # global component of each local one, (n,); -1 for none
+    objective: float  # total divergence plus penalty
+    lower_bound: float  # of all plans at the divergences from the final components
+    trace: list[float]  # the objective after each sweep; it never rises
+    penalty: float  # weight of `sum_g sqrt(n_g)`, in nats; 0 where the size was given
     status: Status
-    path: MergePath | None = None
-    plan: FloatArray | None = None
-    location: FloatArray | None = None
-    variation: FloatArray | None = None
-    mixed: BoolArray | None = None
+    path: MergePath | None = None  # its `rows` are the problem's; None if it is of a sample
+    plan: FloatArray | None = None  # fractional, (n, G); the labels are its rounding
+    location: FloatArray | None = None  # point estimates, (G, k), where the method has its own
+    variation: FloatArray | None = None  # between silos, as estimated
+    mixed: BoolArray | None = None  # to leave out before `Method.match` matches the rest, (n,)
 
     def of_rows(self, rows: IntArray, n: int) -> Matching:
         """The matching of some rows as that of all ``n``: the others are matched to none."""
@@ -88,27 +63,14 @@ class Matching:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What a search needs besides a problem: a size, limits, random numbers and a callback.
+    """What a search needs besides a problem: a size, limits, random numbers and a callback."""
 
-    Parameters
-    ----------
-    n_components : int, optional
-        Size of the global model, where it is known.
-    rng : numpy.random.Generator
-        The source of all random choices.
-    report : callable
-        Called with the stage, the steps done and their number.
-    n_init, max_iter, tol
-        Number of starts, most sweeps of one start, relative fall of the objective below which a
-        start has converged.
-    """
-
-    n_components: int | None
+    n_components: int | None  # of the global model, where it is known
     rng: np.random.Generator
-    report: Report
-    n_init: int = 1
-    max_iter: int = 100
-    tol: float = 1e-9
+    report: Report  # called with the stage, the steps done and their number
+    n_init: int = 1  # starts
+    max_iter: int = 100  # most sweeps of one start
+    tol: float = 1e-9  # relative fall of the objective below which a start has converged
 
 
 def objective(problem: FusionProblem, plan: Plan, n_components: int, penalty: float) -> float:
