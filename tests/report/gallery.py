@@ -14,6 +14,7 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn.neural_network import MLPClassifier
 
 import klfusion as kf
+from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.merge_path import MergePath
 from klfusion.posteriors.structure import Structure
 
@@ -167,7 +168,7 @@ def thousand_silos(n: int = 1000, size: int = 12, dim: int = 10) -> kf.Fusion:
         lower_bound=1990.0,
         trace=np.linspace(3000.0, 2000.0, 20),
         status=kf.Status.MAX_ITER,
-        method="Auto()",
+        settings=FuseSettings(weights=(1.0,) * n),
         path=MergePath(
             merges=np.zeros((merges, 2), dtype=np.intp),
             ratios=np.linspace(0.0, 40.0, merges),
@@ -181,7 +182,7 @@ def hostile(fusion: kf.Fusion) -> kf.Fusion:
     """The same fusion with markup in every untrusted text."""
     return replace(
         fusion,
-        method=EVIL,
+        settings=replace(fusion.settings, pooling=EVIL),
         silo_names=tuple(f"{EVIL}{j}" for j in range(fusion.n_silos)),
         posterior=replace(fusion.posterior, name=EVIL, provenance={EVIL: EVIL}),
         provenance={"style": "</style><img src=x onerror=alert(1)>", "script": "</script>"},

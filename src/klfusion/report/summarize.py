@@ -74,6 +74,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "n_observations": None if posterior.counts is None else float(posterior.counts.sum()),
         "status": {"code": fusion.status.name.lower(), "text": str(fusion.status)},
         "method": fusion.method,
+        "settings": _settings(fusion),
         "penalty": _number(fusion.penalty),
         "objective": _number(fusion.objective),
         "lower_bound": _number(fusion.lower_bound),
@@ -86,6 +87,17 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "map": component_map(fusion, natural),
         "view": model_view(posterior, local),
         "provenance": {**posterior.provenance, **fusion.provenance},
+    }
+
+
+def _settings(fusion: Fusion) -> dict[str, Any]:
+    """Settings with a value, apart from the method and from the weights, which silos list."""
+    config = fusion.settings.to_config()
+    config["n_components"] = [size for size in config["n_components"] if size is not None]
+    return {
+        key: value
+        for key, value in config.items()
+        if key not in ("method", "weights") and value not in (None, [])
     }
 
 
