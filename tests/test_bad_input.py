@@ -159,7 +159,7 @@ class TestFuse:
         with pytest.raises(KLFusionError, match="expected penalty to be a number > 0"):
             kf.Penalised(penalty)
         with pytest.raises(KLFusionError, match="expected penalty to be a number > 0 or 'auto'"):
-            kf.Binary(penalty)
+            kf.Binary(penalty=penalty)
 
     def test_n_components_below_the_largest_silo(self):
         with pytest.raises(

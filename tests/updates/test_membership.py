@@ -12,6 +12,7 @@ import klfusion as kf
 from klfusion.errors import KLFusionError
 from klfusion.io import storage
 from klfusion.methods import method_from_config
+from tests.golden.makers import networks
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 
@@ -437,3 +438,16 @@ def test_what_has_no_path_says_how_to_have_one():
     fusion = kf.fuse([one, other]).remove("silo-1")
     with pytest.raises(KLFusionError, match="rematch=True"):
         fusion.at(n_components=2)
+
+
+def test_rematching_keeps_the_sizes_of_every_layer_and_the_random_state():
+    *silos, last = networks((9, 7), n_silos=4)
+    fusion = kf.fuse(silos, n_components=(18, 15), random_state=5)
+    both = fusion.add(last, rematch=True)
+    for one in (fusion, both, both.remove(last.name, rematch=True)):
+        assert one.settings.n_components == (18, 15)
+        assert one.settings.random_state == 5
+        assert one.n_components == 18
+        assert len(one.posterior.structure.arrays["mean.1"]) == 15
+    anew = kf.fuse([*silos, last], n_components=(18, 15), random_state=5)
+    np.testing.assert_array_equal(both.posterior.natural, anew.posterior.natural)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from klfusion.merging.penalty_path import penalty_path
-from klfusion.methods.method import Method, Penalty, check_penalty
+from klfusion.methods.method import PenalisedMethod
 from klfusion.methods.search import best_of, known_size_starts, penalised_starts
 from klfusion.model_size.selection import choose
 from klfusion.objective.problem import FusionProblem
@@ -14,8 +14,8 @@ from klfusion.objective.solution import Matching, Search
 
 
 @final
-@dataclass(frozen=True)
-class Binary(Method):
+@dataclass(frozen=True, kw_only=True)
+class Binary(PenalisedMethod):
     """The binary objective at a given penalty or size: alternate, then local search.
 
     Components are compared as they were sent; none is left out.
@@ -30,24 +30,11 @@ class Binary(Method):
     Examples
     --------
     >>> import klfusion as kf
-    >>> rates = kf.families.Gamma()
-    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
-    ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
-    >>> kf.fuse(silos, method=kf.Binary(penalty=5.0)).n_components
-    2
+    >>> kf.Binary(penalty=5.0).given_penalty
+    5.0
     """
 
     name: ClassVar[str] = "binary"
-    penalty: Penalty = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_penalty(self.penalty, auto=True)
-
-    @property
-    def given_penalty(self) -> float | None:
-        """The penalty, unless it is chosen."""
-        return None if self.penalty == "auto" else float(self.penalty)
 
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Start from KL k-means++ seeds, several times."""

@@ -28,11 +28,8 @@ class Homogeneous(Method):
     Examples
     --------
     >>> import klfusion as kf
-    >>> rates = kf.families.Gamma()
-    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
-    ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
-    >>> kf.fuse(silos, method=kf.Homogeneous()).labels["b"]
-    array([1, 0])
+    >>> kf.Homogeneous(n_init=2).n_init
+    2
     """
 
     name: ClassVar[str] = "homogeneous"

@@ -96,6 +96,22 @@ class Method(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PenalisedMethod(Method):
+    """A method with a penalty that is given, in nats, or chosen."""
+
+    penalty: Penalty = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_penalty(self.penalty, auto=True)
+
+    @property
+    def given_penalty(self) -> float | None:
+        """The penalty, unless it is chosen."""
+        return None if self.penalty == "auto" else float(self.penalty)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnknownMethod(Method):
     """A method of a file that this process does not know: it can be shown, not run."""
 

@@ -17,7 +17,7 @@ from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
 from klfusion.merging.neighbours import neighbour_path
-from klfusion.methods.method import Method, Penalty, check_penalty
+from klfusion.methods.method import PenalisedMethod
 from klfusion.methods.search import best_of, known_size, known_size_starts
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.merge_path import MergePath
@@ -31,7 +31,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Networks(Method):
+class Networks(PenalisedMethod):
     """Hidden units of networks: ``method="auto"`` for networks.
 
     Units whose outgoing weights carry no signal are left out. For matching, all weights get one
@@ -61,22 +61,12 @@ class Networks(Method):
 
     name: ClassVar[str] = "networks"
     cleans: ClassVar[bool] = True
-    penalty: Penalty = "auto"
     within: float = 0.1
     loss: float = 0.15
     outgoing: int = 0
     n_init: int = 1
     max_iter: int = 30
     tol: float = 1e-6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_penalty(self.penalty, auto=True)
-
-    @property
-    def given_penalty(self) -> float | None:
-        """The penalty, unless it is chosen."""
-        return None if self.penalty == "auto" else float(self.penalty)
 
     def compared(
         self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None

@@ -10,7 +10,7 @@ import numpy as np
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.methods.alternation import AssignRelaxed, alternate
-from klfusion.methods.method import Method, Penalty, check_penalty
+from klfusion.methods.method import PenalisedMethod
 from klfusion.methods.search import best_of, known_size_starts, seed_centres
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
@@ -18,7 +18,7 @@ from klfusion.objective.solution import Matching, Search, Status
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Relaxed(Method):
+class Relaxed(PenalisedMethod):
     """The paper to the letter (sections 4.2 and 4.3).
 
     The start is KL k-means++. Plans are those of the convex relaxation with the L2,2,1 norm, and
@@ -38,28 +38,15 @@ class Relaxed(Method):
     Examples
     --------
     >>> import klfusion as kf
-    >>> rates = kf.families.Gamma()
-    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
-    ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
-    >>> kf.fuse(silos, method=kf.Relaxed(scale=0.2)).n_silos
-    2
+    >>> kf.Relaxed(scale=0.2)
+    Relaxed(n_init=1, max_iter=100, tol=1e-05, divergence='kl', penalty='auto', scale=0.2, ...)
     """
 
     name: ClassVar[str] = "relaxed"
     scale: float = 0.1
-    penalty: Penalty = "auto"
     n_candidates: int | None = None
     n_init: int = 1
     tol: float = 1e-5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_penalty(self.penalty, auto=True)
-
-    @property
-    def given_penalty(self) -> float | None:
-        """The penalty, unless it is chosen."""
-        return None if self.penalty == "auto" else float(self.penalty)
 
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Alternate the relaxation and weighted averages; keep the best of ``n_init`` starts."""
