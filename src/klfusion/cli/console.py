@@ -59,9 +59,6 @@ def _first_of(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
-# fuse -------------------------------------------------------------------------------------------
-
-
 def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[Path]) -> None:
     """Show the result of a fusion and the files written."""
     unmatched, merged = summary["n_unmatched"], summary["n_merged_within_silos"]
@@ -101,9 +98,6 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
 
 def _number(value: float | None, style: str = ".5g") -> str:
     return "-" if value is None else format(value, style)
-
-
-# inspect ----------------------------------------------------------------------------------------
 
 
 def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | Fusion) -> None:
@@ -187,9 +181,6 @@ def _flat(name: str, value: Any) -> dict[str, str]:
         listed = ", ".join(map(str, value[:_MAX_ROWS]))
         return {name: listed + (f" and {rest} more (all with --json)" if rest > 0 else "")}
     return {name: str(value)}
-
-
-# demo -------------------------------------------------------------------------------------------
 
 
 def show_demo(console: Console, result: Result) -> None:

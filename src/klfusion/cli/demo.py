@@ -1,7 +1,4 @@
-"""The demo: ten sites fuse models of handwritten digits without sharing images.
-
-`run` shows every step of a use of klfusion.
-"""
+"""The demo: ten sites fuse models of handwritten digits without sharing images."""
 
 from __future__ import annotations
 
@@ -58,11 +55,7 @@ def features(images: FloatArray) -> FloatArray:
 
 
 def fit(x: FloatArray, n_components: int, n_init: int) -> Any:
-    """Fit a mixture with a prior that all sites share.
-
-    Defaults of scikit-learn depend on the data and differ between sites. Pixels range from 0 to 16;
-    the prior mean is 8 in each of 8 x 8 pixels, its standard deviation 8.
-    """
+    """Fit a mixture with a prior that all sites share: 8 per pixel, standard deviation 8."""
     model = BayesianGaussianMixture(
         n_components=n_components,
         mean_prior=features(np.full((1, 8, 8), 8.0))[0],

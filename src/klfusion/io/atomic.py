@@ -54,10 +54,7 @@ def one_error(source: str) -> Iterator[None]:
 
 
 def write_atomically(path: str | os.PathLike[str], chunks: Iterable[memoryview]) -> None:
-    """Write a file so that readers see the old one until the new one is complete.
-
-    A new file gets the permissions of the umask; a replaced file keeps its own.
-    """
+    """Write a file so that readers see the old one until the new one is complete."""
     given = _path(path)
     temporary = None
     try:

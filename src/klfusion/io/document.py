@@ -42,9 +42,6 @@ _FUSION = {
 }  # fmt: skip
 
 
-# To a document ----------------------------------------------------------------------------------
-
-
 def take_apart(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The document without its hash, and float64 and int64 arrays by name."""
     if not isinstance(obj, Posterior | Fusion):
@@ -126,9 +123,6 @@ def _fusion_arrays(fusion: Fusion) -> dict[str, ArrayLike]:
         fields = {f"{_PATH}{key}": getattr(fusion.path, key) for key in _PATH_FIELDS}
         arrays |= {name: values for name, values in fields.items() if values is not None}
     return arrays
-
-
-# To an object -----------------------------------------------------------------------------------
 
 
 def check(text: str, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Family]:

@@ -1,8 +1,4 @@
-"""The silos' posteriors in a fusion's file: one flat array and an index.
-
-A fusion may have ten thousand silos. They share one array. Equal values of family, vocabulary and
-versions are stored once.
-"""
+"""The silos' posteriors in a fusion's file: one flat array, an index, and shared values once."""
 
 from __future__ import annotations
 

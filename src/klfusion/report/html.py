@@ -1,7 +1,6 @@
 """`write_report`: the summary of a fusion as one self-contained HTML page.
 
-The page contains its data as JSON, its style and its scripts, Apache ECharts and `report.js`. Its
-content security policy allows these scripts by their hashes, and nothing else.
+Its content security policy allows its own scripts by their hashes, and nothing else.
 """
 
 from __future__ import annotations
@@ -165,10 +164,7 @@ def count(value: float | None) -> str:
 
 
 def _rows(silos: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Silos with matches by component and mean divergence as a share of the largest.
-
-    Of more than ``most`` silos, those with the smallest and the largest divergences, in order.
-    """
+    """Silos with matches by component; of more than ``most`` silos, the extremes in order."""
     if len(silos) > most:
         order = sorted(range(len(silos)), key=lambda i: silos[i]["mean_divergence"] or 0.0)
         silos = [silos[i] for i in sorted(order[: most // 2] + order[-(most // 2) :])]

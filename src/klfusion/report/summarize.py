@@ -90,11 +90,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
 
 
 def _path(fusion: Fusion, path: MergePath) -> dict[str, Any]:
-    """The path's size at each penalty, and the fusion's place on it.
-
-    The place, ``chosen``, has the fusion's size. Its penalty is the fusion's own where the path has
-    this size, else one at which it has. It is None for a size that is not on the path.
-    """
+    """The path's size at each penalty, and the fusion's place on it, None for a size off it."""
     sizes, size = path.n_components, fusion.n_components
     step = int(np.searchsorted(-sizes, -size))
     chosen = None

@@ -29,11 +29,7 @@ Local = tuple[FloatArray, IntArray]
 
 
 def model_view(posterior: Posterior, local: Local | None = None) -> dict[str, Any]:
-    """Data of the view of a kind of model; ``kind`` is ``"plain"`` without a view.
-
-    ``local`` holds natural parameters (n, p) and labels (n,) of local components, whose ellipses
-    are drawn in the colour of their match.
-    """
+    """Data of the view of a kind of model, ``"plain"`` without one; ``local`` as `Local`."""
     kind = posterior.structure.kind if posterior.structure is not None else None
     make = _VIEWS.get(kind or "")
     view = _ellipses(posterior, local) if make is None else make(posterior)
