@@ -105,9 +105,9 @@ def run(out: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _
         model = fit(x, len(DIGITS_OF_SITE[site]), n_init)
         posteriors.append(kf.extract(model, name=name))
         kf.save(out / f"{name}.safetensors", posteriors[-1])
+        files.append(out / f"{name}.safetensors")
         say(f"{name} fitted {len(x)} images of the digits {DIGITS_OF_SITE[site]}")
         models.append(model)
-        files.append(out / f"{name}.safetensors")
     seconds["sites"] = perf_counter() - start
 
     start = perf_counter()
@@ -122,11 +122,5 @@ def run(out: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _
     seconds["pooled"] = perf_counter() - start
     say("fitted all images in one place, for comparison")
 
-    return Result(
-        fusion=fusion,
-        report=report,
-        fused=score(fusion.model(), x_test, y_test),
-        pooled=score(pooled, x_test, y_test),
-        sites=[score(model, x_test, y_test) for model in models],
-        seconds=seconds,
-    )
+    fused, pooled, *sites = (score(m, x_test, y_test) for m in (fusion.model(), pooled, *models))
+    return Result(fusion, report, fused, pooled, sites, seconds)

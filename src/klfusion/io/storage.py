@@ -28,8 +28,7 @@ _KEY = "klfusion"  # of the document, in the container's metadata
 def save(path: str | os.PathLike[str], obj: Posterior | Fusion) -> None:
     """Write a posterior or a fusion to a file.
 
-    An existing file is replaced atomically and stays unchanged if anything fails. Equal objects
-    give equal bytes.
+    The file is replaced atomically, or stays unchanged. Equal objects give equal bytes.
 
     Parameters
     ----------
@@ -53,14 +52,13 @@ def save(path: str | os.PathLike[str], obj: Posterior | Fusion) -> None:
 def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Posterior | Fusion:
     """Read a file of `save`, bit for bit.
 
-    Nothing in a file is executed. Its claims are checked before memory is allocated: a few times
-    the size of the file, or half a GiB for the largest header.
+    Nothing in a file is executed. Its claims are checked before memory is allocated.
 
     Parameters
     ----------
     path : str or path
     max_bytes : int
-        Refuse larger files; default 4 GiB. A header may have 16 MiB at most.
+        Refuse larger files; default 4 GiB.
 
     Returns
     -------
@@ -87,8 +85,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The document of a file, with dtype and shape per array; all is checked but the hash."""
     with _files.opened(path) as (stream, size):
         header, document, _ = _checked_header(stream, size)
-    arrays = {k: {"dtype": e.dtype, "shape": [*e.shape]} for k, e in header.entries.items()}
-    return {**document, "arrays": arrays}
+    return {**document, "arrays": {k: entry.as_json() for k, entry in header.entries.items()}}
 
 
 def dumps(obj: Posterior | Fusion) -> bytes:

@@ -34,11 +34,10 @@ def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
             f"{expected.get(wrong, 'no')} components there, got {got.get(wrong, 'none')}"
         )
     aligned = {silo.name: silo for silo in align_classes(align_vocabularies(silos))}
+    family = fusion.posterior.family
     for silo in aligned.values():
-        if silo.family != fusion.posterior.family:
-            raise KLFusionError(
-                f"silo {silo.name!r}: expected {fusion.posterior.family}, got {silo.family}"
-            )
+        if silo.family != family:
+            raise KLFusionError(f"silo {silo.name!r}: expected {family}, got {silo.family}")
     return np.concatenate([aligned[name].natural for name in fusion.silo_names])
 
 
@@ -100,20 +99,16 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
             rows = family.comparable(rows)
         places, stress = embed(_between(family, rows))
         of_local = places[n_global:]
+    marks = [
+        {"at": at, "silo": fusion.silo_names[silo[i]], "local_component": int(local[i])}
+        | {"component": int(labels[i]), "divergence": short(own[i])}
+        for i, at in zip(shown, rounded(of_local), strict=True)
+    ]
     return {
         "from_parameters": natural is not None,
         "stress": float(stress),
         "global": rounded(places[:n_global]),
-        "local": [
-            {
-                "at": at,
-                "silo": fusion.silo_names[silo[i]],
-                "local_component": int(local[i]),
-                "component": int(labels[i]),
-                "divergence": short(own[i]),
-            }
-            for i, at in zip(shown, rounded(of_local), strict=True)
-        ],
+        "local": marks,
         "n_local_not_shown": int((labels >= 0).sum()) - len(shown),
     }
 
