@@ -1,4 +1,1 @@
-"""Tools without statistics: array types, checks of settings, text, memory, threads, progress.
-
-Modules here import no package of klfusion except `klfusion.errors`.
-"""
+"""Tools without statistics; modules here import nothing of klfusion but `klfusion.errors`."""

@@ -13,15 +13,15 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 def relabel(labels: IntArray) -> IntArray:
-    """Labels numbered 0..G-1 without gaps, in the order they had."""
+    """Labels (n,) numbered 0..G-1 without gaps, in the order they had."""
     return np.unique(labels, return_inverse=True)[1].astype(np.intp)
 
 
 def by_size(counts: IntArray, labels: IntArray, positions: IntArray | None = None) -> IntArray:
     """The labels 0..G-1, the largest first; labels of one size in the order they appear.
 
-    ``counts``, (G,), are their sizes. They appear in ``labels``, (n,), where -1 is none, at
-    ``positions``, (n,); default: 0, 1, ...
+    Sizes are ``counts`` (G,). Labels appear in ``labels`` (n,), where -1 is none, at ``positions``
+    (n,).
     """
     positions = np.arange(len(labels)) if positions is None else positions
     first = np.full(len(counts), np.iinfo(np.intp).max)
@@ -31,10 +31,7 @@ def by_size(counts: IntArray, labels: IntArray, positions: IntArray | None = Non
 
 
 def numbering(order: IntArray, size: int) -> IntArray:
-    """New number of each of ``size`` labels if those in ``order`` become 0, 1, ...; else -1.
-
-    The array has one entry more, -1, so that label -1 stays -1.
-    """
+    """New numbers (size + 1,) if the labels in ``order`` become 0, 1, ...; all others are -1."""
     numbers = np.full(size + 1, -1, dtype=np.intp)
     numbers[order] = np.arange(len(order))
     return numbers

@@ -32,15 +32,7 @@ def descend(
 ) -> Descent[_State]:
     """Repeat a step until it lowers the objective by no more than ``tol``, relative.
 
-    A ``step`` gives the next state and its objective, and leaves its argument as it is. The first
-    state is ``start``, with objective ``value``. The ``stage`` is reported before each step.
-
-    Examples
-    --------
-    >>> def halve(x):
-    ...     return x / 2, x / 2 + 1.0
-    >>> descend(halve, 4.0, 5.0, tol=0.3, max_iter=9)
-    Descent(state=1.0, trace=[5.0, 3.0, 2.0], converged=True)
+    A ``step`` returns the next state and its objective, and leaves its argument unchanged.
     """
     state, trace = start, [value]
     for number in range(max_iter):
@@ -54,7 +46,7 @@ def descend(
 
 
 def settle(step: Callable[[_Labels], _Labels], labels: _Labels, *, max_iter: int) -> _Labels:
-    """Repeat a step on labels until it changes none of them."""
+    """Repeat a step on labels (n,) until it changes none of them."""
     for _ in range(max_iter):
         labels, before = step(labels), labels
         if (labels == before).all():

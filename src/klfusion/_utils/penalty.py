@@ -1,8 +1,7 @@
-"""The penalty ``penalty * sum_g sqrt(n_g)`` of a binary plan, and what changes of a plan cost.
+"""The penalty ``penalty * sum_g sqrt(n_g)`` of a binary plan, and its changes.
 
-``n_g`` is the number of local components in global component ``g``. With at most one component of
-a silo in each, this is the paper's L2,2,1 norm. It is concave in the counts: the next member of a
-large cluster costs less than that of a small one.
+Cluster ``g`` has ``n_g`` local components. The penalty is the L2,2,1 norm of the paper, concave in
+the counts: the next member of a large cluster costs less than that of a small one.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ def joining(counts: Counts, penalty: float) -> FloatArray:
 
 
 def tangents(counts: Counts, penalty: float) -> FloatArray:
-    """Slope of each cluster's penalty at its count.
-
-    The tangent lies above the concave penalty. So plans that are optimal at these prices per member
-    never raise the objective.
-    """
+    """Slope of each cluster's penalty at its count: optima at these prices raise no objective."""
     return np.asarray(0.5 * penalty / np.sqrt(np.maximum(counts, 1)))
 
 

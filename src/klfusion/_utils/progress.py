@@ -17,13 +17,7 @@ def silent(stage: str, done: int, total: int | None) -> None:
 
 @contextmanager
 def progress_bar(show: bool | None = None) -> Iterator[Report]:
-    """Yield a function ``report(stage, done, total)``.
-
-    Parameters
-    ----------
-    show : bool, optional
-        None shows a bar only if standard error is a terminal.
-    """
+    """Yield ``report(stage, done, total)``; by default a bar appears on terminals only."""
     check_flag("progress", show, optional=True)
     if show is None:
         show = sys.stderr.isatty()

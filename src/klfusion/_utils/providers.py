@@ -1,8 +1,4 @@
-"""Functions of later packages, imported by name when they are called.
-
-`Fusion.add` is a method in an early package, implemented in a later one. The `__init__` of klfusion
-registers such functions, so that imports point in one direction.
-"""
+"""Functions of later packages, imported by name when called: imports point in one direction."""
 
 from __future__ import annotations
 

@@ -12,12 +12,6 @@ def printable(text: str) -> str:
 
 
 def few(names: Sequence[Any], most: int = 5) -> str:
-    """The first few of many names.
-
-    Examples
-    --------
-    >>> few(["a", "b"]), few("abcdefg", most=3)
-    ("'a', 'b'", "'a', 'b', 'c' and 4 more")
-    """
+    """The first few of many names, as in ``'a', 'b', 'c' and 4 more``."""
     shown = ", ".join(map(repr, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,8 +1,6 @@
-"""Threads for long loops over arrays.
+"""Threads for long loops over arrays: numpy releases the interpreter lock.
 
-numpy releases the interpreter lock while it computes. The number of threads is that of its matrix
-products: ``OMP_NUM_THREADS``, or else the cores available to this process. Parallel fits and Dask
-set that variable, so that processes do not oversubscribe the cores.
+Their number is ``OMP_NUM_THREADS``, or else the cores available to this process.
 """
 
 from __future__ import annotations
@@ -17,14 +15,7 @@ _MIN_ENTRIES = 1 << 16  # per thread: a tenth of a millisecond of work
 
 
 def available() -> int:
-    """Number of threads that may run at once.
-
-    Examples
-    --------
-    >>> from klfusion._utils import threads
-    >>> threads.available() >= 1
-    True
-    """
+    """Number of threads that may run at once."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
@@ -36,24 +27,7 @@ def available() -> int:
 def share(work: Callable[[slice], None], n: int, entries: int) -> None:
     """Call ``work`` with slices that partition ``range(n)``, in parallel if there is enough work.
 
-    Parameters
-    ----------
-    work : callable
-        Writes the results of its slice to memory that no other slice uses.
-    n : int
-    entries : int
-        Numbers to process in total.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from klfusion._utils import threads
-    >>> squares = np.zeros(5)
-    >>> def work(some: slice) -> None:
-    ...     squares[some] = np.arange(5.0)[some] ** 2
-    >>> threads.share(work, n=5, entries=10**6)
-    >>> squares
-    array([ 0.,  1.,  4.,  9., 16.])
+    Each call writes to memory that no other slice uses; ``entries`` numbers are processed in total.
     """
     parts = min(available(), entries // _MIN_ENTRIES, n)
     if parts < 2:

@@ -1,8 +1,7 @@
-"""AMPS: approximate merging of posteriors with symmetry.
+"""AMPS: approximate merging of posteriors with symmetry, for silos of equal size.
 
-For silos of equal size. Permutations maximise the log-partition of the merged posterior,
-``sum_k A(eta_0 + sum_j (eta_{j, P_j(k)} - eta_0))``. Given all silos but one this is a linear
-assignment.
+Permutations maximise ``sum_k A(eta_0 + sum_j (eta_{j, P_j(k)} - eta_0))``: given all silos but one,
+a linear assignment.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ from klfusion.objective.solution import Matching, Search, Status
 @final
 @dataclass(frozen=True, kw_only=True)
 class Amps(Baseline):
-    """Settings: ``n_init`` random orders of the silos, ``prior`` natural parameters (p,).
-
-    The default prior is 0. It changes no matching if all silos have the same prior and much data.
-    The fused components are averages.
-    """
+    """Settings: ``n_init`` random orders of the silos, ``prior`` natural parameters (p,), or 0."""
 
     name: ClassVar[str] = "amps"
     prior: tuple[float, ...] | None = None

@@ -43,10 +43,9 @@ class Baseline(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class BetaProcessMatching(Baseline):
-    """Silos are matched one at a time to the atoms of a Beta-Bernoulli process.
+    """Silos are matched one at a time to the atoms of a Beta-Bernoulli process of mass ``gamma``.
 
-    ``gamma`` is the mass of the process: a larger value favours more atoms. The first pass takes
-    silos by falling size; ``n_passes`` passes in random order follow.
+    The first pass takes silos by falling size; ``n_passes`` passes in random order follow.
     """
 
     gamma: float = 1.0

@@ -17,10 +17,7 @@ from klfusion.objective.solution import Matching, Search, Status
 @final
 @dataclass(frozen=True, kw_only=True)
 class DPClustering(Baseline):
-    """Settings: at most ``truncation`` clusters, spherical because full covariances overfit.
-
-    The method ignores silos: components of one silo may share a cluster.
-    """
+    """At most ``truncation`` spherical clusters; components of one silo may share a cluster."""
 
     name: ClassVar[str] = "dp-clustering"
     n_init: int = 3

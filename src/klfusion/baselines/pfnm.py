@@ -1,7 +1,6 @@
-"""PFNM: probabilistic federated neural matching (Yurochkin et al., ICML 2019).
+"""PFNM: a silo's units are noisy copies of global units (Yurochkin et al., ICML 2019).
 
-A silo's units are noisy copies of global units. Natural parameters are a shift ``w p``
-and a precision ``p`` per weight; a global unit is the sum of its copies and of the prior.
+Natural parameters are a shift ``w p`` and a precision ``p`` per weight.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ from klfusion.objective.problem import FusionProblem
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pfnm(BetaProcessMatching):
-    """Settings of PFNM; ``prior_variance`` is that of the global units' weights.
-
-    The components are Normals whose precisions are the weights of the silos' estimates.
-    """
+    """Settings of PFNM; ``prior_variance`` is that of the global units' weights."""
 
     name: ClassVar[str] = "pfnm"
     prior_variance: float = 1.0

@@ -1,8 +1,4 @@
-"""SPAHM: statistical parameter aggregation via heterogeneous matching.
-
-A silo's point estimates are noisy copies of global atoms. The mean and the two variances of the
-model are estimated again after each pass.
-"""
+"""SPAHM: a silo's point estimates are noisy copies of global atoms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""The command line: commands, terminal output and the demo.
-
-Nothing imports it.
-"""
+"""The command line: commands, terminal output and the demo; nothing imports it."""

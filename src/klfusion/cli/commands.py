@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -15,6 +17,8 @@ from klfusion.errors import KLFusionError
 
 _FILE = click.Path(path_type=Path)
 _SIZE = click.IntRange(min=1)
+_Files = tuple[Path, ...]
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _EPILOG = """\b
 Exit codes:
   0    done
@@ -22,6 +26,11 @@ Exit codes:
   2    wrong usage
   130  interrupted
 """
+
+
+def _modules(*names: str) -> list[Any]:
+    """Modules of klfusion, imported where they are used because they are slow to import."""
+    return [import_module(f"klfusion.{name}" if name else "klfusion") for name in names]
 
 
 @click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,80 +66,65 @@ def demo(out: Path, quick: bool) -> None:
     Example:
       klfusion demo --out out/demo
     """  # noqa: D301 (click reads the character)
-    from klfusion.cli import console as _console  # noqa: PLC0415 (scikit-learn is slow to import)
-    from klfusion.cli import demo  # noqa: PLC0415 (scikit-learn is slow to import)
+    console, demo = _modules("cli.console", "cli.demo")
+    terminal = console.make()
+    result = demo.run(out, quick=quick, say=lambda text: terminal.print(text, markup=False))
+    console.show_demo(terminal, result)
 
-    console = _console.make()
-    result = demo.run(out, quick=quick, say=lambda text: console.print(text, markup=False))
-    _console.show_demo(console, result)
+
+_METHODS = ("auto", "binary", "relaxed", "homogeneous")
+_DIVERGENCES = (
+    "kl",
+    "kl-reverse",
+    "jeffreys",
+    "euclidean-natural",
+    "euclidean-mean",
+    "wasserstein",
+)
+_POOLINGS = ("average", "product", "product-safe", "random-effects", "hierarchical", "robust")
+_FUSE_HELP = {
+    "--output": "Where the fusion goes.",
+    "--method": "auto finds the size by itself. relaxed: the paper to the letter.",
+    "--max-loss": "Smallest model whose estimated loss is at most this many nats per observation.",
+    "--within-silos": "Let components of one silo become one: sizes below the largest silo's.",
+    "--divergence": "What is minimised; kl is the paper's, and the only one with every pooling.",
+    "--pooling": "product: as certain as all data together. hierarchical: where silos vary. "
+    "robust: no silo can move others' components far.",
+    "--min-support": "Leave out global components of fewer silos.",
+    "--random-state": "Equal states give equal results.",
+    "--keep-silos/--forget-silos": "Keep what each silo sent in the file, for klfusion add and "
+    "remove.",
+    "--memory-limit": "Read files some at a time, with at most so much in memory: 2GB, say.",
+    "--scheduler": "Fuse on the Dask cluster of this scheduler: tcp://127.0.0.1:8786, say.",
+}
+
+
+def _option(*names: str, **how: Any) -> Callable[[_Command], _Command]:
+    """An option of ``fuse``, with its default in its help."""
+    how |= {"show_default": True} if "default" in how else {}
+    return click.option(*names, help=_FUSE_HELP[names[-1]], **how)
 
 
 @main.command(epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, type=_FILE)
-@click.option(
-    "-o", "--output", required=True, type=_FILE, metavar="FILE", help="Where the fusion goes."
-)
+@_option("-o", "--output", required=True, type=_FILE, metavar="FILE")
 @click.option("--report", type=_FILE, metavar="FILE", help="Also write an HTML report.")
-@click.option(
-    "--method", type=click.Choice(["auto", "binary", "relaxed", "homogeneous"]), default="auto",
-    show_default=True, help="auto finds the size by itself. relaxed: the paper to the letter.",
-)  # fmt: skip
+@_option("--method", type=click.Choice(_METHODS), default="auto")
 @click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
-@click.option(
-    "--max-loss", type=float,
-    help="Smallest model whose estimated loss is at most this many nats per observation.",
-)  # fmt: skip
-@click.option(
-    "--within-silos", is_flag=True, default=False,
-    help="Let components of one silo become one: sizes below the largest silo's.",
-)  # fmt: skip
-@click.option(
-    "--divergence", default="kl", show_default=True,
-    type=click.Choice(
-        ["kl", "kl-reverse", "jeffreys", "euclidean-natural", "euclidean-mean", "wasserstein"]
-    ),
-    help="What is minimised; kl is the paper's, and the only one with every pooling.",
-)  # fmt: skip
-@click.option(
-    "--pooling", default="average", show_default=True,
-    type=click.Choice(
-        ["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
-    ),
-    help="product: as certain as all data together. hierarchical: where silos vary. "
-    "robust: no silo can move others' components far.",
-)  # fmt: skip
-@click.option(
-    "--min-support", type=_SIZE, default=1, show_default=True,
-    help="Leave out global components of fewer silos.",
-)  # fmt: skip
+@_option("--max-loss", type=float)
+@_option("--within-silos", is_flag=True)
+@_option("--divergence", type=click.Choice(_DIVERGENCES), default="kl")
+@_option("--pooling", type=click.Choice(_POOLINGS), default="average")
+@_option("--min-support", type=_SIZE, default=1)
 @click.option("--n-init", type=_SIZE, help="Number of starts.")
 @click.option("--max-iter", type=_SIZE, help="Most sweeps of one start.")
-@click.option(
-    "--random-state", type=click.IntRange(min=0), default=0, show_default=True,
-    help="Equal states give equal results.",
-)  # fmt: skip
-@click.option(
-    "--keep-silos/--forget-silos", default=True, show_default=True,
-    help="Keep what each silo sent in the file, for klfusion add and remove.",
-)  # fmt: skip
-@click.option(
-    "--memory-limit", metavar="BYTES",
-    help="Read files some at a time, with at most so much in memory: 2GB, say.",
-)  # fmt: skip
-@click.option(
-    "--scheduler", metavar="ADDRESS",
-    help="Fuse on the Dask cluster of this scheduler: tcp://127.0.0.1:8786, say.",
-)  # fmt: skip
+@_option("--random-state", type=click.IntRange(min=0), default=0)
+@_option("--keep-silos/--forget-silos", default=True)
+@_option("--memory-limit", metavar="BYTES")
+@_option("--scheduler", metavar="ADDRESS")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON and nothing else.")
-def fuse(
-    files: tuple[Path, ...],
-    output: Path,
-    report: Path | None,
-    scheduler: str | None,
-    as_json: bool,
-    **settings: Any,
-) -> None:
+def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **settings: Any) -> None:
     """Fuse the posteriors saved in FILES into one global model.
 
     \b
@@ -139,35 +133,30 @@ def fuse(
       klfusion fuse a.safetensors b.safetensors -o global.safetensors --n-components 5
       klfusion fuse sites/*.safetensors -o global.safetensors --memory-limit 2GB
     """  # noqa: D301 (click reads the character)
-    import klfusion as kf  # noqa: PLC0415 (slow to import)
-    from klfusion.cli import console as _console  # noqa: PLC0415
-    from klfusion.read import read_silos  # noqa: PLC0415
-    from klfusion.report import summarize, write_report  # noqa: PLC0415
-
+    kf, console, report_of, read = _modules("", "cli.console", "report", "read")
     targets = [output] if report is None else [output, report]
     check_targets(targets, files)
     settings["progress"] = False if as_json else None
     # Not all in memory: the report does without what the silos sent, too.
-    silos = None if scheduler or settings["memory_limit"] else read_silos(files)
+    out_of_core = settings["scheduler"] or settings["memory_limit"]
+    silos = None if out_of_core else read.read_silos(files)
     if silos is None:
-        fusion = _fuse_out_of_core(files, scheduler, settings)
+        fusion = _fuse_out_of_core(files, settings)
     else:
-        min_support = settings["min_support"]
-        fusion = kf.fuse(
-            silos, method=_method(settings), **{name: settings[name] for name in _IN_MEMORY}
-        )
-        if min_support > 1:
-            fusion = fusion.with_min_support(min_support)
+        known = {name: settings[name] for name in _IN_MEMORY}
+        fusion = kf.fuse(silos, method=_method(settings), **known)
+        if settings["min_support"] > 1:
+            fusion = fusion.with_min_support(settings["min_support"])
         if not settings["keep_silos"]:
             fusion = replace(fusion, silos=None)
-    summary = summarize(fusion, silos)  # before anything is written, should that fail
+    summary = report_of.summarize(fusion, silos)  # before anything is written, should that fail
     kf.save(output, fusion)
     if report is not None:
-        write_report(fusion, report, silos)
+        report_of.write_report(fusion, report, silos)
     if as_json:
         click.echo(json.dumps({**summary, "output": str(output)}))
         return
-    _console.show_fusion(_console.make(), summary, targets)
+    console.show_fusion(console.make(), summary, targets)
 
 
 _IN_MEMORY = ("n_components", "pooling", "random_state", "progress")
@@ -177,8 +166,7 @@ _METHOD = ("method", "penalty", "max_loss", "within_silos", "divergence", "n_ini
 
 def _method(settings: dict[str, Any]) -> Any:
     """The method that the options configure."""
-    import klfusion as kf  # noqa: PLC0415 (slow to import)
-
+    (kf,) = _modules("")
     name, penalty, max_loss = settings["method"], settings["penalty"], settings["max_loss"]
     given = {key: settings[key] for key in ("n_init", "max_iter") if settings[key] is not None}
     given["divergence"] = settings["divergence"]
@@ -198,28 +186,22 @@ def _method(settings: dict[str, Any]) -> Any:
         raise click.UsageError("--penalty cannot be used with --method homogeneous")
     if penalty is not None:
         given["penalty"] = penalty
-    return {"binary": kf.Binary, "relaxed": kf.Relaxed, "homogeneous": kf.Homogeneous}[name](
-        **given
-    )
+    return getattr(kf, name.capitalize())(**given)  # Binary, Relaxed or Homogeneous
 
 
-def _fuse_out_of_core(
-    files: tuple[Path, ...], scheduler: str | None, settings: dict[str, Any]
-) -> Any:
+def _fuse_out_of_core(files: _Files, settings: dict[str, Any]) -> Any:
     """Fuse files some at a time, or on a Dask cluster; both have fewer settings."""
-    import klfusion as kf  # noqa: PLC0415 (slow to import)
-
-    given = click.get_current_context().get_parameter_source
+    given, scheduler = click.get_current_context().get_parameter_source, settings["scheduler"]
     option = "--scheduler" if scheduler else "--memory-limit"
-    for name in settings.keys() - {*_OUT_OF_CORE, *_METHOD, "memory_limit"}:
+    for name in settings.keys() - {*_OUT_OF_CORE, *_METHOD, "memory_limit", "scheduler"}:
         if given(name) == click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name.replace('_', '-')} cannot be used with {option}")
     known = {name: settings[name] for name in _OUT_OF_CORE}
     method = _method(settings)
     if scheduler is None:
-        return kf.fuse_files(files, memory_limit=settings["memory_limit"], method=method, **known)
-    from klfusion.out_of_core import dask  # noqa: PLC0415 (an extra)
-
+        limit = settings["memory_limit"]
+        return _modules("")[0].fuse_files(files, memory_limit=limit, method=method, **known)
+    (dask,) = _modules("out_of_core.dask")
     if settings["memory_limit"]:
         raise click.UsageError("--memory-limit cannot be used with --scheduler")
     with dask.connect(scheduler) as client:
@@ -240,7 +222,7 @@ _REMATCH = click.option(
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @_FUSION_OUTPUT
 @_REMATCH
-def add(fusion: Path, files: tuple[Path, ...], output: Path, rematch: bool) -> None:
+def add(fusion: Path, files: _Files, output: Path, rematch: bool) -> None:
     """Add the silos in FILES to the fusion in FUSION, one assignment each.
 
     \b
@@ -248,10 +230,7 @@ def add(fusion: Path, files: tuple[Path, ...], output: Path, rematch: bool) -> N
       klfusion add global.safetensors hospital-d.safetensors -o global.safetensors
     """  # noqa: D301 (click reads the character)
     check_targets([output], files)
-    changed = _load_fusion(fusion)
-    for number, file in enumerate(files):
-        changed = changed.add(file, rematch=rematch and number == len(files) - 1)
-    _save_changed(changed, output)
+    _change(fusion, "add", files, output, rematch)
 
 
 @main.command(epilog=_EPILOG)
@@ -272,15 +251,11 @@ def remove(fusion: Path, names: tuple[str, ...], output: Path, rematch: bool) ->
     again = [name for number, name in enumerate(names) if name in names[:number]]
     if again:
         raise click.UsageError(f"Silo {again[0]!r} is named twice.")
-    changed = _load_fusion(fusion)
-    for number, name in enumerate(names):
-        changed = changed.remove(name, rematch=rematch and number == len(names) - 1)
-    _save_changed(changed, output)
+    _change(fusion, "remove", names, output, rematch)
 
 
 def _load_fusion(file: Path) -> Any:
-    import klfusion as kf  # noqa: PLC0415 (slow to import)
-
+    (kf,) = _modules("")
     fusion = kf.load(file)
     if not isinstance(fusion, kf.Fusion):
         raise KLFusionError(
@@ -289,14 +264,15 @@ def _load_fusion(file: Path) -> Any:
     return fusion
 
 
-def _save_changed(fusion: Any, output: Path) -> None:
-    import klfusion as kf  # noqa: PLC0415 (slow to import)
-    from klfusion.cli import console as _console  # noqa: PLC0415
-    from klfusion.report import summarize  # noqa: PLC0415
-
-    summary = summarize(fusion)
+def _change(file: Path, action: str, silos: Sequence[Any], output: Path, rematch: bool) -> None:
+    """Add or remove silos one by one; all are matched anew after the last."""
+    kf, console, report_of = _modules("", "cli.console", "report")
+    fusion = _load_fusion(file)
+    for number, silo in enumerate(silos):
+        fusion = getattr(fusion, action)(silo, rematch=rematch and number == len(silos) - 1)
+    summary = report_of.summarize(fusion)
     kf.save(output, fusion)
-    _console.show_fusion(_console.make(), summary, [output])
+    console.show_fusion(console.make(), summary, [output])
 
 
 @main.command(epilog=_EPILOG)
@@ -309,16 +285,13 @@ def inspect(file: Path, as_json: bool) -> None:
     Example:
       klfusion inspect hospital-a.safetensors
     """  # noqa: D301 (click reads the character)
-    import klfusion as kf  # noqa: PLC0415 (slow to import)
-    from klfusion.cli import console as _console  # noqa: PLC0415
-    from klfusion.io.storage import read_header  # noqa: PLC0415
-
-    header = {"file": str(file), "bytes": file.stat().st_size, **read_header(file)}
-    loaded = kf.load(file)  # checks the hash, too
+    storage, console = _modules("io.storage", "cli.console")
+    header = {"file": str(file), "bytes": file.stat().st_size, **storage.read_header(file)}
+    loaded = storage.load(file)  # checks the hash, too
     if as_json:
         click.echo(json.dumps(header))
         return
-    _console.show_file(_console.make(), header, loaded)
+    console.show_file(console.make(), header, loaded)
 
 
 @main.command(epilog=_EPILOG)
@@ -326,7 +299,7 @@ def inspect(file: Path, as_json: bool) -> None:
 @click.argument("silos", nargs=-1, type=_FILE)
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Where the page goes.")
 @click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON instead.")
-def report(file: Path, silos: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+def report(file: Path, silos: _Files, output: Path | None, as_json: bool) -> None:
     """Write the HTML report of the fusion in FILE.
 
     Given the SILOS that were fused, its map of local components is computed from them.
@@ -336,19 +309,17 @@ def report(file: Path, silos: tuple[Path, ...], output: Path | None, as_json: bo
       klfusion report global.safetensors -o fusion.html
       klfusion report global.safetensors site-*.safetensors -o fusion.html
     """  # noqa: D301 (click reads the character)
-    from klfusion.read import read_silos  # noqa: PLC0415
-    from klfusion.report import summarize, write_report  # noqa: PLC0415
-
+    report_of, read = _modules("report", "read")
     if (output is None) is not as_json:
         raise click.UsageError("Give either --output or --json.")
     if output is not None:
         check_targets([output], [file, *silos])
     fusion = _load_fusion(file)
-    fused = read_silos(silos) if silos else None
+    fused = read.read_silos(silos) if silos else None
     if output is None:
-        click.echo(json.dumps(summarize(fusion, fused)))
+        click.echo(json.dumps(report_of.summarize(fusion, fused)))
     else:
-        click.echo(f"report: {write_report(fusion, output, fused)}")
+        click.echo(f"report: {report_of.write_report(fusion, output, fused)}")
 
 
 if __name__ == "__main__":

@@ -35,14 +35,11 @@ def _say(console: Console, text: str = "") -> None:
     console.print(Text(text), soft_wrap=True)
 
 
-def _table(*columns: str, right: Iterable[str] = ()) -> Table:
+def _table(*columns: str, right: Iterable[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table of the first rows, with these columns to the right."""
     table = Table(header_style="bold", title_justify="left")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
-
-
-def _rows(table: Table, rows: Sequence[Sequence[str]]) -> Table:
     for row in rows[:_MAX_ROWS]:
         table.add_row(*(Text(printable(cell)) for cell in row))
     if len(rows) > _MAX_ROWS:
@@ -54,28 +51,19 @@ def _plural(n: int, word: str) -> str:
     return f"{n} {word}{'' if n == 1 else 's'}"
 
 
-def _first_of(names: Sequence[str]) -> str:
-    rest = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
-
-
-# fuse -------------------------------------------------------------------------------------------
-
-
 def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[Path]) -> None:
     """Show the result of a fusion and the files written."""
     unmatched, merged = summary["n_unmatched"], summary["n_merged_within_silos"]
-    _say(
-        console,
+    text = (
         f"{_plural(summary['n_silos'], 'silo')}, "
         f"{_plural(summary['n_local_components'], 'local component')} -> "
         f"{_plural(summary['n_components'], 'global component')}"
-        + (
-            f" ({unmatched} unmatched: few observations, or two components in one)"
-            * bool(unmatched)
-        )
-        + (f" ({merged} merged with another of the same silo)" * bool(merged)),
     )
+    if unmatched:
+        text += f" ({unmatched} unmatched: few observations, or two components in one)"
+    if merged:
+        text += f" ({merged} merged with another of the same silo)"
+    _say(console, text)
     _say(console, f"status     {summary['status']['text']}")
     _say(console, f"objective  {_number(summary['objective'])} nats")
     gap = "unknown" if summary["gap"] is None else f"{summary['gap']:.2%}"
@@ -83,27 +71,21 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
     if summary["status"]["code"] == "kept":
         meaning = "to a rough bound: the assignment was kept, not optimised"
     _say(console, f"gap        {gap}, {meaning}")
-    rows = [
-        (
-            str(g),
-            _number(c["n_observations"], ",.0f"),
-            _number(c["mean_divergence"]),
-            _first_of([f"{source['silo']}:{source['local_component']}" for source in c["sources"]]),
-        )
-        for g, c in enumerate(summary["components"])
-    ]
+    rows = []
+    for g, c in enumerate(summary["components"]):
+        count, mean = _number(c["n_observations"], ",.0f"), _number(c["mean_divergence"])
+        sources = [f"{source['silo']}:{source['local_component']}" for source in c["sources"]]
+        rest = len(sources) - _MAX_NAMES
+        more = f" and {rest} more" if rest > 0 else ""
+        rows.append((str(g), count, mean, ", ".join(sources[:_MAX_NAMES]) + more))
     numbers = ("global", "observations", "mean divergence")
-    table = _table(*numbers, "sources silo:component", right=numbers)
-    console.print(_rows(table, rows))
+    console.print(_table(*numbers, "sources silo:component", right=numbers, rows=rows))
     for path in written:
         _say(console, f"written: {path}")
 
 
 def _number(value: float | None, style: str = ".5g") -> str:
     return "-" if value is None else format(value, style)
-
-
-# inspect ----------------------------------------------------------------------------------------
 
 
 def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | Fusion) -> None:
@@ -133,7 +115,7 @@ def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | F
          f"{8 * math.prod(a['shape']):,}")
         for name, a in header["arrays"].items()
     ]  # fmt: skip
-    console.print(_rows(_table("array", "type", "shape", "bytes", right=("bytes",)), arrays))
+    console.print(_table("array", "type", "shape", "bytes", right=("bytes",), rows=arrays))
     console.print(_component_table(posterior))
     _say(console, _privacy_note(posterior))
 
@@ -158,14 +140,13 @@ def _component_table(posterior: Posterior) -> Table:
     from klfusion.report.summarize import flat_parameters  # noqa: PLC0415 (jinja2 is slow)
 
     params = flat_parameters(posterior.params())
-    table = _table("component", "count", *params, right=("component", "count"))
     n = min(posterior.n_components, _MAX_ROWS + 1)
     counts = [None] * n if posterior.counts is None else posterior.counts
     rows = [
         (str(i), _number(counts[i], ".1f"), *(_shortened(array[i]) for array in params.values()))
         for i in range(n)
     ]
-    return _rows(table, rows)
+    return _table("component", "count", *params, right=("component", "count"), rows=rows)
 
 
 def _shortened(array: Any) -> str:
@@ -179,17 +160,13 @@ def _shortened(array: Any) -> str:
 def _flat(name: str, value: Any) -> dict[str, str]:
     """Fields by dotted name."""
     if isinstance(value, Mapping):
-        return {
-            k: v for key, part in value.items() for k, v in _flat(f"{name}.{key}", part).items()
-        }
+        parts = [_flat(f"{name}.{key}", part) for key, part in value.items()]
+        return {key: text for part in parts for key, text in part.items()}
     if isinstance(value, list):
         rest = len(value) - _MAX_ROWS
         listed = ", ".join(map(str, value[:_MAX_ROWS]))
         return {name: listed + (f" and {rest} more (all with --json)" if rest > 0 else "")}
     return {name: str(value)}
-
-
-# demo -------------------------------------------------------------------------------------------
 
 
 def show_demo(console: Console, result: Result) -> None:
@@ -199,20 +176,19 @@ def show_demo(console: Console, result: Result) -> None:
     best, mean = [max(own) for own in columns], [sum(own) / len(own) for own in columns]
     size = result.fusion.n_components
     names = ("log-likelihood", "Rand index", "purity")
-    table = _table("model", *names, right=names)
+    scores = {
+        "fused from ten files": astuple(fused),
+        f"pooled training, {size} components": astuple(pooled),
+        "best single site per column": best,
+        "mean single site": mean,
+    }
+    rows = [(name, f"{v[0]:.2f}", f"{v[1]:.3f}", f"{v[2]:.3f}") for name, v in scores.items()]
+    table = _table("model", *names, right=names, rows=rows)
     table.title = "Held-out images of all ten digits (higher is better)"
-    rows = [
-        ("fused from ten files", astuple(fused)),
-        (f"pooled training, {size} components", astuple(pooled)),
-        ("best single site per column", best),
-        ("mean single site", mean),
-    ]
-    for name, values in rows:
-        table.add_row(name, f"{values[0]:.2f}", f"{values[1]:.3f}", f"{values[2]:.3f}")
     console.print(table)
     local = sum(len(labels) for labels in result.fusion.labels)
     gained = (fused.log_likelihood - best[0]) / (pooled.log_likelihood - best[0])
-    for sentence in (
+    sentences = (
         f"Each site has images of three digits. It sends three components and no image. "
         f"{local} local components became {size} global ones"
         f"{'.' if size == 10 else ': without labels, similar digits share a component.'}",
@@ -224,5 +200,5 @@ def show_demo(console: Console, result: Result) -> None:
         f"Fusing took {seconds['fusion']:.2f} s, fitting the sites {seconds['sites']:.2f} s, "
         f"pooled training {seconds['pooled']:.2f} s.",
         f"Report: {result.report}",
-    ):
-        _say(console, sentence)
+    )
+    _say(console, "\n".join(sentences))

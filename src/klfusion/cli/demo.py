@@ -1,7 +1,4 @@
-"""The demo: ten sites fuse models of handwritten digits without sharing images.
-
-`run` shows every step of a use of klfusion.
-"""
+"""The demo: ten sites fuse models of handwritten digits without sharing images."""
 
 from __future__ import annotations
 
@@ -58,11 +55,7 @@ def features(images: FloatArray) -> FloatArray:
 
 
 def fit(x: FloatArray, n_components: int, n_init: int) -> Any:
-    """Fit a mixture with a prior that all sites share.
-
-    Defaults of scikit-learn depend on the data and differ between sites. Pixels range from 0 to 16;
-    the prior mean is 8 in each of 8 x 8 pixels, its standard deviation 8.
-    """
+    """Fit a mixture with a prior that all sites share: 8 per pixel, standard deviation 8."""
     model = BayesianGaussianMixture(
         n_components=n_components,
         mean_prior=features(np.full((1, 8, 8), 8.0))[0],
@@ -112,9 +105,9 @@ def run(out: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _
         model = fit(x, len(DIGITS_OF_SITE[site]), n_init)
         posteriors.append(kf.extract(model, name=name))
         kf.save(out / f"{name}.safetensors", posteriors[-1])
+        files.append(out / f"{name}.safetensors")
         say(f"{name} fitted {len(x)} images of the digits {DIGITS_OF_SITE[site]}")
         models.append(model)
-        files.append(out / f"{name}.safetensors")
     seconds["sites"] = perf_counter() - start
 
     start = perf_counter()
@@ -129,11 +122,5 @@ def run(out: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _
     seconds["pooled"] = perf_counter() - start
     say("fitted all images in one place, for comparison")
 
-    return Result(
-        fusion=fusion,
-        report=report,
-        fused=score(fusion.model(), x_test, y_test),
-        pooled=score(pooled, x_test, y_test),
-        sites=[score(model, x_test, y_test) for model in models],
-        seconds=seconds,
-    )
+    fused, pooled, *sites = (score(m, x_test, y_test) for m in (fusion.model(), pooled, *models))
+    return Result(fusion, report, fused, pooled, sites, seconds)

@@ -39,10 +39,7 @@ def _fail(ctx: click.Context, message: str) -> None:
 
 
 def in_options(message: str, commands: Iterable[click.Command]) -> str:
-    """Replace names of Python arguments by options: ``keep_silos=True`` by ``--keep-silos``.
-
-    Quoted text such as the name of a silo, parts of paths, and calls stay unchanged.
-    """
+    """Names of arguments as options, ``keep_silos=True`` as ``--keep-silos``; quotes stay."""
     options = {str(p.name): p for c in commands for p in c.params if isinstance(p, click.Option)}
     every, long = "|".join(options), "|".join(name for name in options if "_" in name)
     kept = r"\w+\([^()]*\)|(?<!\w)'[^']*'(?!\w)"

@@ -29,9 +29,6 @@ _STALL_SECONDS = 30.0  # an upload without progress for this long is abandoned
 _MAX_REASON = 500  # characters kept of an untrusted error text
 
 
-# Encoding ---------------------------------------------------------------------------------------
-
-
 def pack(posterior: Posterior) -> ArrayRecord:
     """Pack a posterior into a record: the bytes that `klfusion.save` writes."""
     data = dumps(posterior)
@@ -67,9 +64,6 @@ def one_line(text: str) -> str:
     return printable(text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}...")
 
 
-# Requests and replies ---------------------------------------------------------------------------
-
-
 def exchange(
     grid: Grid,
     requests: Callable[[], Iterable[Message]],
@@ -80,10 +74,9 @@ def exchange(
 ) -> Iterator[Message]:
     """Send one request per node and yield each reply as it arrives.
 
-    ``requests()`` is called repeatedly, so that nodes which join late are included. A node gets one
-    request. The exchange ends when at least ``wait_for`` requests were sent and all have replies,
-    or after ``timeout`` seconds. A failure of a node is yielded as a reply with an error. Metadata
-    of a reply are derived from its request: no node can reply in the name of another.
+    Nodes which join late are included: ``requests()`` is called repeatedly. The exchange ends when
+    ``wait_for`` requests were sent and all have replies, or after ``timeout`` seconds. A failure is
+    a reply with an error. No node can reply in the name of another: metadata come from the request.
     """
     start = time.monotonic()
     requested: set[int] = set()
@@ -134,11 +127,7 @@ def _pull_reply(
 
 @contextmanager
 def _bounded(grid: Grid, max_bytes: int, stall: float) -> Iterator[None]:
-    """Limit what one pull reads to little more than ``max_bytes``.
-
-    Flower downloads a reply object by object and joins the objects before it returns them. The
-    limit therefore applies to each download. Grids of simulations hold replies in memory already.
-    """
+    """Limit what one pull reads to little more than ``max_bytes``, object by object."""
     if not isinstance(grid, HttpGrid):
         yield
         return

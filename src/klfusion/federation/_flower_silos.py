@@ -20,8 +20,7 @@ from klfusion.read import read_silos
 def compatible_silos(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], dict[int, str]]:
     """Largest set of compatible posteriors, by name; and the reason per refused node.
 
-    Two silos with one name are both refused: the names do not identify them. The result does not
-    depend on the order of arrival.
+    Two silos with one name are both refused. The order of arrival does not matter.
     """
     refused: dict[int, str] = {}
     named = Counter(posterior.name for posterior in posteriors.values())
@@ -45,11 +44,7 @@ def compatible_silos(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterio
 
 
 def incompatibility(first: Posterior, other: Posterior) -> str | None:
-    """Reason why two posteriors cannot be fused, or None.
-
-    Any exception is a reason: structures are checked to hold numbers and text, but not to hold the
-    fields that their kind of model needs.
-    """
+    """Reason why two posteriors cannot be fused, or None; any exception is a reason."""
     try:
         if other.name == first.name:  # a second posterior of the same silo
             other = replace(other, name=f"{other.name}, second", provenance={})

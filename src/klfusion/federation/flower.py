@@ -1,7 +1,4 @@
-"""One-shot federation on Flower: each silo sends one posterior, and the server fuses them.
-
-`OneShotFusion` is the strategy of the server, `fit_and_send` makes the app of the silos.
-"""
+"""One-shot federation on Flower: each silo sends one posterior, and the server fuses them."""
 
 from __future__ import annotations
 

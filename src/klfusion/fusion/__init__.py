@@ -1,4 +1,1 @@
-"""The result of a fusion, its settings, and how it is assembled from a matching.
-
-A fusion is a value: it holds what was found and searches nothing.
-"""
+"""The result of a fusion, its settings, and its assembly from a matching; no search."""

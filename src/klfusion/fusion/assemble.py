@@ -45,33 +45,10 @@ def assemble(
     unmatched: Unmatched | None = None,
     history: Sequence[Mapping[str, Any]] = (),
 ) -> Fusion:
-    """Assemble a fusion.
+    """Assemble a fusion of G components ``natural`` (G, p); labels and divergences are per silo.
 
-    Parameters
-    ----------
-    posteriors : sequence of Silo
-        With vocabularies and classes brought to one; without their components where those are not
-        in memory.
-    labels, divergences : sequence of arrays
-        By silo, in the order of the local components.
-    natural : array of shape (G, p)
-        The fused components.
-    matching : Matching
-        Certificate and path; the path's rows are those of all local components.
-    settings : FuseSettings
-    match_layer : callable
-        Matches the units of a network's later layers.
-    counts : array of shape (G,), optional
-        Observations behind each global component, where they are known already.
-    silos : sequence of Posterior, optional
-        What each silo sent, to be kept.
-    unmatched : mapping, optional
-    history : sequence of mappings
-        Silos that were added and removed.
-
-    Returns
-    -------
-    Fusion
+    The posteriors are aligned. Rows of the matching's path are those of all local components. Units
+    of later layers are matched by ``match_layer``; ``counts`` has shape (G,).
     """
     names = tuple([p.name for p in posteriors])
     return Fusion(

@@ -24,15 +24,7 @@ _Array = TypeVar("_Array", bound=NDArray[Any])
 
 
 class BySilo(tuple[_Array, ...]):
-    """One array per silo, in the order of the silos; a silo's name works as an index, too.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> labels = BySilo([np.array([0, 1]), np.array([1])], ["a", "b"])
-    >>> len(labels), labels[0], labels["b"]
-    (2, array([0, 1]), array([1]))
-    """
+    """One array per silo, in the order of the silos; a silo's name works as an index, too."""
 
     _names: tuple[str, ...]
 

@@ -1,4 +1,1 @@
-"""Files: safetensors with a checked JSON header, written atomically.
-
-Reading a file never executes code.
-"""
+"""Files: safetensors with a checked JSON header, written atomically; no code is executed."""

@@ -37,9 +37,8 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
         except KLFusionError:
             raise
         except (OSError, ValueError) as error:  # ValueError: not a valid file name
-            raise FileFormatError(
-                f"expected a klfusion file, got none that can be read ({_reason(error)})"
-            ) from error
+            text = f"expected a klfusion file, got none that can be read ({_reason(error)})"
+            raise FileFormatError(text) from error
 
 
 @contextmanager
@@ -54,19 +53,20 @@ def one_error(source: str) -> Iterator[None]:
 
 
 def write_atomically(path: str | os.PathLike[str], chunks: Iterable[memoryview]) -> None:
-    """Write a file so that readers see the old one until the new one is complete.
-
-    A new file gets the permissions of the umask; a replaced file keeps its own.
-    """
+    """Write a file so that readers see the old one until the new one is complete."""
     given = _path(path)
     temporary = None
     try:
-        target = Path(
-            os.path.realpath(given)
-        )  # replace the target of a symbolic link, not the link
+        target = Path(os.path.realpath(given))  # replace the target of a link, not the link
         mode = _mode_of(target)
         temporary = target.with_name(f".klfusion-{secrets.token_hex(8)}.tmp")
-        _write_through(temporary, chunks, mode)
+        created = 0o666 if mode is None else mode  # the umask applies to it
+        with open(temporary, "xb", opener=lambda p, flags: os.open(p, flags, created)) as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        if mode is not None:
+            temporary.chmod(mode)
         os.replace(temporary, target)  # noqa: PTH105 (documented as atomic)
     except (OSError, ValueError) as error:  # ValueError: not a valid file name
         raise KLFusionError(f"{given}: cannot be written ({_reason(error)})") from error
@@ -74,17 +74,6 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[memoryview])
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
-
-
-def _write_through(path: Path, chunks: Iterable[memoryview], mode: int | None) -> None:
-    """Write a new file and flush it to disk."""
-    created = 0o666 if mode is None else mode  # the umask applies to it
-    with open(path, "xb", opener=lambda p, flags: os.open(p, flags, created)) as file:
-        file.writelines(chunks)
-        file.flush()
-        os.fsync(file.fileno())
-    if mode is not None:
-        path.chmod(mode)
 
 
 def _mode_of(target: Path) -> int | None:

@@ -1,7 +1,6 @@
 """The safetensors container: a length, a JSON header, the bytes of the arrays.
 
-This module parses the format itself, so that every claim of a header is checked before memory is
-allocated. Its files are compatible with the safetensors library in both directions.
+Every claim of a header is checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -36,6 +35,10 @@ class Entry:
     begin: int = 0
     end: int = 0
 
+    def as_json(self) -> dict[str, Any]:
+        """Dtype and shape."""
+        return {"dtype": self.dtype, "shape": [*self.shape]}
+
 
 @dataclass(frozen=True)
 class Header:
@@ -46,38 +49,22 @@ class Header:
     start: int
 
 
-# JSON -----------------------------------------------------------------------------------------
-
-
 def canonical_json(value: Any) -> bytes:
     """Canonical JSON: sorted keys, no spaces, UTF-8, finite numbers."""
-    text = json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return text.encode()
+    how: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
+    return json.dumps(value, sort_keys=True, **how).encode()
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Parse strict JSON: no duplicate keys, NaN, infinity, lone surrogates or deep nesting.
-
-    Examples
-    --------
-    >>> parse_json('{"a": 1, "a": 2}')
-    Traceback (most recent call last):
-    klfusion.errors.FileFormatError: expected a JSON header, got duplicate key 'a'
-    """
+    """Parse strict JSON: no duplicate keys, NaN, infinity, lone surrogates or deep nesting."""
     try:
-        if isinstance(text, bytes):
-            text = text.decode()
-        value = json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_short_int
-        )
+        text = text.decode() if isinstance(text, bytes) else text
+        value = json.loads(text, **_STRICT)
         _check_depth(value, MAX_DEPTH)
         canonical_json(value)  # fails if the value cannot be written again
     except RecursionError as error:
-        raise FileFormatError(
-            f"expected a JSON header nested at most {MAX_DEPTH} deep, got a deeper one"
-        ) from error
+        text = f"expected a JSON header nested at most {MAX_DEPTH} deep, got a deeper one"
+        raise FileFormatError(text) from error
     except ValueError as error:  # decoders raise it for bad JSON and bad UTF-8
         raise FileFormatError(f"expected a JSON header, got {error}") from error
     return value
@@ -101,6 +88,13 @@ def _short_int(digits: str) -> int:
     return int(digits)
 
 
+_STRICT: dict[str, Any] = {
+    "object_pairs_hook": _unique_keys,
+    "parse_constant": _no_constant,
+    "parse_int": _short_int,
+}
+
+
 def _check_depth(value: Any, left: int) -> None:
     if left < 0:
         raise RecursionError
@@ -110,9 +104,6 @@ def _check_depth(value: Any, left: int) -> None:
         return
     for child in value:
         _check_depth(child, left - 1)
-
-
-# Reading --------------------------------------------------------------------------------------
 
 
 def read_header(stream: BinaryIO, size: int) -> Header:
@@ -190,8 +181,7 @@ def read_array(stream: BinaryIO, header: Header, name: str) -> NDArray[Any]:
     got = stream.readinto(raw.data)  # type: ignore[attr-defined]
     if got != len(raw):
         raise FileFormatError(f"array {name!r}: expected {len(raw)} bytes, got {got}: cut short")
-    array = raw.view(dtype).reshape(entry.shape)
-    array = array.astype(dtype.newbyteorder("="), copy=False)
+    array = raw.view(dtype).reshape(entry.shape).astype(dtype.newbyteorder("="), copy=False)
     array.flags.writeable = False
     return array
 
@@ -203,13 +193,9 @@ def _exactly(stream: BinaryIO, length: int, what: str) -> bytes:
     return data
 
 
-# Writing --------------------------------------------------------------------------------------
-
-
 def entry_of(array: NDArray[Any]) -> Entry:
     """Dtype and shape in a file of a float64 or int64 array."""
-    names = {"f": "F64", "i": "I64"}
-    return Entry(names[array.dtype.kind], array.shape)
+    return Entry({"f": "F64", "i": "I64"}[array.dtype.kind], array.shape)
 
 
 def array_bytes(array: NDArray[Any]) -> memoryview:
@@ -225,10 +211,7 @@ def encode(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> l
     end = 0
     for name, chunk in chunks.items():
         begin, end = end, end + len(chunk)
-        entry = entry_of(arrays[name])
-        header[name] = {
-            "dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [begin, end],
-        }  # fmt: skip
+        header[name] = entry_of(arrays[name]).as_json() | {"data_offsets": [begin, end]}
     text = canonical_json(header)
     text += b" " * (-len(text) % 8)  # aligns the arrays in a memory-mapped file
     if len(text) > MAX_HEADER_BYTES:

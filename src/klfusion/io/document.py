@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
@@ -32,103 +32,80 @@ _PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows", "loss
 _INTEGERS = {"labels", "offsets", "path.merges", "path.n_components", "path.rows"}  # else float64
 _OPTIONAL = {"path.rows", "path.losses"}  # losses exist only if observations are counted
 _NOT_FINITE = ("nan", "inf", "-inf")  # as strings: JSON has no such numbers
-_NUMBER = (int, float, str)
+_NUMBERS = ("penalty", "objective", "lower_bound")
 
 _TOP = {"format": str, "version": int, "kind": str, "posterior": dict, "sha256": str}
 _POSTERIOR = {"family": dict, "name": str, "provenance": dict, "structure": (dict, type(None))}
-_FUSION = {
-    "silo_names": list, "penalty": _NUMBER, "objective": _NUMBER, "lower_bound": _NUMBER,
-    "status": str, "settings": dict, "unmatched": dict, "provenance": dict,
-}  # fmt: skip
+_LISTS = {"silo_names": list, "settings": dict, "unmatched": dict, "provenance": dict}
+_FUSION = {"status": str, **_LISTS, **dict.fromkeys(_NUMBERS, (int, float, str))}
 
-
-# To a document ----------------------------------------------------------------------------------
+_Arrays = Mapping[str, NDArray[Any]]
 
 
 def take_apart(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The document without its hash, and float64 and int64 arrays by name."""
     if not isinstance(obj, Posterior | Fusion):
         raise KLFusionError(f"expected a Posterior or a Fusion, got {type(obj).__name__}")
-    posterior = obj.posterior if isinstance(obj, Fusion) else obj
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "kind": "posterior",
-        "posterior": _posterior_document(posterior),
-    }
-    arrays = _posterior_arrays(posterior)
+    own, arrays = _posterior_parts(obj.posterior if isinstance(obj, Fusion) else obj)
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": "posterior"}
+    document["posterior"] = own
     if isinstance(obj, Fusion):
         document |= {"kind": "fusion", "fusion": _fusion_document(obj)}
         arrays |= _fusion_arrays(obj)
         if obj.silos is not None:
-            parts = [(_posterior_document(p), _float_arrays(p)) for p in obj.silos]
-            document["fusion"]["silos"], arrays[_kept.ARRAY] = _kept.pack(parts)
-    return document, {
-        name: as_array(name, values, integers=name in _INTEGERS) for name, values in arrays.items()
-    }
+            packed = _kept.pack([_posterior_parts(silo) for silo in obj.silos])
+            document["fusion"]["silos"], arrays[_kept.ARRAY] = packed
+    return document, arrays
 
 
-def _posterior_document(posterior: Posterior) -> dict[str, Any]:
-    structure = posterior.structure
-    return {
+def _posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Document and arrays of a posterior."""
+    structure, part = posterior.structure, None
+    arrays = {key: getattr(posterior, key) for key in ("natural", "prior", "counts")}
+    if structure is not None:
+        part = {"kind": structure.kind, "info": plain(structure.info, "structure.info")}
+        arrays |= {f"{_STRUCTURE}{key}": array for key, array in structure.arrays.items()}
+    document = {
         "family": plain(posterior.family.to_config(), "family"),
         "name": posterior.name,
         "provenance": plain(posterior.provenance, "provenance"),
-        "structure": None
-        if structure is None
-        else {"kind": structure.kind, "info": plain(structure.info, "structure.info")},
+        "structure": part,
     }
+    return document, _in_dtypes(arrays)
 
 
-def _posterior_arrays(posterior: Posterior) -> dict[str, ArrayLike]:
-    arrays: dict[str, ArrayLike] = {"natural": posterior.natural}
-    if posterior.prior is not None:
-        arrays["prior"] = posterior.prior
-    if posterior.counts is not None:
-        arrays["counts"] = posterior.counts
-    if posterior.structure is not None:
-        arrays |= {f"{_STRUCTURE}{k}": array for k, array in posterior.structure.arrays.items()}
-    return arrays
-
-
-def _float_arrays(posterior: Posterior) -> dict[str, NDArray[Any]]:
-    return {name: as_array(name, values) for name, values in _posterior_arrays(posterior).items()}
+def _in_dtypes(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """The arrays that are not None, in the dtypes of a file."""
+    given = {name: values for name, values in arrays.items() if values is not None}
+    return {name: as_array(name, v, integers=name in _INTEGERS) for name, v in given.items()}
 
 
 def _fusion_document(fusion: Fusion) -> dict[str, Any]:
+    reasons = {s: {str(k): why for k, why in own.items()} for s, own in fusion.unmatched.items()}
     return {
         "silo_names": plain(fusion.silo_names, "silo_names"),
-        "penalty": to_json(fusion.penalty),
-        "objective": to_json(fusion.objective),
-        "lower_bound": to_json(fusion.lower_bound),
+        **{key: to_json(getattr(fusion, key)) for key in _NUMBERS},
         "status": fusion.status.name,
         "settings": fusion.settings.to_config(),
-        "unmatched": {
-            silo: {str(k): reason for k, reason in own.items()}
-            for silo, own in fusion.unmatched.items()
-        },
+        "unmatched": reasons,
         "provenance": plain(fusion.provenance, "provenance"),
     }
 
 
-def _fusion_arrays(fusion: Fusion) -> dict[str, ArrayLike]:
+def _fusion_arrays(fusion: Fusion) -> dict[str, NDArray[Any]]:
     """Arrays of all silos joined, with the offset of each silo."""
     sizes = [len(labels) for labels in fusion.labels]
     if sizes != [len(d) for d in fusion.divergences] or len(sizes) != len(fusion.silo_names):
         raise KLFusionError("expected a label and a divergence of every component of every silo")
-    arrays: dict[str, ArrayLike] = {
+    arrays = {
         "labels": np.concatenate([np.empty(0, dtype=np.int64), *fusion.labels]),
         "offsets": np.cumsum([0, *sizes]),
         "divergences": np.concatenate([np.empty(0), *fusion.divergences]),
         "trace": fusion.trace,
     }
     if fusion.path is not None:
-        fields = {f"{_PATH}{key}": getattr(fusion.path, key) for key in _PATH_FIELDS}
-        arrays |= {name: values for name, values in fields.items() if values is not None}
-    return arrays
-
-
-# To an object -----------------------------------------------------------------------------------
+        arrays |= {f"{_PATH}{key}": getattr(fusion.path, key) for key in _PATH_FIELDS}
+    return _in_dtypes(arrays)
 
 
 def check(text: str, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Family]:
@@ -143,8 +120,7 @@ def check(text: str, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Fami
         raise FileFormatError(
             f"expected format version {VERSION}, got {version}: made by a newer klfusion, upgrade"
         )
-    if version == 1:
-        document = upgraded(document)
+    document = upgraded(document) if version == 1 else document
     kind = document.get("kind")
     if kind not in ("posterior", "fusion"):
         raise FileFormatError(f"expected a posterior or a fusion, got {reprlib.repr(kind)}")
@@ -176,16 +152,12 @@ def _check_fields(value: dict[str, Any], types: Mapping[str, Any], where: str) -
 def _check_words(fusion: dict[str, Any]) -> None:
     if not all(isinstance(name, str) for name in fusion["silo_names"]):
         raise FileFormatError("fusion: expected silo_names to be strings")
-    if fusion["status"] not in Status.__members__:
-        raise FileFormatError(
-            f"fusion: expected a status of {', '.join(Status.__members__)}, "
-            f"got {reprlib.repr(fusion['status'])}"
-        )
-    for key in ("penalty", "objective", "lower_bound"):
-        if isinstance(fusion[key], str) and fusion[key] not in _NOT_FINITE:
-            raise FileFormatError(
-                f"fusion: expected {key} to be a number, got {reprlib.repr(fusion[key])}"
-            )
+    known: tuple[str, ...] = tuple(Status.__members__)
+    expected = {"status": (f"a status of {', '.join(known)}", known)}
+    expected |= {key: (f"{key} to be a number", _NOT_FINITE) for key in _NUMBERS}
+    for key, (what, words) in expected.items():
+        if isinstance(fusion[key], str) and fusion[key] not in words:
+            raise FileFormatError(f"fusion: expected {what}, got {reprlib.repr(fusion[key])}")
 
 
 def _expected_shapes(
@@ -222,47 +194,31 @@ def _check_layout(entries: Mapping[str, Entry], shapes: Mapping[str, tuple[int, 
             f"expected the arrays {', '.join(sorted(shapes))}, got {reprlib.repr(sorted(entries))}"
         )
     for name, entry in entries.items():
-        dtype = "I64" if name in _INTEGERS else "F64"
+        dtype, shape = "I64" if name in _INTEGERS else "F64", shapes[name]
         if entry.dtype != dtype:
             raise FileFormatError(f"array {name!r}: expected dtype {dtype}, got {entry.dtype!r}")
-        if entry.shape != shapes[name]:
-            raise FileFormatError(
-                f"array {name!r}: expected shape {shapes[name]}, got {entry.shape}"
-            )
+        if entry.shape != shape:
+            raise FileFormatError(f"array {name!r}: expected shape {shape}, got {entry.shape}")
 
 
-def build(
-    document: dict[str, Any], family: Family, arrays: Mapping[str, NDArray[Any]]
-) -> Posterior | Fusion:
+def build(document: dict[str, Any], family: Family, arrays: _Arrays) -> Posterior | Fusion:
     """Build the object from a checked document and arrays, with a check of every number."""
-    posterior = _build_posterior(document["posterior"], family, arrays)
-    return (
-        _build_fusion(document["fusion"], posterior, arrays) if "fusion" in document else posterior
-    )
+    posterior, fusion = _posterior(document["posterior"], family, arrays), document.get("fusion")
+    return posterior if fusion is None else _fusion(fusion, posterior, arrays)
 
 
-def _build_posterior(
-    part: Mapping[str, Any], family: Family, arrays: Mapping[str, NDArray[Any]]
-) -> Posterior:
-    structure = part["structure"]
+def _posterior(part: Mapping[str, Any], family: Family, arrays: _Arrays) -> Posterior:
+    structure, prior, counts = part["structure"], arrays.get("prior"), arrays.get("counts")
     if structure is not None:
         own = {k.removeprefix(_STRUCTURE): a for k, a in arrays.items() if k.startswith(_STRUCTURE)}
         structure = Structure(structure["kind"], own, structure["info"])
     with _code_of_families():
         return Posterior(
-            family=family,
-            natural=arrays["natural"],
-            name=part["name"],
-            prior=arrays.get("prior"),
-            counts=arrays.get("counts"),
-            structure=structure,
-            provenance=part["provenance"],
+            family, arrays["natural"], part["name"], prior, counts, structure, part["provenance"]
         )
 
 
-def _build_silos(
-    part: dict[str, Any], sizes: list[int], arrays: Mapping[str, NDArray[Any]]
-) -> tuple[Posterior, ...] | None:
+def _silos(part: dict[str, Any], sizes: list[int], arrays: _Arrays) -> tuple[Posterior, ...] | None:
     """The silos' posteriors, if the file has them."""
     if _kept.ARRAY not in part:
         return None
@@ -270,7 +226,7 @@ def _build_silos(
     with _code_of_families():
         parts = _kept.unpack(part[_kept.ARRAY], part["silo_names"], arrays[_kept.ARRAY])
         for (one, own), size in zip(parts, sizes, strict=True):
-            silos.append(_build_posterior(one, family_from_config(one["family"]), own))
+            silos.append(_posterior(one, family_from_config(one["family"]), own))
             if silos[-1].n_components != size:
                 raise FileFormatError(
                     f"silo {one['name']!r}: expected {size} components, one for each label, "
@@ -279,15 +235,13 @@ def _build_silos(
     return tuple(silos)
 
 
-def _build_fusion(
-    part: dict[str, Any], posterior: Posterior, arrays: Mapping[str, NDArray[Any]]
-) -> Fusion:
+def _fusion(part: dict[str, Any], posterior: Posterior, arrays: _Arrays) -> Fusion:
     labels, offsets = arrays["labels"].astype(np.intp, copy=False), arrays["offsets"]
     _check_range("labels", labels, -1, posterior.n_components - 1)
     if offsets[0] != 0 or offsets[-1] != len(labels) or (offsets[1:] < offsets[:-1]).any():
         raise FileFormatError(f"array 'offsets': expected to rise from 0 to {len(labels)}")
     silos = [slice(low, high) for low, high in pairwise(offsets.tolist())]
-    path = None
+    names, path = tuple(part["silo_names"]), None
     if "path.merges" in arrays:
         fields = {key: f"{_PATH}{key}" for key in _PATH_FIELDS}
         path = MergePath(**{k: arrays[name] for k, name in fields.items() if name in arrays})
@@ -295,7 +249,6 @@ def _build_fusion(
         _check_range("path.merges", path.merges, 0, int(path.n_components[0]) - 1)
         if path.rows is not None:
             _check_range("path.rows", path.rows, -1, int(path.n_components[0]) - 1)
-    names = tuple(part["silo_names"])
     try:
         settings = FuseSettings.from_config(part["settings"], len(names))
     except KLFusionError as error:
@@ -305,30 +258,24 @@ def _build_fusion(
         silo_names=names,
         labels=BySilo((labels[rows] for rows in silos), names),
         divergences=BySilo((arrays["divergences"][rows] for rows in silos), names),
-        penalty=float(part["penalty"]),
-        objective=float(part["objective"]),
-        lower_bound=float(part["lower_bound"]),
+        **{key: float(part[key]) for key in _NUMBERS},
         trace=arrays["trace"],
         status=Status[part["status"]],
         settings=settings,
         path=path,
         provenance=part["provenance"],
-        silos=_build_silos(part, np.diff(offsets).tolist(), arrays),
-        unmatched=_build_unmatched(part),
+        silos=_silos(part, np.diff(offsets).tolist(), arrays),
+        unmatched=_unmatched(part["unmatched"]),
     )
 
 
-def _build_unmatched(part: dict[str, Any]) -> dict[str, dict[int, str]]:
+def _unmatched(part: dict[str, Any]) -> dict[str, dict[int, str]]:
     """Reasons by silo and component."""
     try:
-        return {
-            silo: {int(k): str(reason) for k, reason in own.items()}
-            for silo, own in part["unmatched"].items()
-        }
+        return {s: {int(k): str(why) for k, why in own.items()} for s, own in part.items()}
     except (AttributeError, ValueError) as error:
-        raise FileFormatError(
-            f"fusion: unexpected unmatched, got {reprlib.repr(part['unmatched'])}"
-        ) from error
+        text = f"fusion: unexpected unmatched, got {reprlib.repr(part)}"
+        raise FileFormatError(text) from error
 
 
 def _check_range(name: str, values: NDArray[Any], low: int, high: int) -> None:

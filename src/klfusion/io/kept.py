@@ -1,14 +1,10 @@
-"""The silos' posteriors in a fusion's file: one flat array and an index.
-
-A fusion may have ten thousand silos. They share one array. Equal values of family, vocabulary and
-versions are stored once.
-"""
+"""The silos' posteriors in a fusion's file: one flat array, an index, and shared values once."""
 
 from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,18 +35,20 @@ def pack(parts: Sequence[Part]) -> tuple[dict[str, Any], NDArray[np.float64]]:
 
     each, flat = [], [np.empty(0)]
     for document, arrays in parts:
-        structure = document["structure"]
-        each.append(
-            {
-                "family": once(document["family"]),
-                "provenance": once(document["provenance"]),
-                "structure": structure
-                and {"kind": structure["kind"], "info": once(structure["info"])},
-                "shapes": {name: [*array.shape] for name, array in arrays.items()},
-            }
-        )
+        shapes = {name: [*array.shape] for name, array in arrays.items()}
+        each.append(_replaced(document, once) | {"shapes": shapes})
         flat += [arrays[name].ravel() for name in sorted(arrays)]
     return {"shared": values, "each": each}, np.concatenate(flat)
+
+
+def _replaced(one: Mapping[str, Any], by: Callable[[Any], Any]) -> dict[str, Any]:
+    """Family, provenance and the structure's info replaced: values by references, or back."""
+    structure = one["structure"]
+    return {
+        "family": by(one["family"]),
+        "provenance": by(one["provenance"]),
+        "structure": structure and {"kind": structure["kind"], "info": by(structure["info"])},
+    }
 
 
 def check(part: Any, n_silos: int) -> int:
@@ -85,9 +83,8 @@ def _check_one(one: Any, shared: list[Any], where: str) -> int:
         own = structure is not None and name.startswith(_STRUCTURE)
         if name not in ("natural", "prior", "counts") and not own:
             raise FileFormatError(f"{where}: unexpected array {reprlib.repr(name)}")
-        if not isinstance(shape, list) or not all(
-            type(length) is int and 0 <= length < _MAX_LENGTH for length in shape
-        ):
+        lengths = shape if isinstance(shape, list) else [None]
+        if not all(type(length) is int and 0 <= length < _MAX_LENGTH for length in lengths):
             raise FileFormatError(f"{where}: unexpected shape, got {reprlib.repr(shape)}")
     return sum(math.prod(shape) for shape in shapes.values())
 
@@ -102,13 +99,5 @@ def unpack(part: Mapping[str, Any], names: Sequence[str], flat: NDArray[Any]) ->
             end = begin + math.prod(shape)
             arrays[key] = flat[begin:end].reshape(shape)
             begin = end
-        structure = one["structure"]
-        document = {
-            "family": shared[one["family"]],
-            "name": name,
-            "provenance": shared[one["provenance"]],
-            "structure": structure
-            and {"kind": structure["kind"], "info": shared[structure["info"]]},
-        }
-        parts.append((document, arrays))
+        parts.append((_replaced(one, shared.__getitem__) | {"name": name}, arrays))
     return parts

@@ -30,7 +30,9 @@ def plain(value: Any, where: str) -> Any:
     """Convert to JSON values: numpy scalars and arrays to Python, tuples to lists."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
-    if value is None or isinstance(value, str | int) or _is_finite_float(value):
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
@@ -42,11 +44,6 @@ def plain(value: Any, where: str) -> Any:
     )
 
 
-def _is_finite_float(value: Any) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
-
-
 def to_json(number: float) -> float | str:
     """A finite number, or the name of one that JSON lacks."""
-    number = float(number)
-    return number if math.isfinite(number) else str(number)
+    return float(number) if math.isfinite(number) else str(float(number))

@@ -19,16 +19,10 @@ def upgraded(document: dict[str, Any]) -> dict[str, Any]:
     known = provenance if isinstance(provenance, dict) else {}
     names = fusion.get("silo_names")
     method, size = _method(fusion["method"], known.get("divergence", "kl"))
-    settings = {
-        "method": method,
-        "weights": known.get("silo_weights", [1.0] * len(names or [])),
-        "pooling": known.get("pooling", "average"),
-        "n_components": [size],
-        "random_state": 0,
-        "min_support": known.get("min_support", 1),
-        "certainty": known.get("certainty"),
-        "variation": known.get("variation"),
-    }
+    settings = {"method": method, "n_components": [size], "random_state": 0}
+    settings["weights"] = known.get("silo_weights", [1.0] * len(names or []))
+    defaults = {"pooling": "average", "min_support": 1, "certainty": None, "variation": None}
+    settings |= {key: known.get(key, default) for key, default in defaults.items()}
     rest = {key: value for key, value in fusion.items() if key != "method"}
     if isinstance(provenance, dict):
         rest["provenance"] = {k: v for k, v in known.items() if k not in _SETTINGS}

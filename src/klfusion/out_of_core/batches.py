@@ -1,8 +1,6 @@
 """Fusing silos of which only some are in memory at a time: in files, or on other machines.
 
-Each step of the default is a task on one batch of silos. A sample gives the common certainty and
-the variation; every batch is made comparable; sweeps match all components; sums are pooled. Only
-sums, labels and structures come back.
+Each step is a task on one batch of silos. Only sums, labels and structures come back.
 """
 
 from __future__ import annotations
@@ -80,24 +78,7 @@ def fuse_batches(
     random_state: Any = 0,
     report: Report,
 ) -> Fusion:
-    """Fuse silos of which only some are in one place at a time, as `klfusion.fuse` does.
-
-    Parameters
-    ----------
-    batches : Batches
-    method : str or Method
-        `Auto` or `Penalised`.
-    n_components, weights, random_state
-        As for `klfusion.fuse`.
-    min_support : int
-        Leave out global components that fewer silos have.
-    report : callable
-
-    Returns
-    -------
-    Fusion
-        Without what the silos sent.
-    """
+    """Fuse silos by batches, with settings of `klfusion.fuse_files`; posteriors are not kept."""
     check_integer("min_support", min_support)
     rng = generator(random_state)
     report("reading", 0, None)
@@ -194,9 +175,6 @@ def _ordered(
     return [number[own] for own in spread], order
 
 
-# Tasks: each sees the posteriors of one batch ---------------------------------------------------
-
-
 def _described(posteriors: Sequence[Posterior]) -> list[SiloDescription]:
     return [
         SiloDescription(
@@ -225,11 +203,7 @@ def _problem(
 
 
 def _added(
-    posteriors: Sequence[Posterior],
-    weights: FloatArray,
-    found: IntArray,
-    sample: Sample,
-    size: int,
+    posteriors: Sequence[Posterior], weights: FloatArray, found: IntArray, sample: Sample, size: int
 ) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
     """By silo, labels and which components took part; by cluster, mass and sums."""
     prepared = _prepared(posteriors, weights, sample)

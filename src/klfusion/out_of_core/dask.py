@@ -1,8 +1,6 @@
-"""The same `fuse` on a Dask cluster: silos live on workers, and only sums and labels travel.
+"""`fuse` on a Dask cluster: silos live on workers, and only sums and labels travel.
 
-Each sweep sends the global components to the workers; each assigns its silos; sums of natural
-parameters and counts come back through a tree. What a dead worker held is read and computed again
-by the others.
+What a dead worker held is read and computed again by the others.
 """
 
 from __future__ import annotations
@@ -155,13 +153,7 @@ def one_error(client: Client) -> Iterator[None]:
 
 
 class OnWorkers:
-    """Batches of silos on workers.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    named : sequence of (name or None, model, path or future)
-    """
+    """Batches of silos on workers, of pairs of a name or None and a model, path or future."""
 
     def __init__(self, client: Client, named: Sequence[tuple[str | None, Any]]) -> None:
         threads = sum(client.nthreads().values())
@@ -210,10 +202,7 @@ class WorkerParts(ProblemBatches):
         return _gathered(self._client, _submitted(self._client, task, self._parts, *arguments))
 
     def reduce(
-        self,
-        task: Callable[..., _T],
-        combine: Callable[[_T, _T], _T],
-        *arguments: Sequence[Any],
+        self, task: Callable[..., _T], combine: Callable[[_T, _T], _T], *arguments: Sequence[Any]
     ) -> _T:
         """Neighbours combined, and their neighbours, until one is left."""
         level = _submitted(self._client, task, self._parts, *arguments)
@@ -234,9 +223,6 @@ def _submitted(
 
 def _gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
     return list(client.gather(futures))
-
-
-# Tasks ------------------------------------------------------------------------------------------
 
 
 def _read(chunk: Sequence[tuple[int, str | None, Any]]) -> list[Posterior]:

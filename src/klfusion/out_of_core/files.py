@@ -37,13 +37,7 @@ _LEAST = 64 * 2**20
 
 
 def parse_bytes(limit: int | str) -> int:
-    """A number of bytes from a number or words such as ``"2GB"``.
-
-    Examples
-    --------
-    >>> parse_bytes("1.5 GiB"), parse_bytes(100_000_000)
-    (1610612736, 100000000)
-    """
+    """A number of bytes from a number or words such as ``"2GB"``."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", str(limit), re.IGNORECASE)
     try:
         value = int(float(match[1]) * _UNITS[match[2].upper()]) if match else -1
@@ -128,14 +122,7 @@ def fuse_files(
 
 
 class Files:
-    """Batches of files, and a scratch folder for their components in comparable form.
-
-    Parameters
-    ----------
-    named : sequence of (name or None, path)
-    limit : int
-        Bytes that may be in memory at a time.
-    """
+    """Batches of files within ``limit`` bytes, and a scratch folder for their components."""
 
     def __init__(self, named: Sequence[tuple[str | None, Any]], limit: int) -> None:
         self._batches: list[list[_File]] = []

@@ -1,4 +1,1 @@
-"""From matched components to a global one: average, product, hierarchical, robust.
-
-One file per rule; nothing here changes a matching.
-"""
+"""From matched components to a global one; nothing here changes a matching."""

@@ -14,16 +14,7 @@ from klfusion.posteriors.posterior import Posterior
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Matched components, and the priors behind them.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-        Components of one silo that share a label are one: what the silo had split.
-    labels : int array of shape (n,)
-    priors : array of shape (n, p), optional
-        The prior of each component's silo, where all silos sent one.
-    """
+    """Matched components, one per silo and label (n,), and their silos' priors (n, p), if sent."""
 
     problem: FusionProblem
     labels: IntArray

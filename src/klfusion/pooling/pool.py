@@ -69,17 +69,7 @@ def check_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str
 def pool(
     pooling: str, units: Matched, size: int, plan: FloatArray | IntArray | None = None
 ) -> FloatArray:
-    """Natural parameters ``(size, p)`` of the global components.
-
-    Parameters
-    ----------
-    pooling : str
-    units : Matched
-        What was matched, and how.
-    size : int
-    plan : array of shape (n, size), optional
-        A fractional plan, where the labels are only its rounding.
-    """
+    """Natural parameters (size, p) of the global components; ``plan`` (n, size) is fractional."""
     problem, labels = units.problem, units.labels
     natural = problem.average(labels if plan is None else plan, size)
     if pooling in ("product", "product-safe"):
@@ -124,21 +114,7 @@ def _product(units: Matched, size: int, plan: FloatArray | IntArray, safe: bool)
 def random_effects(
     problem: FusionProblem, labels: IntArray, n_components: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Generalised least squares estimate of each global component's location.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-        Of a family with the capability `UncertainLocation`.
-    labels : int array of shape (n,)
-    n_components : int
-
-    Returns
-    -------
-    location : array of shape (n_components, k)
-    covariance : array of shape (n_components, k, k)
-        Of the estimate.
-    """
+    """Least squares estimates (G, k) of the global locations, and covariances (G, k, k)."""
     family = require(problem.family, UncertainLocation, "random effects")
     location, own = family.location(problem.natural), family.location_covariance(problem.natural)
     if own.ndim == 2:
@@ -171,8 +147,7 @@ def _variation(
 ) -> FloatArray:
     """The diagonal of ``T``, (k,), as Paule and Mandel estimate it.
 
-    In each dimension, the variance that makes the weighted squares of the residuals add up to
-    their degrees of freedom; 0 where they do without.
+    In each dimension, the weighted squares of the residuals add up to their degrees of freedom.
     """
     freedom = len(location) - n_components
 

@@ -26,14 +26,7 @@ RADIUS = 9.0  # times the median divergence: three times as far as the median me
 
 
 def robust_average(problem: FusionProblem, labels: IntArray, n_components: int) -> FloatArray:
-    """Averages, (G, p), of the members near their medoid, each as certain as the median one.
-
-    Parameters
-    ----------
-    problem : FusionProblem
-    labels : int array of shape (n,)
-    n_components : int
-    """
+    """Averages, (G, p), of the members near their medoid, each as certain as the median one."""
     out = np.empty((n_components, problem.natural.shape[1]))
     for g in range(n_components):
         rows = np.flatnonzero(labels == g)

@@ -18,8 +18,7 @@ def trace_points(trace: Sequence[float | None]) -> list[tuple[int, float]] | Non
 def path_points(path: dict[str, Any]) -> dict[str, Any] | None:
     """Steps (penalty, size) from the smallest penalty drawn, and the fusion's place on them.
 
-    Each size holds from its penalty up to the next one. The place is None for a size that is not on
-    the path.
+    Each size holds up to the next penalty. The place is None for a size off the path.
     """
     penalties = [value for value in path["penalties"] if value is not None]
     sizes, chosen = path["n_components"], path["chosen"]

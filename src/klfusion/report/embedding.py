@@ -34,11 +34,10 @@ def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
             f"{expected.get(wrong, 'no')} components there, got {got.get(wrong, 'none')}"
         )
     aligned = {silo.name: silo for silo in align_classes(align_vocabularies(silos))}
+    family = fusion.posterior.family
     for silo in aligned.values():
-        if silo.family != fusion.posterior.family:
-            raise KLFusionError(
-                f"silo {silo.name!r}: expected {fusion.posterior.family}, got {silo.family}"
-            )
+        if silo.family != family:
+            raise KLFusionError(f"silo {silo.name!r}: expected {family}, got {silo.family}")
     return np.concatenate([aligned[name].natural for name in fusion.silo_names])
 
 
@@ -51,13 +50,12 @@ def local_arrays(fusion: Fusion) -> tuple[IntArray, FloatArray, IntArray, IntArr
 
 
 def confidence(fusion: Fusion, natural: FloatArray | None) -> FloatArray:
-    """Confidence of each local component's match, (n,), in [-1, 1].
+    """Confidence of each local component's match, (n,), in [-1, 1], as a silhouette coefficient.
 
-    ``(b - a) / max(a, b)`` with ``a = KL(match || local)`` and ``b`` the divergence from the second
-    nearest global component, as in the silhouette coefficient. Near 1 the match is clear, at 0
-    another is as near, below 0 another is nearer. Without the silos' parameters ``b`` is the
-    divergence of the match from its nearest global component. NaN for unmatched components, and
-    everywhere if there is only one global component.
+    It is ``(b - a) / max(a, b)`` with ``a = KL(match || local)`` and ``b`` the divergence from the
+    second nearest global component. Without the silos' parameters ``b`` is the divergence of the
+    match from its nearest global component. NaN for unmatched components, and everywhere if there
+    is only one global component.
     """
     family, centres = fusion.posterior.family, fusion.posterior.natural
     labels, own, _, _ = local_arrays(fusion)
@@ -81,9 +79,8 @@ def confidence(fusion: Fusion, natural: FloatArray | None) -> FloatArray:
 def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
     """Positions in a plane of global components and of local components around them.
 
-    Distances approximate `distance` of the symmetrised divergences. Components are first tempered
-    to a common effective sample size, as for matching. Without the silos' parameters the distance
-    of a local component from its match is exact, and its direction depends on the silo only.
+    Distances approximate `distance` at a common effective sample size. Without the silos'
+    parameters the distance from the match is exact, and the direction depends on the silo only.
     """
     labels, own, silo, local = local_arrays(fusion)
     n_global = min(fusion.n_components, MAX_GLOBAL)
@@ -102,30 +99,22 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
             rows = family.comparable(rows)
         places, stress = embed(_between(family, rows))
         of_local = places[n_global:]
+    marks = [
+        {"at": at, "silo": fusion.silo_names[silo[i]], "local_component": int(local[i])}
+        | {"component": int(labels[i]), "divergence": short(own[i])}
+        for i, at in zip(shown, rounded(of_local), strict=True)
+    ]
     return {
         "from_parameters": natural is not None,
         "stress": float(stress),
         "global": rounded(places[:n_global]),
-        "local": [
-            {
-                "at": at,
-                "silo": fusion.silo_names[silo[i]],
-                "local_component": int(local[i]),
-                "component": int(labels[i]),
-                "divergence": short(own[i]),
-            }
-            for i, at in zip(shown, rounded(of_local), strict=True)
-        ],
+        "local": marks,
         "n_local_not_shown": int((labels >= 0).sum()) - len(shown),
     }
 
 
 def distance(divergence: FloatArray) -> FloatArray:
-    """``log(1 + sqrt(J))`` of a symmetrised divergence J: linear in sqrt(J) near 0.
-
-    The logarithm keeps the local components visible: global components diverge a hundred times
-    more from each other than from their local components.
-    """
+    """``log(1 + sqrt(J))`` of a symmetrised divergence J; logarithms keep small ones visible."""
     return np.asarray(np.log1p(np.sqrt(np.maximum(divergence, 0.0))))
 
 
@@ -137,8 +126,8 @@ def _between(family: Family, natural: FloatArray) -> FloatArray:
 def embed(distances: FloatArray) -> tuple[FloatArray, float]:
     """Positions (n, 2) with distances near those given, and the remaining stress.
 
-    Classical scaling, then majorisation of ``sum (|x_i - x_j| / d_ij - 1)^2``. Relative errors keep
-    near components near although others are far. Stress is the root mean square relative error.
+    Classical scaling, then majorisation of ``sum (|x_i - x_j| / d_ij - 1)^2``; stress is the root
+    mean square relative error.
     """
     n = len(distances)
     if n == 1:

@@ -1,7 +1,6 @@
 """`write_report`: the summary of a fusion as one self-contained HTML page.
 
-The page contains its data as JSON, its style and its scripts, Apache ECharts and `report.js`. Its
-content security policy allows these scripts by their hashes, and nothing else.
+Its content security policy allows its own scripts by their hashes, and nothing else.
 """
 
 from __future__ import annotations
@@ -39,9 +38,7 @@ _EARLY = 'document.documentElement.classList.add("alive")'
 def write_report(
     fusion: Fusion, path: str | os.PathLike[str], silos: Sequence[Posterior] | None = None
 ) -> Path:
-    """Write an HTML report in one file that needs no network.
-
-    The file is written completely or not at all.
+    """Write an HTML report in one file that needs no network, completely or not at all.
 
     Parameters
     ----------
@@ -76,13 +73,8 @@ def render(summary: dict[str, Any]) -> str:
     scripts = [_static("echarts.min.js"), _static("report.js")]
     path = None if summary["path"] is None else path_points(summary["path"])
     trace = trace_points(summary["trace"])
-    data = {
-        "path": path,
-        "trace": trace,
-        "map": summary["map"],
-        "view": summary["view"],
-        "components": [component["n_silos"] for component in summary["components"]],
-    }
+    data = {"path": path, "trace": trace, "map": summary["map"], "view": summary["view"]}
+    data["components"] = [component["n_silos"] for component in summary["components"]]
     template = _environment().get_template("report.html")
     return template.render(
         **summary,
@@ -102,28 +94,19 @@ def render(summary: dict[str, Any]) -> str:
 
 def fragment(fusion: Fusion) -> str:
     """A fusion in a notebook: its main figures and a short table of components."""
-    counts = fusion.posterior.counts
-    rows = [
-        {
-            "n_silos": int((contributions > 0).sum()),
-            "n_local": int(contributions.sum()),
-            "count": None if counts is None else counts[g],
-            "sources": fusion.sources(g),
-        }
-        for g, contributions in enumerate(fusion.contributions.T[:_MAX_ROWS])
-    ]
+    counts, rows = fusion.posterior.counts, []
+    for g, contributions in enumerate(fusion.contributions.T[:_MAX_ROWS]):
+        sizes = {"n_silos": int((contributions > 0).sum()), "n_local": int(contributions.sum())}
+        count = None if counts is None else counts[g]
+        rows.append({**sizes, "count": count, "sources": fusion.sources(g)})
     return _environment().get_template("fragment.html").render(fusion=fusion, rows=rows)
 
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("klfusion.report"),
-        autoescape=True,  # names of silos are untrusted
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    how: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    # Escaped, because names of silos are untrusted.
+    environment = Environment(loader=PackageLoader("klfusion.report"), autoescape=True, **how)
     environment.filters |= {"number": number, "count": count}
     return environment
 
@@ -151,11 +134,9 @@ def number(value: float | None, digits: int = 4) -> str:
     """A number with a few digits and a true minus sign; a dash for None."""
     if value is None:
         return "–"
-    if value != 0 and not 1e-3 <= abs(value) < 1e6:
-        text = f"{value:.{digits - 1}e}"
-    else:
-        whole = len(str(int(abs(value))))
-        text = f"{value:,.{max(0, digits - whole)}f}"
+    text = f"{value:.{digits - 1}e}"
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        text = f"{value:,.{max(0, digits - len(str(int(abs(value)))))}f}"
     return text.replace("-", "−") if float(text.replace(",", "")) else "0"
 
 
@@ -165,22 +146,17 @@ def count(value: float | None) -> str:
 
 
 def _rows(silos: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Silos with matches by component and mean divergence as a share of the largest.
-
-    Of more than ``most`` silos, those with the smallest and the largest divergences, in order.
-    """
+    """Silos with matches by component; of more than ``most`` silos, the extremes in order."""
     if len(silos) > most:
         order = sorted(range(len(silos)), key=lambda i: silos[i]["mean_divergence"] or 0.0)
         silos = [silos[i] for i in sorted(order[: most // 2] + order[-(most // 2) :])]
     worst = max((silo["mean_divergence"] or 0.0 for silo in silos), default=0.0)
-    return [
-        {
-            **silo,
-            "cells": {match["component"]: match for match in silo["matches"]},
-            "share_of_worst": (silo["mean_divergence"] or 0.0) / worst if worst else 0.0,
-        }
-        for silo in silos
-    ]
+    rows = []
+    for silo in silos:
+        share = (silo["mean_divergence"] or 0.0) / worst if worst else 0.0
+        cells = {match["component"]: match for match in silo["matches"]}
+        rows.append({**silo, "cells": cells, "share_of_worst": share})
+    return rows
 
 
 def _shade(confidence: float | None) -> int:

@@ -72,9 +72,8 @@ def _size(axes: Any, summary: dict[str, Any]) -> None:
     axes.set_xscale("log")
     if at is not None:
         axes.plot(*at, "o", mfc="none", mec=_COLOURS[5], mew=2, ms=10)
-        axes.annotate(
-            f"{at[1]} components", at, xytext=(0, 10), textcoords="offset points", ha="center"
-        )
+        place = {"xytext": (0, 10), "textcoords": "offset points", "ha": "center"}
+        axes.annotate(f"{at[1]} components", at, **place)
     axes.set_ylim(0, None)
 
 
@@ -85,9 +84,8 @@ def _contributions(axes: Any, fusion: Fusion, summary: dict[str, Any]) -> None:
         for match in silo["matches"]:
             value = match["confidence"]
             row[match["component"]] = 1.0 if value is None else max(0.0, value)
-    image = axes.imshow(
-        sure, aspect="auto", interpolation="nearest", vmin=0, vmax=1, cmap="viridis_r"
-    )
+    scale = {"vmin": 0, "vmax": 1, "cmap": "viridis_r"}
+    image = axes.imshow(sure, aspect="auto", interpolation="nearest", **scale)
     axes.figure.colorbar(image, ax=axes, label="confidence of the match")
     if fusion.n_silos <= _MAX_SILOS:
         # Matplotlib parses text between dollars as mathematics.

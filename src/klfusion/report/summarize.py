@@ -18,6 +18,8 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_natural
 from klfusion.report.views import deviations, model_view
 
+_COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
+_NATS = ("penalty", "objective", "lower_bound", "gap")
 _HEAD = 10  # entries kept of a vector
 _FULL_MATRIX = 16  # matrices up to this size are kept whole
 _OUTLIER = 3.5  # robust standard deviations of a silo's log divergence above the median
@@ -65,20 +67,14 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     return {
         "name": posterior.name,
         "family": str(posterior.family),
-        "n_silos": fusion.n_silos,
+        **{key: getattr(fusion, key) for key in _COUNTS},
         "n_local_components": sum(len(labels) for labels in fusion.labels),
-        "n_unmatched": fusion.n_unmatched,
-        "n_merged_within_silos": fusion.n_merged_within_silos,
         "merged_within_silos": _merged_within_silos(fusion),
-        "n_components": fusion.n_components,
         "n_observations": None if posterior.counts is None else float(posterior.counts.sum()),
         "status": {"code": fusion.status.name.lower(), "text": str(fusion.status)},
         "method": fusion.method,
         "settings": _settings(fusion),
-        "penalty": _number(fusion.penalty),
-        "objective": _number(fusion.objective),
-        "lower_bound": _number(fusion.lower_bound),
-        "gap": _number(fusion.gap),
+        **{key: _number(getattr(fusion, key)) for key in _NATS},
         "trace": [_number(value) for value in fusion.trace],
         "path": None if fusion.path is None else _path(fusion, fusion.path),
         "warnings": _warnings(fusion, by_silo),
@@ -102,11 +98,7 @@ def _settings(fusion: Fusion) -> dict[str, Any]:
 
 
 def _path(fusion: Fusion, path: MergePath) -> dict[str, Any]:
-    """The path's size at each penalty, and the fusion's place on it.
-
-    The place, ``chosen``, has the fusion's size. Its penalty is the fusion's own where the path has
-    this size, else one at which it has. It is None for a size that is not on the path.
-    """
+    """The path's size at each penalty, and the fusion's place on it, None for a size off it."""
     sizes, size = path.n_components, fusion.n_components
     step = int(np.searchsorted(-sizes, -size))
     chosen = None
@@ -136,28 +128,24 @@ def _silos(fusion: Fusion, natural: FloatArray | None) -> list[dict[str, Any]]:
     weights = fusion.settings.weights or None
     ends = np.cumsum([len(own) for own in fusion.labels])
     sure = np.split(confidence(fusion, natural), ends[:-1])
-    silos: list[dict[str, Any]] = [
-        {
+    silos: list[dict[str, Any]] = []
+    for j, name in enumerate(fusion.silo_names):
+        labels, divergences = fusion.labels[j], fusion.divergences[j]
+        matches = []
+        for g in np.unique(labels[labels >= 0]):
+            own = labels == g
+            means = {"divergence": _mean(divergences[own]), "confidence": _mean(sure[j][own])}
+            matches.append({"component": int(g), "n_local_components": int(own.sum()), **means})
+        silo: dict[str, Any] = {
             "name": name,
             "weight": None if weights is None else weights[j],
             "n_local_components": len(labels),
             "n_unmatched": int((labels < 0).sum()),
             "mean_divergence": _mean(divergences[labels >= 0]),
             "largest_divergence": _number(divergences[labels >= 0].max(initial=-math.inf)),
-            "matches": [
-                {
-                    "component": int(g),
-                    "n_local_components": int((labels == g).sum()),
-                    "divergence": _mean(divergences[labels == g]),
-                    "confidence": _mean(sure[j][labels == g]),
-                }
-                for g in np.unique(labels[labels >= 0])
-            ],
+            "matches": matches,
         }
-        for j, (name, labels, divergences) in enumerate(
-            zip(fusion.silo_names, fusion.labels, fusion.divergences, strict=True)
-        )
-    ]
+        silos.append(silo)
     outliers = _outliers([silo["mean_divergence"] for silo in silos])
     for silo, is_outlier in zip(silos, outliers, strict=True):
         silo["warnings"] = _silo_warnings(silo, is_outlier)
@@ -168,14 +156,9 @@ def _silo_warnings(silo: dict[str, Any], is_outlier: bool) -> list[str]:
     found = ["fits much worse than the other silos"] if is_outlier else []
     if not silo["matches"]:
         found.append("none of its components was matched")
-    nearer = [
-        match["component"]
-        for match in silo["matches"]
-        if match["confidence"] is not None and match["confidence"] < 0
-    ]
+    nearer = [str(m["component"]) for m in silo["matches"] if (m["confidence"] or 0.0) < 0]
     if nearer:
-        listed = ", ".join(map(str, nearer))
-        found.append(f"another global component is nearer than the match: {listed}")
+        found.append(f"another global component is nearer than the match: {', '.join(nearer)}")
     return found
 
 
@@ -213,31 +196,27 @@ def _merged_within_silos(fusion: Fusion) -> list[dict[str, Any]]:
 
 
 def _components(fusion: Fusion) -> list[dict[str, Any]]:
-    posterior = fusion.posterior
     labels, divergences, silo, local = local_arrays(fusion)
-    counts = posterior.counts
+    counts = fusion.posterior.counts
     total = 0.0 if counts is None else float(counts.sum())
-    parameters = flat_parameters(posterior.params())
+    parameters = flat_parameters(fusion.posterior.params())
     spread = deviations(parameters)
     if spread is not None:
         parameters["standard deviation"] = spread
     components = []
     for g in range(fusion.n_components):
         members = np.flatnonzero(labels == g)
-        components.append(
-            {
-                "n_silos": len(np.unique(silo[members])),
-                "n_local_components": len(members),
-                "n_observations": None if counts is None else float(counts[g]),
-                "share": None if counts is None or total <= 0 else float(counts[g]) / total,
-                "mean_divergence": _mean(divergences[members]),
-                "sources": [
-                    {"silo": fusion.silo_names[silo[i]], "local_component": int(local[i])}
-                    for i in members
-                ],
-                "parameters": [_abbreviated(name, array[g]) for name, array in parameters.items()],
-            }
-        )
+        pairs = [(fusion.silo_names[silo[i]], int(local[i])) for i in members]
+        component = {
+            "n_silos": len(np.unique(silo[members])),
+            "n_local_components": len(members),
+            "n_observations": None if counts is None else float(counts[g]),
+            "share": None if counts is None or total <= 0 else float(counts[g]) / total,
+            "mean_divergence": _mean(divergences[members]),
+            "sources": [{"silo": name, "local_component": k} for name, k in pairs],
+            "parameters": [_abbreviated(name, array[g]) for name, array in parameters.items()],
+        }
+        components.append(component)
     return components
 
 
@@ -245,10 +224,8 @@ def flat_parameters(parameters: Mapping[str, Any]) -> dict[str, FloatArray]:
     """Parameters by dotted name; a product has a mapping per factor."""
     flat: dict[str, FloatArray] = {}
     for name, value in parameters.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{name}.{key}": part for key, part in flat_parameters(value).items()}
-        else:
-            flat[name] = value
+        parts = flat_parameters(value).items() if isinstance(value, Mapping) else [("", value)]
+        flat |= {f"{name}.{key}" if key else name: part for key, part in parts}
     return flat
 
 

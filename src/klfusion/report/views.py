@@ -29,11 +29,7 @@ Local = tuple[FloatArray, IntArray]
 
 
 def model_view(posterior: Posterior, local: Local | None = None) -> dict[str, Any]:
-    """Data of the view of a kind of model; ``kind`` is ``"plain"`` without a view.
-
-    ``local`` holds natural parameters (n, p) and labels (n,) of local components, whose ellipses
-    are drawn in the colour of their match.
-    """
+    """Data of the view of a kind of model, ``"plain"`` without one; ``local`` as `Local`."""
     kind = posterior.structure.kind if posterior.structure is not None else None
     make = _VIEWS.get(kind or "")
     view = _ellipses(posterior, local) if make is None else make(posterior)
@@ -79,11 +75,10 @@ def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | Non
         axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
     places = (mean - centre) @ axes
     total = float(((mean - centre) ** 2).sum())
+    principal = ["first principal axis of the means", "second principal axis"]
     view = {
         "kind": "mixture",
-        "axes": _feature_names(posterior, 2)
-        if dim == 2
-        else ["first principal axis of the means", "second principal axis"],
+        "axes": _feature_names(posterior, 2) if dim == 2 else principal,
         "share_shown": None if dim == 2 else float((places**2).sum() / total) if total else 1.0,
         "centres": rounded(places),
         "outlines": _outlines(posterior, posterior.natural[: len(mean)], centre, axes),
@@ -94,18 +89,14 @@ def _ellipses(posterior: Posterior, local: Local | None) -> dict[str, Any] | Non
         natural, labels = local
         shown = np.flatnonzero((labels >= 0) & (labels < len(mean)))
         shown = shown[:: max(1, -(-len(shown) // _MAX_LOCAL))]
-        drawn = _outlines(posterior, natural[shown], centre, axes)
-        view["local"] = [
-            {"component": int(g), "outline": outline}
-            for g, outline in zip(labels[shown], drawn, strict=True)
-        ]
+        drawn = zip(labels[shown], _outlines(posterior, natural[shown], centre, axes), strict=True)
+        view["local"] = [{"component": int(g), "outline": outline} for g, outline in drawn]
     return view
 
 
-def _outlines(
-    posterior: Posterior, natural: FloatArray, centre: FloatArray, axes: FloatArray
-) -> Any:
+def _outlines(posterior: Posterior, natural: FloatArray, *plane: FloatArray) -> Any:
     """Ellipses (n, points, 2) in a plane that contain two thirds of each Gaussian."""
+    centre, axes = plane
     params = posterior.family.params(natural)
     covariance = covariances(params)
     assert covariance is not None
@@ -128,10 +119,9 @@ def _topics(posterior: Posterior) -> dict[str, Any] | None:
     assert posterior.structure is not None
     if not isinstance(posterior.family, Dirichlet):
         return None
-    if posterior.structure.info.get("vocabulary") is None:
-        vocabulary = [f"word {i}" for i in range(posterior.natural.shape[1])]
-    else:
-        vocabulary = words(posterior)
+    known = posterior.structure.info.get("vocabulary") is not None
+    numbered = [f"word {i}" for i in range(posterior.natural.shape[1])]
+    vocabulary = words(posterior) if known else numbered
     probability = posterior.natural / posterior.natural.sum(axis=1, keepdims=True)
     top = np.argsort(-probability[:MAX_COMPONENTS], axis=1, kind="stable")[:, :_TOP_WORDS]
     common = np.argsort(-probability.max(axis=0), kind="stable")[:_SEARCHED_WORDS]
@@ -176,14 +166,12 @@ def _hmm(posterior: Posterior) -> dict[str, Any] | None:
 
 
 def _emissions(posterior: Posterior) -> tuple[FloatArray, list[str]]:
-    params = posterior.params()
+    params, family, natural = posterior.params(), posterior.family, posterior.natural
     if "mean" in params:
         return params["mean"], _feature_names(posterior, params["mean"].shape[1])
-    if isinstance(posterior.family, Dirichlet):
-        natural = posterior.natural
+    if isinstance(family, Dirichlet):
         symbols = [f"symbol {i}" for i in range(natural.shape[1])]
         return natural / natural.sum(axis=1, keepdims=True), symbols
-    family, natural = posterior.family, posterior.natural
     location = family.location(natural) if isinstance(family, Located) else family.mean(natural)
     return location, [f"x{i}" for i in range(location.shape[1])]
 
@@ -202,7 +190,6 @@ def _network(posterior: Posterior) -> dict[str, Any] | None:
     units = mean[: max(1, min(MAX_COMPONENTS, _MAX_PIXELS // n_in))]
     incoming = units[:, :n_in]
     scale = np.abs(incoming).max() or 1.0
-    out = following[:, : len(units)].T
     image = side * side == n_in and n_in >= 16
     return {
         "kind": "network",
@@ -214,22 +201,17 @@ def _network(posterior: Posterior) -> dict[str, Any] | None:
         "scale": short(scale),
         # 255 levels are enough for the eye and short in JSON.
         "incoming": np.rint(127 * incoming / scale).astype(int).tolist(),
-        "outgoing": rounded(out),
+        "outgoing": rounded(following[:, : len(units)].T),
     }
 
 
-_VIEWS: dict[str, Callable[[Posterior], dict[str, Any] | None]] = {
-    "topics": _topics,
-    "hmm": _hmm,
-    layers.KIND: _network,
-}
+_View = Callable[[Posterior], dict[str, Any] | None]
+_VIEWS: dict[str, _View] = {"topics": _topics, "hmm": _hmm, layers.KIND: _network}
 
 
 def rounded(array: FloatArray) -> Any:
     """Nested lists of numbers with four digits; None for a number that is not finite."""
-    if array.ndim > 1:
-        return [rounded(row) for row in array]
-    return [short(value) for value in array]
+    return [rounded(row) if array.ndim > 1 else short(row) for row in array]
 
 
 def short(value: float) -> float | None:

@@ -1,4 +1,1 @@
-"""What changes or examines a fusion: silos added and removed, other sizes, rounds, diagnostics.
-
-The matching of the silos that stay is kept unless a rematch is asked for.
-"""
+"""Changes and checks of a fusion: silos added and removed, other sizes, rounds, diagnostics."""

@@ -147,9 +147,6 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
 
 
-# Matches ----------------------------------------------------------------------------------------
-
-
 def _margins(
     fusion: Fusion, silos: list[Posterior]
 ) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
@@ -229,9 +226,6 @@ def _same_cluster(labels: IntArray) -> BoolArray:
     same = (labels[:, None] == labels) & (labels >= 0)
     np.fill_diagonal(same, True)
     return np.asarray(same)
-
-
-# Silos and components ---------------------------------------------------------------------------
 
 
 def _misfit(fusion: Fusion, costs: tuple[FloatArray, ...]) -> FloatArray:

@@ -1,8 +1,7 @@
 """Silos that come and go, and other sizes: a fusion changed without a new search.
 
-The matching of the silos that stay is kept. Everything else is computed from what they sent, so a
-silo that is gone has left no trace in any number. The penalty, the certainty and the variation at
-which components are compared stay with the matching.
+The matching, penalty, certainty and variation are kept. All else is computed from the silos that
+stay, so a removed silo leaves no trace in any number.
 """
 
 from __future__ import annotations
@@ -138,14 +137,8 @@ def with_min_support(fusion: Fusion, min_support: int) -> Fusion:
     return _kept(replace(fusion, settings=settings), table, path=fusion.path)
 
 
-# What follows from a matching -------------------------------------------------------------------
-
-
 def _no_price(fusion: Fusion) -> bool:
-    """Whether neither a size nor a penalty says what a new global component costs.
-
-    So it is with a single silo and with `MaxLoss`.
-    """
+    """Whether neither a size nor a penalty prices a component: a single silo, or `MaxLoss`."""
     method, size = fusion.settings.method, fusion.settings.n_components[0]
     automatic = isinstance(method, Auto | MaxLoss) and method.divergence == KL.name
     return automatic and fusion.penalty == 0 and size is None
@@ -277,14 +270,10 @@ def _path_labels(path: MergePath, steps: int) -> IntArray:
     return np.asarray(numbering(by_size(counts, labels), len(counts))[labels])
 
 
-# A newcomer -------------------------------------------------------------------------------------
-
-
 def _aligned(table: Table, new: Posterior, fusion: Fusion) -> tuple[Table, Posterior]:
     """The newcomer aligned with the others; they as well, if it has words or classes they lack.
 
-    Silos of a table are alike. So the newcomer is compared with the first, the first that names its
-    features, and any of its own name.
+    It is compared with the first silo, the first with named features, and any of its own name.
     """
     first, named = table.posteriors[0], [p for p in table.posteriors if p.name == new.name]
     for posterior in table.posteriors:

@@ -1,9 +1,8 @@
-"""More rounds of communication: the global model goes back, silos refit from it, and again.
+"""More rounds of communication: silos refit from the global model, and again.
 
-As in partitioned variational inference, the global posterior is the prior and what each silo added
-to it, ``q = prior + sum_j t_j`` in natural parameters. In a round each silo gets the others' share
-``q - t_j`` as its prior and the global components as its start; what its new posterior adds to that
-prior is its new ``t_j``. Nobody's data are counted twice, however many rounds there are.
+As in partitioned variational inference, ``q = prior + sum_j t_j`` in natural parameters. In a round
+silo ``j`` has the prior ``q - t_j``; what its data add to it is its new ``t_j``. No data are
+counted twice.
 """
 
 from __future__ import annotations

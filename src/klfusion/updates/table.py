@@ -1,7 +1,6 @@
 """The components of a fusion's silos side by side, so that a silo more or less costs little.
 
-A table follows from the one before it by appending or deleting rows. Sums are always taken anew
-over the rows that are there: nothing of a silo that left stays in the rounding of a difference.
+Sums are always computed from the rows present: no silo that left stays in a rounding error.
 """
 
 from __future__ import annotations
@@ -40,21 +39,10 @@ _TABLES: WeakKeyDictionary[Fusion, Table] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Silos, their matching, and the components behind it as arrays.
+    """Silos as sent and aligned, labels (n_j,) per silo, and the components behind them.
 
-    Parameters
-    ----------
-    silos, posteriors : tuple of Posterior
-        As they were sent; and with vocabularies and classes brought to one.
-    labels : tuple of int arrays
-        By silo.
-    stacked : FusionProblem
-        All local components.
-    units : Matched
-        Matched components: splits of a silo are one, unmatched components are left out.
-    compared : FusionProblem
-        The units as they are compared.
-    comparison : Comparison
+    All local components are ``stacked``. Matched ones are ``units``, with splits of a silo merged;
+    ``compared`` has the units in comparable form.
     """
 
     silos: tuple[Posterior, ...]
@@ -197,16 +185,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How components are made comparable, the same for silos that come later.
-
-    Parameters
-    ----------
-    method : Method
-    like : array of shape (1, p), optional
-        One component that stands for all; None where none can, and all are compared anew.
-    variation : array, optional
-        Variation between silos.
-    """
+    """How components are made comparable: ``like`` (1, p) stands for all, None where none can."""
 
     method: Method
     like: FloatArray | None
