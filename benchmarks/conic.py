@@ -38,7 +38,7 @@ def fuse_conic(problem: FusionProblem, n_candidates: int, solver: str, seed: int
     scale = float(problem.costs(centres).std())
     penalty = Relaxed.scale * scale
 
-    def assign(costs: FloatArray, problem: FusionProblem, previous: Any) -> FloatArray:
+    def assign(costs: FloatArray, problem: FusionProblem, _: float, previous: Any) -> FloatArray:
         del previous
         plan, _ = solve_conic(costs / scale, problem.silo, Relaxed.scale, solver)
         plan = np.maximum(plan, 0.0)

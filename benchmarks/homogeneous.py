@@ -37,8 +37,10 @@ def sinkhorn(costs: FloatArray, silos: list[slice]) -> FloatArray:
     return plan
 
 
-def _assign_sinkhorn(costs: FloatArray, problem: FusionProblem, previous: Any) -> FloatArray:
-    del previous
+def _assign_sinkhorn(
+    costs: FloatArray, problem: FusionProblem, penalty: float, previous: Any
+) -> FloatArray:
+    del penalty, previous
     return sinkhorn(costs, problem.silos)
 
 

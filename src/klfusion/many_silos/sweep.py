@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
@@ -38,14 +39,10 @@ class ClusterSums:
 
     def plus(self, other: ClusterSums) -> ClusterSums:
         """Both; the other's batches come after these."""
-        return ClusterSums(
-            self.counts + other.counts,
-            self.mass + other.mass,
-            self.sums + other.sums,
-            self.members_a + other.members_a,
-            self.shared + other.shared,
-            self.labels + other.labels,
-        )
+        return ClusterSums(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(vars(self).values())
 
     @property
     def all_labels(self) -> IntArray:

@@ -103,9 +103,7 @@ def _merge_candidates(clusters: Clusters) -> tuple[IntArray, IntArray]:
     apart = shared_silos(occupied, occupied) == 0
     if not apart.any():
         return used[:0], used[:0]
-    centres = clusters.sums[used] / clusters.mass[used, None]
-    kl = clusters.problem.family.kl_from(centres, centres, clusters.centre_a[used])
-    a, b = nearest_pairs(kl, apart)
+    a, b = nearest_pairs(clusters.divergences(used), apart)
     return used[a], used[b]
 
 
@@ -128,9 +126,8 @@ def _dissolve_candidates(clusters: Clusters, penalty: float) -> IntArray:
     used = np.flatnonzero(clusters.counts)
     if len(used) < 2:
         return used[:0]
-    centres = clusters.sums[used] / clusters.mass[used, None]
     shrink = clusters.mass[used] / (clusters.mass[used] + problem.weights[:, None])
-    costs = problem.costs(centres) * shrink
+    costs = problem.costs(clusters.centres_of(used)) * shrink
     costs += joining(clusters.counts[used], penalty)
     costs[clusters.occupied()[used][:, problem.silo].T] = np.inf
     detour = np.bincount(clusters.labels, weights=costs.min(axis=1), minlength=clusters.size)

@@ -84,8 +84,7 @@ class Neighbours:
         """Of each cluster, the nearest that it may merge with."""
         state = self._state
         used = np.flatnonzero(state.counts)
-        centres = state.sums[used] / state.mass[used, None]
-        kl = state.problem.family.kl_from(centres, centres, state.centre_a[used])
+        kl = state.divergences(used)
         kl = kl + kl.T
         kl[shared_silos(self._holds[used], self._holds[used]) > 0] = np.inf
         few = min(_NEIGHBOURS, len(used) - 1)

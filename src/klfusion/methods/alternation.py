@@ -13,8 +13,8 @@ objective. What differs between the paper's three problems is the assignment ste
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,14 +26,13 @@ from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Plan, Search, objective
 
+_DUALITY_GAP = 1e-4  # relative gap at which a relaxed assignment stops
 _NOTHING = 1e-8  # total weight of a column below which it is empty: rounding of the relaxation
 
 
-class Assign(Protocol):
-    """One assignment step: costs (n, G) and the previous plan in, the new plan out."""
-
-    def __call__(self, costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
-        """Return a plan no worse than ``previous`` at these costs."""
+# One assignment step: costs (n, G), problem, penalty and the previous plan in, the new plan out,
+# which is no worse than the previous one at these costs.
+Assign = Callable[[FloatArray, FusionProblem, float, Plan | None], Plan]
 
 
 class Alternation(NamedTuple):
@@ -55,7 +54,7 @@ def alternate(
     """Alternate assignments and averages until the objective falls by at most the tolerance."""
 
     def step(centres: FloatArray, previous: Plan | None) -> tuple[tuple[FloatArray, Plan], float]:
-        plan, size = _without_unused(assign(problem.costs(centres), problem, previous))
+        plan, size = _without_unused(assign(problem.costs(centres), problem, penalty, previous))
         return (problem.average(plan, size), plan), objective(problem, plan, size, penalty)
 
     (centres, plan), trace, converged = descend(
@@ -65,34 +64,27 @@ def alternate(
     return Alternation(plan, centres, trace, converged)
 
 
-def assign_hungarian(costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
+def assign_hungarian(
+    costs: FloatArray, problem: FusionProblem, penalty: float, previous: Plan | None
+) -> Plan:
     """Homogeneous, or of known size: each silo by itself."""
-    del previous
+    del penalty, previous
     return solve_hungarian(costs, problem.silos)
 
 
-@dataclass(frozen=True)
-class AssignBinary:
-    """The binary problem at fixed costs."""
-
-    penalty: float
-
-    def __call__(self, costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
-        """Improve the previous labels."""
-        start = None if previous is None else previous.astype(np.intp)
-        return solve_binary(costs, problem.silos, self.penalty, start=start).labels
+def assign_binary(
+    costs: FloatArray, problem: FusionProblem, penalty: float, previous: Plan | None
+) -> Plan:
+    """The binary problem: improve the previous labels."""
+    start = None if previous is None else previous.astype(np.intp)
+    return solve_binary(costs, problem.silos, penalty, start=start).labels
 
 
-@dataclass(frozen=True)
-class AssignRelaxed:
-    """The convex relaxation at fixed costs, to a duality gap of ``tol``."""
-
-    penalty: float
-    tol: float = 1e-4
-
-    def __call__(self, costs: FloatArray, problem: FusionProblem, previous: Plan | None) -> Plan:
-        """Solve, starting from the previous plan."""
-        return solve_relaxed(costs, problem.silo, self.penalty, start=previous, tol=self.tol).plan
+def assign_relaxed(
+    costs: FloatArray, problem: FusionProblem, penalty: float, previous: Plan | None
+) -> Plan:
+    """The convex relaxation, with the previous plan as incumbent."""
+    return solve_relaxed(costs, problem.silo, penalty, start=previous, tol=_DUALITY_GAP).plan
 
 
 def _without_unused(plan: Plan) -> tuple[Plan, int]:

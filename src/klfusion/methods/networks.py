@@ -133,7 +133,7 @@ def _loss_penalty(problem: FusionProblem, path: MergePath, loss: float) -> float
 
 def _null_penalty(problem: FusionProblem, quantile: float) -> float:
     """The penalty at which this share of the pairs of units within silos would merge."""
-    a, b = (np.concatenate(side) for side in zip(*map(_pairs, problem.silos), strict=True))
+    a, b = np.nonzero(np.triu(problem.silo[:, None] == problem.silo, k=1))
     if len(a) == 0:  # one unit per silo: none are known to differ
         return np.inf
     if len(a) > _MAX_PAIRS:
@@ -142,11 +142,6 @@ def _null_penalty(problem: FusionProblem, quantile: float) -> float:
     state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
     ratios = state.merge_increases(a, b) / merge_saving(1, 1)
     return float(np.quantile(ratios, quantile))
-
-
-def _pairs(rows: slice) -> tuple[IntArray, IntArray]:
-    a, b = np.triu_indices(rows.stop - rows.start, k=1)
-    return a + rows.start, b + rows.start
 
 
 def _bound(problem: FusionProblem, labels: IntArray, penalty: float) -> float:

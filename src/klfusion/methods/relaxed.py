@@ -9,7 +9,7 @@ import numpy as np
 
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
-from klfusion.methods.alternation import AssignRelaxed, alternate
+from klfusion.methods.alternation import alternate, assign_relaxed
 from klfusion.methods.method import PenalisedMethod
 from klfusion.methods.search import best_of, known_size_starts, seed_centres
 from klfusion.objective.problem import FusionProblem
@@ -62,7 +62,7 @@ class Relaxed(PenalisedMethod):
         penalty = self.given_penalty
         if penalty is None:
             penalty = self.scale * float(problem.costs(centres).std()) or 1.0
-        found = alternate(problem, centres, AssignRelaxed(penalty), penalty, search)
+        found = alternate(problem, centres, assign_relaxed, penalty, search)
         plan = np.asarray(found.plan, dtype=np.float64)
         certificate = solve_relaxed(
             problem.costs(found.centres), problem.silo, penalty, start=found.plan

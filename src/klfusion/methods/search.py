@@ -8,7 +8,7 @@ from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
 from klfusion.merging.local_search import refine
-from klfusion.methods.alternation import AssignBinary, alternate, assign_hungarian
+from klfusion.methods.alternation import alternate, assign_binary, assign_hungarian
 from klfusion.methods.seeding import kl_plus_plus
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
@@ -36,7 +36,7 @@ def penalised_starts(
         else:
             least = problem.largest_silo
             centres = seed_centres(problem, 2 * least, search.rng, least)
-            found = alternate(problem, centres, AssignBinary(penalty), penalty, search)
+            found = alternate(problem, centres, assign_binary, penalty, search)
             labels, head = found.plan.astype(np.intp), found.trace[:-1]
         labels, trace, converged = refine(
             problem,
@@ -148,7 +148,7 @@ def other_divergence(
     least, runs = problem.largest_silo, []
     for _ in range(max(search.n_init, 3)):
         centres = seed_centres(problem, 2 * least, search.rng, least)
-        run = alternate(problem, centres, AssignBinary(penalty), penalty, search)
+        run = alternate(problem, centres, assign_binary, penalty, search)
         runs.append(run)
     best = min(runs, key=lambda run: run.trace[-1])
     labels = best.plan.astype(np.intp)

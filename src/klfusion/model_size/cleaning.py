@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.families import Centred, Family, GaussianObservations, Tempered
+from klfusion.families import Family, GaussianObservations, Tempered
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
+from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
 
@@ -85,31 +85,20 @@ def near_pairs(
 def _gaps_in_silos(
     family: Family, silos: Sequence[FloatArray], *like: FloatArray
 ) -> list[FloatArray]:
-    stacked = np.concatenate(silos)
-    if isinstance(family, Centred):
-        stacked = family.centred(stacked, *like)
-    if isinstance(family, Tempered):
-        stacked = family.comparable(stacked, *like)
-    edges = np.cumsum([0, *(len(silo) for silo in silos)])
-    return [_pairwise_gaps(family, stacked[a:b]) for a, b in pairwise(edges)]
+    """Jensen gaps of the pairs of each silo, (L, L); infinite where there are too many."""
+    silo = np.repeat(np.arange(len(silos)), [len(own) for own in silos])
+    problem = FusionProblem(family, np.concatenate(silos), silo, np.ones(len(silo)))
+    problem = problem.centred(*like).comparable(*like)
+    small = [len(own) ** 2 * family.size <= _MAX_TRIAL_ENTRIES for own in silos]
+    return [
+        problem.some(rows).pair_increases if few else np.full((len(own), len(own)), np.inf)
+        for rows, own, few in zip(problem.silos, silos, small, strict=True)
+    ]
 
 
 def _median_gap(gaps: Sequence[FloatArray]) -> float:
     all_gaps = np.concatenate([gap[np.triu_indices(len(gap), k=1)] for gap in gaps])
     return float(np.median(all_gaps)) if len(all_gaps) else 0.0
-
-
-def _pairwise_gaps(family: Family, natural: FloatArray) -> FloatArray:
-    """Jensen gap of each pair, (L, L); infinite where there are too many to compute."""
-    n = len(natural)
-    if n * n * natural.shape[1] > _MAX_TRIAL_ENTRIES:
-        return np.full((n, n), np.inf)
-    a, b = np.triu_indices(n, k=1)
-    log_partition = family.log_partition(natural)
-    middle = family.log_partition(0.5 * (natural[a] + natural[b])) if len(a) else np.empty(0)
-    gaps = np.full((n, n), np.inf)
-    gaps[a, b] = gaps[b, a] = log_partition[a] + log_partition[b] - 2.0 * middle
-    return gaps
 
 
 def merge_splits(

@@ -126,7 +126,11 @@ class SiloStore:
         chosen = np.zeros(self.n, dtype=bool)
         chosen[rows] = True
         own = [np.flatnonzero(part) for part in self.by_batch(chosen)]
-        return concatenated(list(SelectedRows(self.batches, own).map(_itself)))
+        first, *others = SelectedRows(self.batches, own).map(_with_log_partition)
+        made = first.joined(*others)
+        numbered = replace(made, silo=relabel(made.silo))
+        vars(numbered)["log_partition"] = made.log_partition
+        return numbered
 
     def first_silos(self, order: IntArray, most: int) -> IntArray:
         """Components of the first silos of an order: at most ``most``, of two silos at least."""
@@ -139,18 +143,6 @@ def _silo_sizes(batch: FusionProblem) -> IntArray:
     return np.array([rows.stop - rows.start for rows in batch.silos], dtype=np.intp)
 
 
-def _itself(batch: FusionProblem) -> FusionProblem:
+def _with_log_partition(batch: FusionProblem) -> FusionProblem:
+    _ = batch.log_partition  # computed where the batch is
     return batch
-
-
-def concatenated(problems: Sequence[FusionProblem]) -> FusionProblem:
-    """One problem of several; silos keep their order and are numbered from 0."""
-
-    def stacked(name: str) -> Any:
-        values = [getattr(one, name) for one in problems]
-        return None if any(v is None for v in values) else np.concatenate(values)
-
-    arrays = {name: stacked(name) for name in ("natural", "weights", "counts", "given")}
-    made = replace(problems[0], silo=relabel(stacked("silo")), **arrays)
-    vars(made)["log_partition"] = stacked("log_partition")
-    return made

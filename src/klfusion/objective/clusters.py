@@ -59,7 +59,16 @@ class Clusters:
     @property
     def centres(self) -> FloatArray:
         """Barycenters, (G, p); none may be empty."""
-        return np.asarray(self.sums / self.mass[:, None])
+        return self.centres_of(slice(None))
+
+    def centres_of(self, which: IntArray | slice) -> FloatArray:
+        """Barycenters of some clusters, (m, p)."""
+        return np.asarray(self.sums[which] / self.mass[which, None])
+
+    def divergences(self, which: IntArray) -> FloatArray:
+        """``KL(centre b || centre a)`` of some clusters, (m, m)."""
+        centres = self.centres_of(which)
+        return self.problem.family.kl_from(centres, centres, self.centre_a[which])
 
     def gaps(self) -> FloatArray:
         """Jensen gap of each cluster, (G,)."""
@@ -125,8 +134,7 @@ class Clusters:
         self.centre_a[single] = self.members_a[single] / self.mass[single]
         used = which[self.counts[which] > 1]
         if len(used):
-            centres = self.sums[used] / self.mass[used, None]
-            self.centre_a[used] = self.problem.family.log_partition(centres)
+            self.centre_a[used] = self.problem.family.log_partition(self.centres_of(used))
 
     # Cost of changes ----------------------------------------------------------------------
 
@@ -141,8 +149,8 @@ class Clusters:
         out = np.zeros((rows.stop - rows.start, self.size))
         natural, weights = problem.natural[rows], problem.weights[rows]
         if out.shape[0] * len(used) * natural.shape[1] > _MAX_TRIAL_ENTRIES:
-            centres = self.sums[used] / self.mass[used, None]
-            kl = problem.family.kl_from(centres, natural, problem.log_partition[rows])
+            log_partition = problem.log_partition[rows]
+            kl = problem.family.kl_from(self.centres_of(used), natural, log_partition)
             total = weights[:, None] + self.mass[used]
             out[:, used] = weights[:, None] * kl * self.mass[used] / total
             return out

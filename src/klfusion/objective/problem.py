@@ -170,13 +170,7 @@ class FusionProblem:
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Sums of a plan, labels ``(n,)`` or weights ``(n, G)``, in each global component.
 
-        Returns
-        -------
-        mass : array of shape (G,)
-        natural : array of shape (G, p)
-            Weighted sum of natural parameters.
-        log_partition : array of shape (G,)
-            Weighted sum of log-partitions.
+        Weights (G,), weighted natural parameters (G, p) and log-partitions (G,).
         """
         matrix = self._plan_matrix(plan, n_components)
         mass = np.asarray(matrix @ np.ones(self.n))
@@ -203,22 +197,21 @@ class FusionProblem:
 
     def some(self, rows: IntArray | slice) -> FusionProblem:
         """Some of the components, with their optional fields and log-partitions."""
-        return self._of(lambda own, _: own[rows], self)
+        return self._made(lambda arrays: arrays[0][rows])
 
-    def joined(self, other: FusionProblem) -> FusionProblem:
-        """Concatenate two problems; optional fields are kept only if both have them."""
-        return self._of(lambda own, others: np.concatenate([own, others]), other)
+    def joined(self, *others: FusionProblem) -> FusionProblem:
+        """Concatenate problems; optional fields are kept only if all have them."""
+        return self._made(np.concatenate, *others)
 
-    def _of(self, make: Callable[[Any, Any], Any], other: FusionProblem) -> FusionProblem:
-        """A problem whose arrays are made of those of this and another."""
-        arrays = {
-            name: make(getattr(self, name), getattr(other, name))
-            for name in ("natural", "silo", "weights", "counts", "given")
-            if getattr(self, name) is not None and getattr(other, name) is not None
-        }
-        made = replace(self, **{"counts": None, "given": None, **arrays})
+    def _made(self, make: Callable[[list[Any]], Any], *others: FusionProblem) -> FusionProblem:
+        """A problem with arrays made of those of this and others."""
+        every, arrays = (self, *others), dict[str, Any]()
+        for name in ("natural", "silo", "weights", "counts", "given"):
+            own = [getattr(one, name) for one in every]
+            arrays[name] = None if any(array is None for array in own) else make(own)
+        made = replace(self, **arrays)
         if "log_partition" in vars(self):
-            vars(made)["log_partition"] = make(self.log_partition, other.log_partition)
+            vars(made)["log_partition"] = make([one.log_partition for one in every])
         return made
 
     def centred(self, *like: FloatArray) -> FusionProblem:
