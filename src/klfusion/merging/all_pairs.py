@@ -1,8 +1,8 @@
 """Merges of all pairs of clusters, with few comparisons.
 
-The Jensen gap of a union is at least the sum of its parts' gaps. So merging ``c`` with the union of
-``a`` and ``b`` increases the gaps by at least the increase with either, less that of merging ``a``
-and ``b``. The exact increase is computed only when this bound comes near the lowest price.
+The Jensen gap of a union is at least the sum of its parts' gaps. So the increase of merging ``c``
+with the union of ``a`` and ``b`` has a bound: that with either, less that of merging ``a`` and
+``b``. The exact increase is computed only when this bound comes near the lowest price.
 """
 
 from __future__ import annotations

@@ -31,10 +31,9 @@ _NEAR = 0.7  # of the median Jensen gap between components of one silo
 def with_data(posterior: Posterior) -> IntArray:
     """The components with enough observations to be matched; of a network, its active units.
 
-    Components of over-fitted local models that are hardly more than their prior look alike in all
-    silos, and would be fused into a component without data. A component is left out if it has too
-    few observations to estimate its shape *and* a negligible share of its silo's. The largest
-    stays.
+    Empty components of over-fitted models look alike in all silos: each is hardly more than its
+    prior. A component is left out if it has too few observations to estimate its shape *and* a
+    negligible share of its silo's. The largest stays.
     """
     structure, counts = posterior.structure, posterior.counts
     if structure is not None and structure.kind == layers.KIND:

@@ -120,8 +120,7 @@ def _clean_units(posteriors: Sequence[Posterior], sample: Sample | None) -> list
 def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:
     """Sort each silo's components by content, in place; give the order of silos by content.
 
-    So algorithms that visit silos one by one, or draw at random, do not depend on the order of
-    silos, or of components in a silo.
+    So results do not depend on the order of silos, or of components in a silo.
     """
     keys = []
     for own, weight in zip(units, silo_weights, strict=True):

@@ -5,9 +5,9 @@ These increases, over all components, are the reference distribution of members.
 errors of the path of merges can be found:
 
 - a cluster that holds two components: the difference between its halves explains a larger share of
-  its spread than in one component (the test of Duda and Hart);
-- a singleton, a cluster of one silo alone, that is no farther from a larger cluster than the
-  farthest of its members is expected to be: it joins that cluster;
+  its spread than in one component (Duda and Hart's test);
+- a singleton, a cluster of one silo alone, that belongs to a larger one: it is no farther from it
+  than the farthest member is expected to be;
 - a mixed component, one local component fitted to the data of two. It lies within the distribution
   of members around a weighted average of two clusters that its silos lack, and outside around
   every single one.
@@ -27,11 +27,9 @@ from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
 _LEAST_MEMBERS = 10  # of clusters of three or more; fewer do not show a distribution
-# A cluster is split if its halves, of three members or more, explain a share of its spread that
-# is 4.5 standard deviations above that of one component, and a third at least.
-_SPLIT_DEVIATIONS = 4.5
-_SPLIT_SHARE = 1.0 / 3.0
-_LEAST_HALF = 3
+_SPLIT_DEVIATIONS = 4.5  # of the share that halves explain, above that of halves of one component
+_SPLIT_SHARE = 1.0 / 3.0  # least share of a cluster's spread that its halves explain
+_LEAST_HALF = 3  # members
 _PASSES = 10  # of splitting, and of 2-means
 _LEVEL = 0.05  # probability that the farthest of all members is rejected
 _QUANTILE_95 = 1.645  # standard deviations: 95 % of members lie within

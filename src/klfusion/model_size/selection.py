@@ -46,7 +46,7 @@ _PRIOR_DEVIATION = 0.4
 _PRIOR_COUNT = 3.0
 # Share of local components that are failed fits, such as one component for two true ones.
 _FAILED_FITS = 0.003
-# Log of squared distances: a clear jump doubles the distance.
+# Log of squared distances: a clear jump is by a factor of two in distance.
 _CLEAR_JUMP = math.log(4.0)
 # Where every silo has one component, the path ends at a jump. The k-th jump of ordered numbers,
 # times k, is exponentially distributed: it exceeds this with probability 1 %.

@@ -58,9 +58,26 @@ class Divergence(ABC):
         """The centre ``(p,)`` with the least weighted sum of costs."""
 
 
+class _NaturalAverage(Divergence):
+    """A divergence whose barycenter averages natural parameters."""
+
+    def barycenter(self, family: Family, natural: FloatArray, weights: FloatArray) -> FloatArray:
+        """The average."""
+        return family.barycenter(natural, weights)
+
+
+class _MeanAverage(Divergence):
+    """A divergence whose barycenter averages mean parameters, which is moment matching."""
+
+    def barycenter(self, family: Family, natural: FloatArray, weights: FloatArray) -> FloatArray:
+        """The distribution with the average expectations."""
+        mean = weights @ family.mean(natural) / weights.sum()
+        return natural_from_mean(family, mean, family.barycenter(natural, weights))
+
+
 @final
-class KL(Divergence):
-    """``KL(centre || local)``, the paper's: natural parameters are averaged."""
+class KL(_NaturalAverage):
+    """``KL(centre || local)``, the paper's."""
 
     name = "kl"
 
@@ -68,25 +85,16 @@ class KL(Divergence):
         """One matrix product."""
         return family.kl_from(centres, locals_)
 
-    def barycenter(self, family: Family, natural: FloatArray, weights: FloatArray) -> FloatArray:
-        """The average."""
-        return family.barycenter(natural, weights)
-
 
 @final
-class ReverseKL(Divergence):
-    """``KL(local || centre)``: mean parameters are averaged, which is moment matching."""
+class ReverseKL(_MeanAverage):
+    """``KL(local || centre)``."""
 
     name = "kl-reverse"
 
     def costs(self, family: Family, centres: FloatArray, locals_: FloatArray) -> FloatArray:
         """One matrix product."""
         return family.kl(locals_, centres)
-
-    def barycenter(self, family: Family, natural: FloatArray, weights: FloatArray) -> FloatArray:
-        """The distribution with the average expectations."""
-        mean = weights @ family.mean(natural) / weights.sum()
-        return natural_from_mean(family, mean, family.barycenter(natural, weights))
 
 
 @final
@@ -132,7 +140,7 @@ class Jeffreys(Divergence):
 
 
 @final
-class EuclideanNatural(Divergence):
+class EuclideanNatural(_NaturalAverage):
     """Squared Euclidean distance of natural parameters, in their own units."""
 
     name = "euclidean-natural"
@@ -142,13 +150,9 @@ class EuclideanNatural(Divergence):
         del family
         return _squares(locals_, centres)
 
-    def barycenter(self, family: Family, natural: FloatArray, weights: FloatArray) -> FloatArray:
-        """The average."""
-        return family.barycenter(natural, weights)
-
 
 @final
-class EuclideanMean(Divergence):
+class EuclideanMean(_MeanAverage):
     """Squared Euclidean distance of mean parameters, in their own units."""
 
     name = "euclidean-mean"
@@ -156,10 +160,6 @@ class EuclideanMean(Divergence):
     def costs(self, family: Family, centres: FloatArray, locals_: FloatArray) -> FloatArray:
         """Squared distances."""
         return _squares(family.mean(locals_), family.mean(centres))
-
-    def barycenter(self, family: Family, natural: FloatArray, weights: FloatArray) -> FloatArray:
-        """The distribution with the average expectations."""
-        return ReverseKL().barycenter(family, natural, weights)
 
 
 @final
@@ -257,15 +257,12 @@ def _squares(a: FloatArray, b: FloatArray) -> FloatArray:
 
 def _gaussian(family: Family, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Means, and square roots of the covariances: (n, d, d), or (n, d) where diagonal."""
-    if isinstance(family, DiagonalNormal):
-        p = family.params(natural)
-        return p["mean"], np.sqrt(p["variance"])
-    if isinstance(family, Normal):
-        p = family.params(natural)
-        return p["mean"], _root(p["covariance"])
-    raise KLFusionError(
-        f"divergence 'wasserstein': expected Normal or DiagonalNormal components, got {family}"
-    )
+    if not isinstance(family, DiagonalNormal | Normal):
+        raise KLFusionError(
+            f"divergence 'wasserstein': expected Normal or DiagonalNormal components, got {family}"
+        )
+    mean, spread = family.params(natural).values()
+    return mean, np.sqrt(spread) if isinstance(family, DiagonalNormal) else _root(spread)
 
 
 def _root(matrices: FloatArray) -> FloatArray:

@@ -22,8 +22,7 @@ class MergePath:
     Parameters
     ----------
     merges : int array of shape (m, 2)
-        Step ``t`` merges the clusters of rows ``merges[t, 0]`` and ``merges[t, 1]`` (each named
-        by one of its components).
+        Step ``t`` merges the clusters that hold components ``merges[t, 0]`` and ``merges[t, 1]``.
     ratios : array of shape (m,)
         The penalty above which each merge alone lowers the objective.
     divergences : array of shape (m + 1,)
