@@ -39,7 +39,7 @@ def _hurry(monkeypatch):
 
 
 def test_short_calls_are_repeated(monkeypatch):
-    monkeypatch.setattr(measure, "LEAST_SECONDS", 3600.0)
+    monkeypatch.setattr(measure, "MIN_SECONDS", 3600.0)
     calls = []
     measure.measure(lambda: calls.append(0))
     assert len(calls) == measure.MOST_REPEATS

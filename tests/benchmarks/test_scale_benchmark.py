@@ -20,7 +20,7 @@ def rows():
     """Those of two tiny problems, as if Dask were not installed."""
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
-        patch.setattr(measure, "LEAST_SECONDS", 0.0)
+        patch.setattr(measure, "MIN_SECONDS", 0.0)
         patch.setattr(scale, "QUICK", TINY)
         patch.setitem(sys.modules, "distributed", None)
         found = scale.run(quick=True)
