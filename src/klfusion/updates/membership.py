@@ -250,14 +250,12 @@ def _kept(
 def _reasons(fusion: Fusion, table: Table, before: Table) -> dict[str, dict[int, str]]:
     """Why components are unmatched: as before, or for lack of support, or of a newcomer."""
     found: dict[str, dict[int, str]] = {}
-    for posterior, own, old in zip(table.posteriors, table.labels, before.labels, strict=True):
-        known = fusion.unmatched.get(posterior.name, {})
-        reasons = {
-            int(k): UNSUPPORTED if old[k] >= 0 else known.get(int(k), EMPTY)
-            for k in np.flatnonzero(own < 0)
-        }
-        if reasons:
-            found[posterior.name] = reasons
+    rows = np.flatnonzero(table.all_labels < 0)
+    old, offsets = before.all_labels, np.cumsum([0, *map(len, table.labels)])
+    for row, j in zip(rows, np.searchsorted(offsets, rows, side="right") - 1, strict=True):
+        name, component = table.posteriors[j].name, int(row - offsets[j])
+        known = fusion.unmatched.get(name, {}).get(component, EMPTY)
+        found.setdefault(name, {})[component] = UNSUPPORTED if old[row] >= 0 else known
     return found
 
 
