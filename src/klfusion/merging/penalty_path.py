@@ -50,7 +50,7 @@ def penalty_path(
     memory.require(
         4 * 8 * n * n,
         f"comparing all pairs of {n:,} components",
-        "use method='exact' with penalty= or n_components=, or drop components without data",
+        "use kf.Binary with a penalty or n_components=, or drop components without data",
     )
     report("comparing", 0, None)
     state = Clusters(problem, np.arange(n, dtype=np.intp))
