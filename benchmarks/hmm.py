@@ -53,11 +53,9 @@ def ours(x: FloatArray, lengths: list[int], n_states: int, n_iter: int) -> list[
     sizes = np.array(lengths)
     frames = Frames.of(x, sizes)
     labels = _starts.by_place(x, n_states, np.random.default_rng(0))
-    statistics, sticks, times = _starts.statistics_of(frames, labels, sizes), None, [clocks()]
+    statistics, times = _starts.statistics_of(frames, labels, sizes), [clocks()]
     for _ in range(n_iter):
-        estimate = model.maximise(statistics, sticks)
-        sticks = estimate.transitions.sticks
-        statistics, _ = model.expect(frames, estimate)
+        statistics, _ = model.expect(frames, model.maximise(statistics))
         times.append(clocks())
     return times[1:]  # the first iteration includes imports
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from klfusion.learners._blocks import Blocks
-from klfusion.learners._messages import Workspace, viterbi
+from klfusion.learners._messages import Blocks, Workspace, viterbi
 
 
 def plain_forward_backward(log_emission, log_start, log_transition, lengths):

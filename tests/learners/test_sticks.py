@@ -7,8 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit, gammaln, log_expit
 
-from klfusion.learners._sticks import Sticks, _grid
-from klfusion.learners._transitions import TransitionPrior, Transitions
+from klfusion.learners._transitions import Sticks, TransitionPrior, Transitions, _grid
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_the_horseshoe_switches_units_off():
 
 def test_weights_are_those_of_appendix_d():
     generator = torch.Generator().manual_seed(0)
-    layer = layers.HorseshoeLinear("h", 4, 3, (1.0, 0.1), (2.0, 6.0), generator)
+    layer = layers.HorseshoeLinear("h", (3, 4), (1.0, 0.1), (2.0, 6.0), generator)
     with torch.no_grad():
         layer.unit_mean += torch.tensor([0.5, -1.0, 2.0])
     sd2 = np.exp(2 * -3.0)

@@ -1,22 +1,8 @@
 """Gaussians of the four covariance types that scikit-learn and hmmlearn share.
 
-Both libraries hold per component a mean, the precision ``kappa`` of the mean, degrees of freedom
-and a scatter, which is the covariance times ``dof``. Each observation adds the same to them. The
-family of the posterior depends on the covariance type:
-
-=========  ==================  ====================  =================
-type       scatter             family                its parameters
-=========  ==================  ====================  =================
-full       (n, d, d)           NormalWishart         scatter, dof
-tied       (d, d), one for     NormalWishart         scatter, dof: the
-           all components                            same in each
-diag       (n, d)              NormalGamma           half of each
-spherical  (n,), a mean over   IsotropicNormalGamma  d / 2 of each
-           dimensions
-=========  ==================  ====================  =================
+Both hold per component a mean, its precision ``kappa``, degrees of freedom and a scatter, which is
+the covariance times ``dof``. A Gamma has half of ``dof`` and scatter per dimension it is for.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,10 +15,10 @@ from klfusion.families import Family, IsotropicNormalGamma, NormalGamma, NormalW
 
 _ASYMMETRY = 1e-3  # largest relative difference across the diagonal that rounding explains
 _FAMILIES: dict[str, Callable[[int], Family]] = {
-    "full": NormalWishart,
-    "tied": NormalWishart,
-    "diag": NormalGamma,
-    "spherical": IsotropicNormalGamma,
+    "full": NormalWishart,  # scatter (n, d, d)
+    "tied": NormalWishart,  # (d, d), one for all components
+    "diag": NormalGamma,  # (n, d)
+    "spherical": IsotropicNormalGamma,  # (n,), a mean over dimensions
 }
 
 
@@ -42,7 +28,7 @@ class Gaussians(NamedTuple):
     mean: FloatArray  # (n, d)
     kappa: FloatArray  # (n,)
     dof: FloatArray  # (n,); () if tied
-    scatter: FloatArray  # shape as in the table
+    scatter: FloatArray  # of the shape in `_FAMILIES`
 
     @property
     def covariance(self) -> FloatArray:
@@ -50,14 +36,12 @@ class Gaussians(NamedTuple):
         return self.scatter / _aligned(self.dof, self.scatter)
 
 
-def family_of(covariance_type: str, dim: int, name: str) -> Family:
-    """The family of a covariance type; ``name`` is the silo's."""
-    if covariance_type not in _FAMILIES:
-        raise KLFusionError(
-            f"silo {name!r}: expected covariance_type to be one of {', '.join(_FAMILIES)}, "
-            f"got {covariance_type!r}"
-        )
-    return _FAMILIES[covariance_type](dim)
+def family_of(given: str, dim: int) -> Family:
+    """The family of a covariance type."""
+    if given not in _FAMILIES:
+        known = ", ".join(_FAMILIES)
+        raise KLFusionError(f"expected covariance_type to be one of {known}, got {given!r}")
+    return _FAMILIES[given](dim)
 
 
 def natural_of(family: Family, mean: Any, kappa: Any, dof: Any, scatter: Any) -> FloatArray:
@@ -99,7 +83,7 @@ def gaussians_of(family: Family, natural: FloatArray, tied_by: FloatArray | None
 
 
 def scatter_of(covariance: Any, dof: Any) -> FloatArray:
-    """The scatter of covariances of any shape in the table."""
+    """The scatter of covariances of any type."""
     return np.asarray(covariance * _aligned(np.asarray(dof), np.asarray(covariance)))
 
 

@@ -1,48 +1,35 @@
 """What the adapters of all libraries share: checks, provenance, the posterior itself."""
 
-from __future__ import annotations
-
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.provenance import provenance
 from klfusion.errors import KLFusionError
-from klfusion.families import Family
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 
 
-def library_posterior(
-    source: tuple[str, str],
-    name: str,
-    family: Family,
-    natural: FloatArray,
-    structure: Structure,
-    prior: FloatArray | None = None,
-    counts: FloatArray | None = None,
-) -> Posterior:
-    """A posterior that `rebuild` can trace to its ``source``, the package and class of a model."""
-    package, cls = source
-    info = {"package": package, "class": cls, **structure.info}
+def origin(
+    package: str, cls: str, kind: str, arrays: Mapping[str, Any], info: Mapping[str, Any]
+) -> tuple[Structure, dict[str, Any]]:
+    """Structure and provenance by which `rebuild` finds the package and class of a model."""
     version = getattr(sys.modules.get(package), "__version__", None)
     versions = {} if version is None else {package: str(version)}
-    structure = replace(structure, info=info)
-    return Posterior(family, natural, name, prior, counts, structure, provenance(**versions))
+    structure = Structure(kind, arrays, {"package": package, "class": cls, **info})
+    return structure, provenance(**versions)
 
 
-def check_fitted(model: Any, name: str, attributes: str | list[str] | None = None) -> None:
-    """Refuse an estimator that is not fitted; ``name`` is the silo's."""
+def check_fitted(model: Any, attributes: str | list[str] | None = None) -> None:
+    """Refuse an estimator that is not fitted."""
     from sklearn.exceptions import NotFittedError  # noqa: PLC0415 (slow to import)
     from sklearn.utils.validation import check_is_fitted  # noqa: PLC0415
 
     try:
         check_is_fitted(model, attributes)
     except NotFittedError as error:
-        raise KLFusionError(
-            f"silo {name!r}: expected a fitted {type(model).__name__}; call fit first"
-        ) from error
+        raise KLFusionError(f"expected a fitted {type(model).__name__}; call fit first") from error
 
 
 def feature_names(model: Any) -> list[str] | None:

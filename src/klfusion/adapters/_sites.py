@@ -1,7 +1,5 @@
 """What the adapters of Pyro and NumPyro share: from latent sites to posteriors and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +8,12 @@ import numpy as np
 from scipy.special import expit
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._library import library_posterior
+from klfusion.adapters._library import origin
 from klfusion.adapters._networks import numbers
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import Structure
-from klfusion.posteriors.structure.sites import KIND
+from klfusion.posteriors.structure.kinds import SITES
 
 # Names in the libraries' modules of constraints, and the kind of transform in `constrained`.
 _SUPPORTS = {
@@ -26,18 +23,17 @@ _SUPPORTS = {
     "unit_interval": "between", "simplex": "simplex", "softplus_positive": "softplus",
 }  # fmt: skip
 
+Source = tuple[str, str]  # package and class of the guide
+
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A latent site of a guide, Normal in unconstrained space.
-
-    ``plates`` maps names of plates to axes of the unconstrained arrays, counted from the end.
-    """
+    """A latent site of a guide, Normal in unconstrained space."""
 
     name: str
     mean: FloatArray
     scale: FloatArray
-    plates: dict[str, int]
+    plates: dict[str, int]  # axis of each plate in the arrays, counted from the end
     support: dict[str, Any]
 
 
@@ -94,19 +90,15 @@ def _stick_breaking(x: FloatArray) -> FloatArray:
 
 
 def sites_posterior(
-    sites: Sequence[Site],
-    name: str,
-    plate: str,
-    source: tuple[str, str],
-    shared: Sequence[str] | None = None,
+    sites: Sequence[Site], name: str, plate: str, source: Source, shared: Sequence[str] | None
 ) -> Posterior:
     """Sites in the plate as components, shared sites as structure; see ``pyro_guide.extract``."""
     inside = [site for site in sites if plate in site.plates]
     if not inside:
-        plates = sorted({p for site in sites for p in site.plates})
+        plates = ", ".join(sorted({p for site in sites for p in site.plates})) or "none"
         raise KLFusionError(
-            f"silo {name!r}: expected latent sites in a plate {plate!r}, got none; "
-            f"the plates with latent sites are {', '.join(plates) or 'none'}"
+            f"expected latent sites in a plate {plate!r}, got none; the plates with latent sites "
+            f"are {plates}"
         )
     size = inside[0].mean.shape[inside[0].plates[plate]]
     outside = [site for site in sites if plate not in site.plates]
@@ -115,11 +107,9 @@ def sites_posterior(
     else:
         unknown = sorted(set(shared) - {site.name for site in outside})
         if unknown:
-            raise KLFusionError(
-                f"silo {name!r}: expected shared sites outside the plate, "
-                f"{', '.join(site.name for site in outside) or 'of which there are none'}, "
-                f"got {', '.join(unknown)}"
-            )
+            known = ", ".join(site.name for site in outside) or "of which there are none"
+            got = ", ".join(unknown)
+            raise KLFusionError(f"expected shared sites outside the plate, {known}, got {got}")
         sent = [site for site in outside if site.name in shared]
     means = [np.moveaxis(site.mean, site.plates[plate], 0).reshape(size, -1) for site in inside]
     scales = [np.moveaxis(site.scale, site.plates[plate], 0).reshape(size, -1) for site in inside]
@@ -132,14 +122,14 @@ def sites_posterior(
         "shared": [_described(site) for site in sent],
         "left_out": [site.name for site in outside if site not in sent],
     }
-    natural = family.natural(np.concatenate(means, axis=1), np.concatenate(scales, axis=1) ** 2)
-    return library_posterior(source, name, family, natural, Structure(KIND, arrays, info))
+    natural = family.natural(np.hstack(means), np.hstack(scales) ** 2)
+    return Posterior(family, natural, name, None, None, *origin(*source, SITES, arrays, info))
 
 
 def rebuilt_sites(posterior: Posterior) -> dict[str, dict[str, FloatArray | None]]:
     """``{site: {"mean", "variance", "median"}}``, each in the shape of the site."""
     structure = posterior.structure
-    if structure is None or structure.kind != KIND:
+    if structure is None or structure.kind != SITES:
         raise KLFusionError(f"{posterior.name!r}: expected the sites of a guide")
     p, low, arrays = posterior.params(), 0, dict(structure.arrays)
     for site in structure.info["sites"]:
@@ -162,8 +152,8 @@ def _over_components(site: Site, size: int) -> bool:
 
 
 def _described(site: Site, axis: int | None = None) -> dict[str, Any]:
-    shape = list(site.mean.shape)
-    if axis is None:
-        return {"name": site.name, "shape": shape, "support": site.support}
-    del shape[axis]
-    return {"name": site.name, "shape": shape, "axis": axis, "support": site.support}
+    shape, where = list(site.mean.shape), {}
+    if axis is not None:
+        where = {"axis": axis}
+        del shape[axis]
+    return {"name": site.name, "shape": shape, **where, "support": site.support}

@@ -1,7 +1,5 @@
 """bayesian-torch: networks of ``LinearReparameterization`` or ``LinearFlipout`` layers."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import Any
 
@@ -15,14 +13,12 @@ from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 
 _LAYERS = ("LinearReparameterization", "LinearFlipout")
+_EXPECTED = f"layers of bayesian-torch, {' or '.join(_LAYERS)}"
 _ACTIVATIONS = {"relu": "ReLU", "tanh": "Tanh", "sigmoid": "Sigmoid", "silu": "SiLU"}
 
 
 def extract(
-    model: Any,
-    name: str,
-    activation: str | None = None,
-    class_counts: ArrayLike | None = None,
+    model: Any, name: str, activation: str | None = None, class_counts: ArrayLike | None = None
 ) -> Posterior:
     """Read the layers in the order of their definition; ``sigma = log(1 + exp(rho))``.
 
@@ -38,29 +34,23 @@ def extract(
                 moments[f"{layer}.bias"] = _moments(module.mu_bias, module.rho_bias)
         elif any(True for _ in module.parameters(recurse=False)):
             raise KLFusionError(
-                f"silo {name!r}: expected layers of bayesian-torch, {' or '.join(_LAYERS)}, got "
-                f"{type(module).__name__} {path!r}, whose parameters have no variances; for other "
-                "networks pass an IVON optimiser, a DiagLaplace, or a mapping "
-                "{'layer.weight': (mean, variance), ...}"
+                f"expected {_EXPECTED}, got {type(module).__name__} {path!r}, whose parameters "
+                "have no variances; for other networks pass an IVON optimiser, a DiagLaplace, or "
+                "a mapping {'layer.weight': (mean, variance), ...}"
             )
     if not moments:
-        raise KLFusionError(
-            f"silo {name!r}: expected a module with layers of bayesian-torch, "
-            f"{' or '.join(_LAYERS)}, got {type(model).__name__} without any"
-        )
-    activation = _networks.activation_of(model, activation, name)
-    return _networks.posterior_of(moments, name, ("torch", "Module"), activation, class_counts)
+        got = f"{type(model).__name__} without any"
+        raise KLFusionError(f"expected a module with {_EXPECTED}, got {got}")
+    activation = _networks.activation_of(model, activation)
+    network = _networks.Network(moments, activation, class_counts)
+    return _networks.posterior_of(network, name, "torch", "Module")
 
 
 rebuild = _networks.network
 
 
 def as_layers(posterior: Posterior) -> Any:
-    """An ``nn.Sequential`` of ``LinearReparameterization`` layers, which return the outputs alone.
-
-    Parameters and inputs are float64. ``as_layers(fusion.posterior)`` turns a fused network into
-    modules of bayesian-torch.
-    """
+    """The float64 ``LinearReparameterization`` layers of a posterior, as an ``nn.Sequential``."""
     import torch  # noqa: PLC0415 (absent where only numpy is)
     from bayesian_torch.layers import LinearReparameterization  # noqa: PLC0415
 
@@ -70,12 +60,8 @@ def as_layers(posterior: Posterior) -> Any:
         n_out, n_in = layer.shape
         module = LinearReparameterization(n_in, n_out).double()
         module.dnn_to_bnn_flag = True  # forward returns the output without its KL
-        state = {
-            "mu_weight": layer.weight_mean,
-            "rho_weight": _rho(layer.weight_variance),
-            "mu_bias": layer.bias_mean,
-            "rho_bias": _rho(layer.bias_variance),
-        }
+        state = {"mu_weight": layer.weight_mean, "rho_weight": _rho(layer.weight_variance)}
+        state |= {"mu_bias": layer.bias_mean, "rho_bias": _rho(layer.bias_variance)}
         module.load_state_dict({key: torch.tensor(value) for key, value in state.items()})
         if modules:
             modules.append((f"activation{number}", getattr(torch.nn, _ACTIVATIONS[activation])()))

@@ -1,8 +1,5 @@
 """Choose the adapter of a model by class names, without importing any library."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter, signature
@@ -111,10 +108,6 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         ``n_observations`` of a ``GaussianMixture``, ``class_counts`` of a network. IVON needs
         ``model``, guides need ``plate``, guides of NumPyro ``params`` as well.
 
-    Returns
-    -------
-    Posterior
-
     Examples
     --------
     >>> import numpy as np, klfusion as kf
@@ -126,25 +119,21 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     for cls in type(model).__mro__:
         adapter = _ADAPTERS.get((cls.__module__.partition(".")[0], cls.__name__))
         if adapter is not None:
-            return _extracted(adapter.load().extract, model, name, options)
-    instead = _INSTEAD.get(type(model).__name__)
-    if instead is not None:
-        raise KLFusionError(
-            f"silo {name!r}: expected a posterior, got the point estimate of a "
-            f"{type(model).__name__}: fit {instead}"
-        )
+            return _extracted(adapter.load(), model, name, options)
+    where, kind = f"silo {name!r}", type(model).__name__
+    if kind in _INSTEAD:
+        estimate = f"the point estimate of a {kind}: fit {_INSTEAD[kind]}"
+        raise KLFusionError(f"{where}: expected a posterior, got {estimate}")
+    supported = ", ".join(sorted(_readable(*key) for key in _ADAPTERS))
     raise KLFusionError(
-        f"silo {name!r}: cannot read a posterior from {type(model).__name__}; supported: "
-        f"{', '.join(sorted(_readable(*key) for key in _ADAPTERS))}, klfusion.Posterior, or the "
-        "path of a saved one"
+        f"{where}: cannot read a posterior from {kind}; supported: {supported}, "
+        "klfusion.Posterior, or the path of a saved one"
     )
 
 
-def _extracted(
-    extract_one: Callable[..., Posterior], model: Any, name: str, options: dict[str, Any]
-) -> Posterior:
+def _extracted(adapter: Any, model: Any, name: str, options: dict[str, Any]) -> Posterior:
     """The adapter's posterior; every error names the silo."""
-    accepted = signature(extract_one).parameters
+    accepted = signature(adapter.extract).parameters
     unknown = sorted(set(options) - set(accepted))
     if unknown and not any(p.kind is Parameter.VAR_KEYWORD for p in accepted.values()):
         raise KLFusionError(
@@ -152,11 +141,13 @@ def _extracted(
             f"{', '.join([*accepted][2:]) or 'none'}"
         )
     try:
-        return extract_one(model, name, **options)
+        posterior: Posterior = adapter.extract(model, name, **options)
+        return posterior
     except KLFusionError as error:
         if str(error).startswith("silo "):
             raise
-        raise type(error)(f"silo {name!r}, {error}") from error
+        mark = ":" if str(error).startswith("expected ") else ","  # a comma before a component
+        raise type(error)(f"silo {name!r}{mark} {error}") from error
 
 
 def rebuild(posterior: Posterior) -> Any:

@@ -1,7 +1,5 @@
 """gensim's `LdaModel` and its subclass `LdaMulticore`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,11 +8,10 @@ from gensim.models import LdaModel
 from gensim.utils import FakeDict
 
 from klfusion._utils.arrays import IntArray
-from klfusion.adapters._library import library_posterior, structure_and_prior
+from klfusion.adapters._library import origin, structure_and_prior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
 
 # Settings of inference and further training.
@@ -30,18 +27,13 @@ def extract(model: Any, name: str) -> Posterior:
     With ``eta="auto"`` the prior is the one in the topics. gensim updates its own estimate, but
     does not add it to the topics.
     """
-    where = f"silo {name!r}"
     if model.num_updates == 0:
-        raise KLFusionError(
-            f"{where}: expected a trained {type(model).__name__}; call update first"
-        )
+        raise KLFusionError(f"expected a trained {type(model).__name__}; call update first")
     state = model.state
     if state.eta.ndim != 1:
-        raise KLFusionError(
-            f"{where}: expected eta to be a number or one per word, the same for all topics, "
-            f"got shape {state.eta.shape}"
-        )
-    words, ids = _words(model, where)
+        expected = "expected eta to be a number or one per word, the same for all topics"
+        raise KLFusionError(f"{expected}, got shape {state.eta.shape}")
+    words, ids = _words(model, f"silo {name!r}")
     # `get_lambda()` rounds the sum to single precision, which loses digits of the counts.
     prior = state.eta[ids].astype(np.float64)
     counted = state.sstats[:, ids].astype(np.float64)
@@ -52,9 +44,9 @@ def extract(model: Any, name: str) -> Posterior:
         "n_documents": int(state.numdocs),  # weight of this posterior in further training
         "settings": {key: getattr(model, key, None) for key in _SETTINGS},
     }
-    structure = Structure(KIND, {"topic_mass": mass, "doc_topic_prior": model.alpha}, info)
-    family, source = Dirichlet(len(ids)), ("gensim", "LdaModel")
-    return library_posterior(source, name, family, prior + counted, structure, prior, mass)
+    arrays = {"topic_mass": mass, "doc_topic_prior": model.alpha}
+    source = origin("gensim", "LdaModel", KIND, arrays, info)
+    return Posterior(Dirichlet(len(ids)), prior + counted, name, prior, mass, *source)
 
 
 def _words(model: Any, where: str) -> tuple[list[str] | None, IntArray]:
@@ -69,11 +61,10 @@ def rebuild(posterior: Posterior) -> Any:
     """A trained `LdaModel`; the ids of its dictionary are the columns of the posterior."""
     structure, prior = structure_and_prior(posterior, "topics with their priors", "doc_topic_prior")
     info = structure.info
-    words = info[VOCABULARY]
     id2word: Any = FakeDict(len(prior))
-    if words is not None:
+    if info[VOCABULARY] is not None:
         id2word = Dictionary()
-        id2word.token2id = {word: i for i, word in enumerate(words)}
+        id2word.token2id = {word: i for i, word in enumerate(info[VOCABULARY])}
     dtype = np.dtype(info["dtype"]).type
     model = LdaModel(
         id2word=id2word,

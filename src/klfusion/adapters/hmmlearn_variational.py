@@ -1,7 +1,5 @@
 """hmmlearn's `VariationalGaussianHMM` and `VariationalCategoricalHMM`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,11 +7,11 @@ from hmmlearn.vhmm import VariationalCategoricalHMM, VariationalGaussianHMM
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of
-from klfusion.adapters._library import check_fitted, library_posterior, structure_and_prior
+from klfusion.adapters._library import check_fitted, origin, structure_and_prior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import Structure, hmm
+from klfusion.posteriors.structure import Structure, kinds
 
 _SETTINGS = ("algorithm", "implementation")  # of decoding and scoring
 _CHAIN = {"start": "startprob", "transition": "transmat"}  # arrays, and their names in hmmlearn
@@ -23,13 +21,13 @@ _GAUSSIAN = ("means", "beta", "dof", "scale")  # names of the fields of `Gaussia
 
 def extract(model: Any, name: str) -> Posterior:
     """The variational posterior of the emissions, and expected counts of starts and steps."""
-    check_fitted(model, name, ["startprob_", "transmat_"])
+    check_fitted(model, ["startprob_", "transmat_"])
     family: Family
     info = {key: getattr(model, key) for key in _SETTINGS}
     if isinstance(model, VariationalGaussianHMM):
         kind = "VariationalGaussianHMM"
         info["covariance_type"] = model.covariance_type
-        family = family_of(model.covariance_type, model.means_posterior_.shape[1], name)
+        family = family_of(model.covariance_type, model.means_posterior_.shape[1])
         natural, priors = (
             natural_of(family, *(getattr(model, f"{key}_{which}_") for key in _GAUSSIAN))
             for which in ("posterior", "prior")
@@ -44,9 +42,8 @@ def extract(model: Any, name: str) -> Posterior:
         prior = getattr(model, f"{theirs}_prior_")
         counts = np.maximum(getattr(model, f"{theirs}_posterior_") - prior, 0.0)
         arrays |= {key: counts, f"{key}_prior": prior}
-    structure, visits = Structure(hmm.KIND, arrays, info), hmm.visits(arrays)
-    prior, source = _shared(priors, name), ("hmmlearn", kind)
-    return library_posterior(source, name, family, natural, structure, prior, visits)
+    source, prior = origin("hmmlearn", kind, kinds.HMM, arrays, info), _shared(priors)
+    return Posterior(family, natural, name, prior, kinds.visits(arrays), *source)
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -74,7 +71,7 @@ def _gaussian_hmm(
     posterior: Posterior, structure: Structure, prior: FloatArray, settings: dict[str, Any]
 ) -> Any:
     covariance_type = structure.info["covariance_type"]
-    tied_by = hmm.visits(structure.arrays) if covariance_type == "tied" else None
+    tied_by = kinds.visits(structure.arrays) if covariance_type == "tied" else None
     now, before = (
         gaussians_of(posterior.family, natural, tied_by)
         for natural in (posterior.natural, np.tile(prior, (posterior.n_components, 1)))
@@ -99,12 +96,12 @@ def _categorical_hmm(posterior: Posterior, prior: FloatArray, settings: dict[str
     return model
 
 
-def _shared(priors: FloatArray, name: str) -> FloatArray:
+def _shared(priors: FloatArray) -> FloatArray:
     """The prior (p,) of all states; refuse different ones, which a fused state cannot have."""
     if not np.allclose(priors, priors[0], rtol=_PRIOR_RTOL, atol=0.0):
         raise KLFusionError(
-            f"silo {name!r}: expected one prior for the emissions of all states, got different "
-            "ones; fit with equal rows in means_prior, beta_prior, dof_prior and scale_prior"
+            "expected one prior for the emissions of all states, got different ones; fit with "
+            "equal rows in means_prior, beta_prior, dof_prior and scale_prior"
         )
     return np.asarray(priors[0])
 

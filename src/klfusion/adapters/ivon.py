@@ -1,7 +1,5 @@
 """IVON: the variational posterior of a network's weights in an ``ivon.IVON`` optimiser."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -28,28 +26,23 @@ def extract(
     sample.
     """
     if model is None:
-        raise KLFusionError(f"silo {name!r}: expected model=, the network that IVON trained")
+        raise KLFusionError("expected model=, the network that IVON trained")
     if optimizer.current_step == 0:
-        raise KLFusionError(f"silo {name!r}: expected a trained network; IVON has made no step yet")
-    variances = _variances(optimizer)
+        raise KLFusionError("expected a trained network; IVON has made no step yet")
+    variances: dict[int, FloatArray] = {}  # by the ``id`` of the parameter
+    for group in optimizer.param_groups:
+        flat = 1.0 / (group["ess"] * (_networks.numbers(group["hess"]) + group["weight_decay"]))
+        parameters = [p for p in group["params"] if p is not None]
+        parts = _networks.parts_like(flat, parameters)
+        variances |= {id(p): part for p, part in zip(parameters, parts, strict=True)}
     moments: dict[str, _networks.Moments] = {}
     for key, parameter in model.named_parameters():
         if id(parameter) not in variances:
             raise KLFusionError(
-                f"silo {name!r}, {key}: expected every parameter of the model to be one of the "
-                "optimiser's, got one that is not"
+                f"{key}: expected every parameter of the model to be one of the optimiser's, "
+                "got one that is not"
             )
         moments[key] = _networks.numbers(parameter), variances[id(parameter)]
-    activation = _networks.activation_of(model, activation, name)
-    return _networks.posterior_of(moments, name, ("ivon", "IVON"), activation, class_counts)
-
-
-def _variances(optimizer: Any) -> dict[int, FloatArray]:
-    """Variance of each parameter, by ``id``."""
-    out: dict[int, FloatArray] = {}
-    for group in optimizer.param_groups:
-        flat = 1.0 / (group["ess"] * (_networks.numbers(group["hess"]) + group["weight_decay"]))
-        parameters = [p for p in group["params"] if p is not None]
-        pairs = zip(parameters, _networks.parts_like(flat, parameters), strict=True)
-        out |= {id(p): variance for p, variance in pairs}
-    return out
+    activation = _networks.activation_of(model, activation)
+    network = _networks.Network(moments, activation, class_counts)
+    return _networks.posterior_of(network, name, "ivon", "IVON")

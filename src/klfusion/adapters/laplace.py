@@ -1,7 +1,5 @@
 """laplace-torch: a diagonal Laplace approximation over all weights of a network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -14,26 +12,22 @@ rebuild = _networks.network
 
 
 def extract(
-    model: Any,
-    name: str,
-    activation: str | None = None,
-    class_counts: ArrayLike | None = None,
+    model: Any, name: str, activation: str | None = None, class_counts: ArrayLike | None = None
 ) -> Posterior:
     """Means and variances of a fitted ``DiagLaplace``, in the order of ``parameters()``."""
     named = list(model.model.named_parameters())
     size = sum(p.numel() for _, p in named)
     if type(model).__name__ != "DiagLaplace" or model.n_params != size:
         raise KLFusionError(
-            f"silo {name!r}: expected a DiagLaplace over all weights, with "
-            f"subset_of_weights='all' and no frozen parameters, got {type(model).__name__}"
+            "expected a DiagLaplace over all weights, with subset_of_weights='all' and no frozen "
+            f"parameters, got {type(model).__name__}"
         )
     if model.n_data == 0:
-        raise KLFusionError(f"silo {name!r}: expected a fitted DiagLaplace; call fit first")
+        raise KLFusionError("expected a fitted DiagLaplace; call fit first")
     keys, parameters = zip(*named, strict=True)
     flat = model.mean, model.posterior_variance
     means, variances = (_networks.parts_like(values, parameters) for values in flat)
     moments = dict(zip(keys, zip(means, variances, strict=True), strict=True))
-    activation = _networks.activation_of(model.model, activation, name)
-    return _networks.posterior_of(
-        moments, name, ("laplace", "DiagLaplace"), activation, class_counts
-    )
+    activation = _networks.activation_of(model.model, activation)
+    network = _networks.Network(moments, activation, class_counts)
+    return _networks.posterior_of(network, name, "laplace", "DiagLaplace")

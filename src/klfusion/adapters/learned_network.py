@@ -1,7 +1,5 @@
 """Networks of `klfusion.learners`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -20,11 +18,9 @@ def extract(model: Any, name: str, *, class_counts: ArrayLike | bool = True) -> 
     """
     trained = getattr(model, "network_", model)
     if not hasattr(trained, "mapping"):
-        raise KLFusionError(f"silo {name!r}: expected a fitted {type(model).__name__}; call fit")
+        raise KLFusionError(f"expected a fitted {type(model).__name__}; call fit")
     counts: ArrayLike | None = None if class_counts is False else class_counts
     if class_counts is True:
         counts = getattr(model, "class_counts_", None)
-    source = ("klfusion", "VariationalNetwork")
-    return _networks.posterior_of(
-        trained.mapping(), name, source, trained.activation, counts, trained.head
-    )
+    network = _networks.Network(trained.mapping(), trained.activation, counts, trained.head)
+    return _networks.posterior_of(network, name, "klfusion", "VariationalNetwork")

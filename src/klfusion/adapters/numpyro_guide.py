@@ -1,7 +1,5 @@
 """NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides with the parameters of SVI."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,19 +23,18 @@ def extract(
     """
     if plate is None or params is None:
         raise KLFusionError(
-            f"silo {name!r}: expected plate=, the name of the components' plate, and params=, "
-            "the result of SVI (svi.run(...).params)"
+            "expected plate=, the name of the components' plate, and params=, the result of SVI "
+            "(svi.run(...).params)"
         )
     if model.prototype_trace is None:
-        raise KLFusionError(f"silo {name!r}: expected a trained guide; run SVI first")
+        raise KLFusionError("expected a trained guide; run SVI first")
     from numpyro.distributions import constraints  # noqa: PLC0415 (absent where only numpy is)
 
     try:
         means, scales = (_values(model, params, suffix) for suffix in ("loc", "scale"))
     except KeyError as error:
-        raise KLFusionError(
-            f"silo {name!r}: expected the guide's own parameters in params, got none named {error}"
-        ) from error
+        expected = "expected the guide's own parameters in params"
+        raise KLFusionError(f"{expected}, got none named {error}") from error
     trace = model.prototype_trace
     sites = [site_of(k, trace[k], mean, scales[k], constraints) for k, mean in means.items()]
     kind = "AutoDiagonalNormal" if _is_packed(model) else "AutoNormal"

@@ -1,7 +1,5 @@
 """Pyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides of models with exchangeable components."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -17,23 +15,14 @@ def extract(
 ) -> Posterior:
     """The latent sites in ``plate`` as components, in unconstrained space.
 
-    Parameters
-    ----------
-    model : trained guide
-    name : str
-        The silo's name.
-    plate : str
-        Name of the plate over the exchangeable components.
-    shared : sequence of str, optional
-        Sites outside the plate to send and average. Default: those outside every plate, except a
-        simplex over the components, which depends on their order. Sites in other plates may
-        belong to single observations, and stay in the silo. ``structure.info["left_out"]`` has
-        the names of sites that stay.
+    ``shared`` are sites outside the plate to send and average. Default: those outside every plate,
+    except a simplex over the components, which depends on their order. Sites in other plates may
+    belong to single observations. They stay in the silo, named in ``structure.info["left_out"]``.
     """
     if plate is None:
-        raise KLFusionError(f"silo {name!r}: expected plate=, the name of the components' plate")
+        raise KLFusionError("expected plate=, the name of the components' plate")
     if model.prototype_trace is None:
-        raise KLFusionError(f"silo {name!r}: expected a trained guide; run SVI first")
+        raise KLFusionError("expected a trained guide; run SVI first")
     from pyro.distributions import constraints  # noqa: PLC0415 (absent where only numpy is)
 
     nodes = dict(model.prototype_trace.iter_stochastic_nodes())

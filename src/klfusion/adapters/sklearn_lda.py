@@ -1,7 +1,5 @@
 """scikit-learn's `LatentDirichletAllocation`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,11 +7,10 @@ import numpy as np
 from scipy.special import digamma
 from sklearn.decomposition import LatentDirichletAllocation
 
-from klfusion.adapters._library import check_fitted, library_posterior, structure_and_prior
+from klfusion.adapters._library import check_fitted, origin, structure_and_prior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
 
 _MIN_WORDS = 1e-6  # expected words below which rounding explains the whole mass
@@ -27,22 +24,13 @@ _SETTINGS = (
 def extract(model: Any, name: str, *, vocabulary: Iterable[str] | None = None) -> Posterior:
     """The variational posterior of the topics, and the priors.
 
-    Parameters
-    ----------
-    model : LatentDirichletAllocation
-    name : str
-        The silo's name.
-    vocabulary : iterable of str, optional
-        The word of each column, ``vectorizer.get_feature_names_out()``. With it, silos may have
-        different words. Default: the columns of the data frame, if the model was fitted to one.
+    ``vocabulary`` has the word of each column, ``vectorizer.get_feature_names_out()``. With it,
+    silos may have different words. Default: the columns of the data frame, if there was one.
     """
-    where = f"silo {name!r}"
-    check_fitted(model, name)
+    check_fitted(model)
     if np.ndim(model.components_) != 2:
-        raise KLFusionError(
-            f"{where}: expected components_ of shape (topics, words), "
-            f"got {np.shape(model.components_)}"
-        )
+        shape = np.shape(model.components_)
+        raise KLFusionError(f"expected components_ of shape (topics, words), got {shape}")
     n_topics, n_words = model.components_.shape
     columns = getattr(model, "feature_names_in_", None)
     words = columns if vocabulary is None else vocabulary
@@ -51,21 +39,19 @@ def extract(model: Any, name: str, *, vocabulary: Iterable[str] | None = None) -
     prior = np.full(n_words, float(model.topic_word_prior_))
     mass = np.maximum(natural.sum(axis=1) - prior.sum(), 0.0)
     if float(mass.sum()) < _MIN_WORDS:
-        raise KLFusionError(
-            f"{where}: expected a model fitted to documents with words, got one without: leave "
-            "it out"
-        )
-    doc_topic_prior = np.full(n_topics, float(model.doc_topic_prior_))
+        expected = "expected a model fitted to documents with words"
+        raise KLFusionError(f"{expected}, got one without: leave it out")
     info = {
-        VOCABULARY: None if words is None else checked_words(words, n_words, where),
+        VOCABULARY: None if words is None else checked_words(words, n_words, f"silo {name!r}"),
         "data_frame": columns is not None,
         "dtype": model.components_.dtype.name,
         "n_batch_iter": int(model.n_batch_iter_),
         "settings": {key: getattr(model, key) for key in _SETTINGS},
     }
-    structure = Structure(KIND, {"topic_mass": mass, "doc_topic_prior": doc_topic_prior}, info)
-    source = ("sklearn", "LatentDirichletAllocation")
-    return library_posterior(source, name, family, natural, structure, prior, mass)
+    topic_prior = np.full(n_topics, float(model.doc_topic_prior_))
+    arrays = {"topic_mass": mass, "doc_topic_prior": topic_prior}
+    source = origin("sklearn", "LatentDirichletAllocation", KIND, arrays, info)
+    return Posterior(family, natural, name, prior, mass, *source)
 
 
 def rebuild(posterior: Posterior) -> Any:

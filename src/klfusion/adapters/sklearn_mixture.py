@@ -1,7 +1,5 @@
 """scikit-learn's `BayesianGaussianMixture`, with any of its covariance types."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,16 +7,11 @@ from sklearn.mixture import BayesianGaussianMixture
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
+from klfusion.adapters import _library
 from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of, scatter_of
-from klfusion.adapters._library import (
-    check_fitted,
-    feature_names,
-    library_posterior,
-    structure_and_prior,
-)
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import Structure, mixture
+from klfusion.posteriors.structure import kinds
 
 _DIRICHLET_PROCESS = "dirichlet_process"
 _PRIOR = ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior")
@@ -33,8 +26,8 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
 
     ``n_observations`` is optional and must equal the number of observations in the model.
     """
-    check_fitted(model, name)
-    family = family_of(model.covariance_type, model.means_.shape[1], name)
+    _library.check_fitted(model)
+    family = family_of(model.covariance_type, model.means_.shape[1])
     weight_type = model.weight_concentration_prior_type
     weight_prior = model.weight_concentration_prior_
     if weight_type == _DIRICHLET_PROCESS:
@@ -44,37 +37,33 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
     counts = np.maximum(counts, 0.0)
     total = float(counts.sum())
     if n_observations is not None:
-        check_number(n_observations, name)
+        check_number(n_observations)
         if abs(n_observations - total) > _COUNT_RTOL * total:
             raise KLFusionError(
-                f"silo {name!r}: expected n_observations={total:.0f}, what this "
-                f"BayesianGaussianMixture was fitted to, got {n_observations!r}"
+                f"expected n_observations={total:.0f}, what this BayesianGaussianMixture was "
+                f"fitted to, got {n_observations!r}"
             )
     _check_prior(model, name, total)
     dof = model.degrees_of_freedom_
-    natural = natural_of(
-        family, model.means_, model.mean_precision_, dof, scatter_of(model.covariances_, dof)
-    )
+    scatter = scatter_of(model.covariances_, dof)
+    natural = natural_of(family, model.means_, model.mean_precision_, dof, scatter)
     prior = natural_of(family, *([getattr(model, f"{key}_")] for key in _PRIOR))[0]
     arrays = {"counts": counts, "weight_prior": np.array(float(weight_prior))}
     info = {
         "covariance_type": model.covariance_type,
         "weight_concentration_prior_type": weight_type,
         "reg_covar": float(model.reg_covar),
-        "features": feature_names(model),
+        "features": _library.feature_names(model),
     }
-    structure = Structure(mixture.KIND, arrays, info)
-    source = ("sklearn", "BayesianGaussianMixture")
-    return library_posterior(source, name, family, natural, structure, prior, counts)
+    source = _library.origin("sklearn", "BayesianGaussianMixture", kinds.MIXTURE, arrays, info)
+    return Posterior(family, natural, name, prior, counts, *source)
 
 
-def check_number(n_observations: Any, name: str) -> None:
+def check_number(n_observations: Any) -> None:
     """Refuse an invalid or too large number of observations."""
     if not (is_number(n_observations) and 0 < n_observations <= _MAX_OBSERVATIONS):
-        raise KLFusionError(
-            f"silo {name!r}: expected n_observations to be a number > 0 and at most "
-            f"{_MAX_OBSERVATIONS:g}, got {n_observations!r}"
-        )
+        expected = f"n_observations to be a number > 0 and at most {_MAX_OBSERVATIONS:g}"
+        raise KLFusionError(f"expected {expected}, got {n_observations!r}")
 
 
 def _check_prior(model: Any, name: str, n_observations: float) -> None:
@@ -101,7 +90,8 @@ def _check_prior(model: Any, name: str, n_observations: float) -> None:
 
 def rebuild(posterior: Posterior) -> Any:
     """A fitted `BayesianGaussianMixture` with this posterior."""
-    structure, prior = structure_and_prior(posterior, "a mixture with its weights and prior")
+    expected = "a mixture with its weights and prior"
+    structure, prior = _library.structure_and_prior(posterior, expected)
     covariance_type, counts = structure.info["covariance_type"], structure.arrays["counts"]
     tied = covariance_type == "tied"
     now = gaussians_of(posterior.family, posterior.natural, counts if tied else None)
@@ -139,10 +129,8 @@ def set_weights(model: Any, counts: FloatArray) -> None:
     prior = model.weight_concentration_prior_
     if model.weight_concentration_prior_type == _DIRICHLET_PROCESS:
         after = np.concatenate([np.cumsum(counts[::-1])[-2::-1], [0.0]])
-        a, b = 1.0 + counts, prior + after
-        model.weight_concentration_ = (a, b)
-        stick = a / (a + b)
-        weights = stick * np.concatenate([[1.0], np.cumprod(b / (a + b))[:-1]])
+        a, b = model.weight_concentration_ = (1.0 + counts, prior + after)
+        weights = a / (a + b) * np.concatenate([[1.0], np.cumprod(b / (a + b))[:-1]])
         model.weights_ = weights / weights.sum()
     else:
         model.weight_concentration_ = prior + counts

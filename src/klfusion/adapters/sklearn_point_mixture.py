@@ -1,11 +1,8 @@
 """scikit-learn's `GaussianMixture`: a posterior from point estimates and a number of observations.
 
-Means, covariances and weights are the moments of the observations of each component, which are
-sufficient for a conjugate posterior. The prior is the default of `BayesianGaussianMixture`. It
-needs mean and covariance of the data, which are those of the fitted mixture.
+The estimates are moments of the observations of each component, which are sufficient. The prior is
+the default of `BayesianGaussianMixture`, from mean and covariance of the fitted mixture.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -23,20 +20,14 @@ from klfusion.posteriors.posterior import Posterior
 
 def extract(model: Any, name: str, n_observations: float | None = None) -> Posterior:
     """The posterior of a `BayesianGaussianMixture` with the same responsibilities."""
-    check_fitted(model, name)
+    check_fitted(model)
     if n_observations is None:
         raise KLFusionError(
             f"silo {name!r}: a GaussianMixture does not store its number of observations: pass "
             f"kf.extract(model, name={name!r}, n_observations=len(x)) instead, or fit a "
             "BayesianGaussianMixture"
         )
-    sklearn_mixture.check_number(n_observations, name)
-    _check(model, name)
-    return sklearn_mixture.extract(_bayesian(model, float(n_observations)), name)
-
-
-def _check(model: Any, name: str) -> None:
-    """Refuse invalid estimates."""
+    sklearn_mixture.check_number(n_observations)
     for what in ("weights_", "means_", "covariances_"):
         values = np.asarray(getattr(model, what))
         _refuse(values, ~np.isfinite(values), f"silo {name!r}: {what}: expected finite numbers")
@@ -44,6 +35,7 @@ def _check(model: Any, name: str) -> None:
     _refuse(weights, weights < 0, f"silo {name!r}: weights_: expected numbers >= 0")
     variances = np.linalg.eigvalsh(own) if model.covariance_type in ("full", "tied") else own
     _refuse(variances, ~(variances > 0), f"silo {name!r}: covariances_: expected variances > 0")
+    return sklearn_mixture.extract(_bayesian(model, float(n_observations)), name)
 
 
 def _refuse(values: FloatArray, wrong: BoolArray, expected: str) -> None:

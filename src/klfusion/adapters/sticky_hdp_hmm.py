@@ -1,20 +1,13 @@
 """`klfusion.learners.StickyHDPHMM`."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from klfusion.adapters._library import (
-    check_fitted,
-    feature_names,
-    library_posterior,
-    structure_and_prior,
-)
+from klfusion.adapters import _library
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
 from klfusion.learners import StickyHDPHMM
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import Structure, hmm
+from klfusion.posteriors.structure import kinds
 
 _SETTINGS = ("n_components", "kappa", "gamma", "eta")
 _ARRAYS = {
@@ -27,21 +20,21 @@ _ARRAYS = {
 
 def extract(model: Any, name: str) -> Posterior:
     """The posterior of the states' Gaussians, and expected counts of starts and steps."""
-    check_fitted(model, name, "natural_")
+    _library.check_fitted(model, "natural_")
     info = {key: getattr(model, key) for key in _SETTINGS}
     info["frame_weight"] = model.frame_weight_
-    if (features := feature_names(model)) is not None:
+    if (features := _library.feature_names(model)) is not None:
         info["features"] = features
     arrays = {key: getattr(model, attribute) for key, attribute in _ARRAYS.items()}
-    structure, source = Structure(hmm.KIND, arrays, info), ("klfusion", "StickyHDPHMM")
-    family, natural, prior = model.family_, model.natural_, model.prior_
-    return library_posterior(source, name, family, natural, structure, prior, hmm.visits(arrays))
+    source = _library.origin("klfusion", "StickyHDPHMM", kinds.HMM, arrays, info)
+    counts = kinds.visits(arrays)
+    return Posterior(model.family_, model.natural_, name, model.prior_, counts, *source)
 
 
 def rebuild(posterior: Posterior) -> Any:
     """A fitted `StickyHDPHMM` that decodes and scores; it has no weights and bounds."""
     expected = "an HMM of Gaussian states with its transitions and its emissions' prior"
-    structure, prior = structure_and_prior(posterior, expected)
+    structure, prior = _library.structure_and_prior(posterior, expected)
     if not isinstance(posterior.family, NormalWishart):
         raise KLFusionError(f"{posterior.name!r}: expected {expected}, got {posterior.family}")
     info = structure.info

@@ -1,13 +1,11 @@
 """Local models that no maintained library offers; each is imported on first use."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 
 _MODULES = {
-    "HorseshoeBNN": "horseshoe_bnn",
-    "MeanFieldBNN": "mean_field_bnn",
+    "HorseshoeBNN": "bayesian_networks",
+    "MeanFieldBNN": "bayesian_networks",
     "StickyHDPHMM": "sticky_hdp_hmm",
 }
 __all__ = ["HorseshoeBNN", "MeanFieldBNN", "StickyHDPHMM"]

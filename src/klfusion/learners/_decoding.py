@@ -1,7 +1,5 @@
 """Predictions of a fitted hidden Markov model with Gaussian states."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,10 @@ from scipy.special import gammaln
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
-from klfusion.learners._blocks import Blocks
 from klfusion.learners._input import sequences
-from klfusion.learners._messages import Smoothed, Workspace, viterbi
+from klfusion.learners._messages import Blocks, Smoothed, Workspace, viterbi
+
+Decoded = tuple[float, IntArray]
 
 
 class Decoder:
@@ -61,18 +60,11 @@ class Decoder:
         p = self.family_.params(self.natural_)
         return np.asarray(p["scale_inv"] / p["dof"][:, None, None])
 
-    def decode(
-        self, X: Any, lengths: Any = None, algorithm: str = "viterbi"
-    ) -> tuple[float, IntArray]:
-        """Log-probability, and the state of each frame.
+    def decode(self, X: Any, lengths: Any = None, algorithm: str = "viterbi") -> Decoded:
+        """Log-probability, and the state of each frame (T,).
 
-        Parameters
-        ----------
-        X : array of shape (n_frames, n_features)
-        lengths : sequence of int, optional
-        algorithm : {"viterbi", "map"}
-            The most probable path with its log-probability; or the most probable state of each
-            frame with the sum of their log-probabilities.
+        ``"viterbi"`` gives the most probable path; ``"map"`` the most probable state of each frame,
+        with the sum of their log-probabilities.
         """
         if algorithm == "map":
             posterior = self.predict_proba(X, lengths)
@@ -123,7 +115,6 @@ class Decoder:
         out = np.empty((len(x), len(dof)))
         for k, factor in enumerate(np.linalg.cholesky(shape)):
             z = solve_triangular(factor, (x - p["mean"][k]).T, lower=True)
-            out[:, k] = np.log1p(np.square(z).sum(axis=0) / dof[k])
-            out[:, k] *= -0.5 * (dof[k] + d)
+            out[:, k] = -0.5 * (dof[k] + d) * np.log1p(np.square(z).sum(axis=0) / dof[k])
             out[:, k] -= np.log(np.diag(factor)).sum() + 0.5 * d * np.log(dof[k] * np.pi)
         return out + gammaln(0.5 * (dof + d)) - gammaln(0.5 * dof)

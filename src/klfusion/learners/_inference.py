@@ -1,18 +1,15 @@
 """Variational inference for the sticky HDP-HMM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import NormalWishart
 from klfusion.families.numerics.symmetric import outer, pack
-from klfusion.learners._blocks import Blocks
-from klfusion.learners._messages import LOG_FLOOR, Workspace
-from klfusion.learners._sticks import Sticks
-from klfusion.learners._transitions import TransitionPrior, Transitions
+from klfusion.learners._messages import LOG_FLOOR, Blocks, Workspace
+from klfusion.learners._transitions import Sticks, TransitionPrior, Transitions
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -23,6 +20,7 @@ class Statistics:
 
     moments: FloatArray  # (K, p), sums of `features` over the frames of each state
     counts: FloatArray  # (K + 1, K), steps from row to column; starts in the last row
+    sticks: Sticks | None = None  # where the update of the sticks starts; None: even ones
 
     @property
     def n_states(self) -> int:
@@ -34,17 +32,15 @@ class Statistics:
         """Expected frames in each state, (K,)."""
         return np.asarray(self.counts.sum(axis=0))
 
-    def merged(self, labels: IntArray) -> Statistics:
+    def merged(self, labels: IntArray) -> Self:
         """Sum the states with the same label; drop those with label -1."""
         onto = np.eye(int(labels.max()) + 1)[:, labels] * (labels >= 0)
         rows = np.block([[onto, np.zeros((len(onto), 1))], [np.zeros(len(labels)), 1.0]])
-        return Statistics(onto @ self.moments, rows @ self.counts @ onto.T)
+        return type(self)(onto @ self.moments, rows @ self.counts @ onto.T)
 
-    def largest_first(self) -> Statistics:
+    def largest_first(self) -> Self:
         """States sorted by size, the best order for stick-breaking."""
-        rank = np.empty(self.n_states, dtype=np.intp)
-        rank[np.argsort(-self.frames, kind="stable")] = np.arange(self.n_states)
-        return self.merged(rank)
+        return self.merged(np.argsort(np.argsort(-self.frames, kind="stable")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +60,11 @@ class Frames:
     _workspaces: dict[int, Workspace] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, x: FloatArray, lengths: IntArray) -> Frames:
-        """From frames (T, d) of concatenated sequences."""
+    def of(cls, x: FloatArray, lengths: IntArray) -> Self:
+        """Sufficient statistics of the frames (T, d) of concatenated sequences."""
         blocks = Blocks.of(lengths)
-        return cls(blocks, features(x[blocks.order]))
+        x, one = x[blocks.order], np.ones((len(x), 1))
+        return cls(blocks, np.concatenate([x, one, pack(outer(x)), one], axis=1))
 
     def workspace(self, n_states: int) -> Workspace:
         """Memory for a number of states; only the latest one is kept."""
@@ -75,12 +72,6 @@ class Frames:
             self._workspaces.clear()
             self._workspaces[n_states] = Workspace(self.blocks, n_states)
         return self._workspaces[n_states]
-
-
-def features(x: FloatArray) -> FloatArray:
-    """Sufficient statistics of each frame, (T, p)."""
-    one = np.ones((len(x), 1))
-    return np.concatenate([x, one, pack(outer(x)), one], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +82,13 @@ class Model:
     prior: FloatArray  # (p,), natural parameters of the emissions
     transitions: TransitionPrior
 
-    def maximise(self, statistics: Statistics, sticks: Sticks | None = None) -> Estimate:
-        """M-step: posteriors given the statistics; ``sticks`` are the start of their update."""
+    def maximise(self, statistics: Statistics) -> Estimate:
+        """M-step: posteriors given the statistics."""
+        sticks = statistics.sticks
         if sticks is None:
             sticks = Sticks.even(statistics.n_states, self.transitions.gamma)
-        return Estimate(
-            self.prior + statistics.moments, self.transitions.posterior(statistics.counts, sticks)
-        )
+        transitions = self.transitions.posterior(statistics.counts, sticks)
+        return Estimate(self.prior + statistics.moments, transitions)
 
     def expect(self, frames: Frames, estimate: Estimate) -> tuple[Statistics, float]:
         """E-step: expected statistics, and the lower bound."""
@@ -105,8 +96,8 @@ class Model:
         log_emission = frames.features @ mean.T
         log_emission -= 0.5 * self.family.dim * _LOG_2PI
         expected_log, n = estimate.transitions.expected_log, len(mean)
-        steps = expected_log[:n, :n]
-        smoothed = frames.workspace(n).smooth(log_emission, expected_log[n, :n], steps)
+        start, steps = expected_log[n, :n], expected_log[:n, :n]
+        smoothed = frames.workspace(n).smooth(log_emission, start, steps)
         counts = np.concatenate([smoothed.transition, smoothed.start[None]])
         # Messages use floored probabilities; this corrects the bound to the true ones.
         floored = np.minimum(expected_log[:, :n] - LOG_FLOOR, 0.0)
@@ -115,7 +106,8 @@ class Model:
         divergence -= log_partition[:-1] - log_partition[-1]
         bound = smoothed.log_evidence + float((counts * floored).sum()) - float(divergence.sum())
         bound += self.transitions.bound(estimate.transitions)
-        return Statistics(smoothed.posterior.T @ frames.features, counts), bound
+        moments = smoothed.posterior.T @ frames.features
+        return Statistics(moments, counts, estimate.transitions.sticks), bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,25 +125,23 @@ class Fit:
         return self.trace[-1]
 
 
-def iterate(
-    model: Model,
-    frames: Frames,
-    statistics: Statistics,
-    *,
-    max_iter: int,
-    tol: float,
-    sticks: Sticks | None = None,
-    enough: float = np.inf,
-) -> Fit:
-    """Alternate until the bound gains less than ``tol`` nats, or reaches ``enough``."""
+class Problem(NamedTuple):
+    """A model, the data to fit, and the smallest gain of an iteration, in nats."""
+
+    model: Model
+    frames: Frames
+    tol: float
+
+
+def iterate(problem: Problem, statistics: Statistics, max_iter: int, enough: float = np.inf) -> Fit:
+    """Alternate until the bound gains less than the smallest gain, or exceeds ``enough``."""
     trace: list[float] = []
-    for _ in range(max_iter):
-        estimate = model.maximise(statistics, sticks)
-        sticks = estimate.transitions.sticks
-        statistics, bound = model.expect(frames, estimate)
+    converged = False
+    while len(trace) < max_iter and not converged:
+        estimate = problem.model.maximise(statistics)
+        statistics, bound = problem.model.expect(problem.frames, estimate)
         trace.append(bound)
         if bound > enough:
-            return Fit(estimate, statistics, trace, converged=False)
-        if len(trace) > 1 and trace[-1] - trace[-2] < tol:
-            return Fit(estimate, statistics, trace, converged=True)
-    return Fit(estimate, statistics, trace, converged=False)
+            break
+        converged = len(trace) > 1 and trace[-1] - trace[-2] < problem.tol
+    return Fit(estimate, statistics, trace, converged)

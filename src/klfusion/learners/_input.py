@@ -1,7 +1,5 @@
 """Checks of the data and settings of learners."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

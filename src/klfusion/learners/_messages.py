@@ -1,25 +1,90 @@
 """Forward-backward and Viterbi for hidden Markov chains, over many blocks of frames in parallel.
 
-Blocks of one sequence depend on each other through the messages at their ends. All blocks first
-run in parallel from a guess. Each then runs again from the last message of the block before it,
-until messages agree to a relative tolerance of 1e-10 per entry. Chains forget quickly, so few
-repetitions are needed.
+Blocks of a sequence run in parallel from a guess, then again from the last message of the block
+before, until messages agree to a relative 1e-10 per entry. Chains forget, so few passes suffice.
 """
 
-from __future__ import annotations
-
+import math
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Self
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.learners._blocks import Blocks
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 
+_MIN_LENGTH = 32  # frames per block: in shorter ones, messages between blocks dominate the cost
 # Smallest log-probability of a step, in nats. It keeps sums of products above zero without
 # logarithms: float64 holds exp(-600) and its product with a message.
 LOG_FLOOR = -600.0
 _RTOL, _ATOL = 1e-10, 1e-290  # relative and absolute tolerance of repeated messages
 _CHECK_EVERY = 8  # steps between comparisons of a repeated message with the previous one
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Frames ordered by step: the first ones of all blocks, the second ones, and so on.
+
+    Blocks are sorted by length, so a step is a contiguous slice without padding.
+    """
+
+    order: IntArray  # (T,), original index of the frame at each position
+    offsets: IntArray  # (steps + 1,), position where each step begins
+    before: IntArray  # (B,), the block before each block; -1 at the start of a sequence
+
+    @classmethod
+    def of(cls, lengths: IntArray, longest: int | None = None) -> Self:
+        """Cut sequences of these lengths into blocks of at most ``longest`` frames."""
+        if longest is None:  # balances the cost of steps and of messages between blocks
+            longest = max(_MIN_LENGTH, math.isqrt(2 * int(lengths.sum())))
+        n_blocks = -(-lengths // longest)
+        sequence = np.repeat(np.arange(len(lengths)), n_blocks)
+        nth = np.arange(len(sequence)) - (np.cumsum(n_blocks) - n_blocks)[sequence]
+        # Block k of n covers [k L / n, (k + 1) L / n): lengths differ by at most one.
+        start = nth * lengths[sequence] // n_blocks[sequence]
+        stop = (nth + 1) * lengths[sequence] // n_blocks[sequence]
+        start, size = start + (np.cumsum(lengths) - lengths)[sequence], stop - start
+        by_size = np.argsort(-size, kind="stable")
+        rank = np.argsort(by_size)
+        before = np.where(nth > 0, rank[np.maximum(np.arange(len(nth)) - 1, 0)], -1)[by_size]
+        start, size = start[by_size], size[by_size]
+        active = (size[None] > np.arange(size[0])[:, None]).sum(axis=1)  # (steps,)
+        offsets = np.concatenate([[0], np.cumsum(active)])
+        order = np.concatenate([start[:n] + s for s, n in enumerate(active)])
+        return cls(order.astype(np.intp), offsets.astype(np.intp), before.astype(np.intp))
+
+    @cached_property
+    def steps(self) -> list[slice]:
+        """The positions of each step."""
+        return [slice(a, b) for a, b in pairwise(self.offsets.tolist())]
+
+    @cached_property
+    def last(self) -> IntArray:
+        """The position of the last frame of each block, (B,)."""
+        active = np.diff(self.offsets)
+        size = (active[:, None] > np.arange(len(self.before))[None]).sum(axis=0)
+        return np.asarray(self.offsets[size - 1] + np.arange(len(size)))
+
+    @cached_property
+    def is_first(self) -> BoolArray:
+        """Which positions hold the first frame of a sequence, (T,)."""
+        first = np.zeros(len(self.order), dtype=bool)
+        first[: len(self.before)] = self.before < 0
+        return first
+
+    @cached_property
+    def previous(self) -> IntArray:
+        """The position of each frame's predecessor, (T - sequences,); first frames are skipped."""
+        active = np.diff(self.offsets)
+        earlier = [self.last[self.before[self.before >= 0]]]
+        earlier += [self.offsets[s - 1] + np.arange(active[s]) for s in range(1, len(active))]
+        return np.concatenate(earlier)
+
+    @cached_property
+    def back(self) -> IntArray:
+        """The position of each frame, by original index, (T,)."""
+        return np.argsort(self.order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,30 +106,22 @@ class Workspace:
         self.predicted, self.filtered, self.ahead = (np.empty(shape) for _ in range(3))
         self.scale = np.empty((shape[0], 1))
         # Slices are made once, because making one costs as much as its arithmetic.
-        self._forward = [
-            (self.predicted[s], self.emission[s], self.filtered[s], self.scale[s])
-            for s in blocks.steps
-        ]
+        forward = (self.predicted, self.emission, self.filtered, self.scale)
+        self._forward = [tuple(array[s] for array in forward) for s in blocks.steps]
         self._backward = [(self.emission[s], self.ahead[s]) for s in blocks.steps]
         sizes = np.diff(blocks.offsets).tolist()
-        self._carried = [
-            self.filtered[s.start : s.start + n]
-            for s, n in zip(blocks.steps[:-1], sizes[1:], strict=True)
-        ]
+        pairs = zip(blocks.offsets[:-2].tolist(), sizes[1:], strict=True)
+        self._carried = [self.filtered[start : start + n] for start, n in pairs]
         self._sizes = [*sizes, 0]
 
     def smooth(
-        self, log_emission: FloatArray, log_start: FloatArray, log_transition: FloatArray
+        self, log_emission: FloatArray, log_start: FloatArray, log_step: FloatArray
     ) -> Smoothed:
-        """Forward-backward.
-
-        ``log_emission`` (T, K) is in the order of the blocks. ``log_start`` (K,) and
-        ``log_transition`` (K, K) need not be normalised.
-        """
+        """Emissions (T, K) in the order of the blocks; starts (K,) and steps (K, K) of any sum."""
         best = log_emission.max(axis=1, keepdims=True)
         np.exp(log_emission - best, out=self.emission)
         start = np.exp(np.maximum(log_start, LOG_FLOOR))
-        transition = np.exp(np.maximum(log_transition, LOG_FLOOR))
+        transition = np.exp(np.maximum(log_step, LOG_FLOOR))
         self._filter(start, transition)
         self._look_back(transition)
         posterior = self.predicted * self.ahead
@@ -145,17 +202,14 @@ def _agree(new: FloatArray, old: FloatArray) -> bool:
 
 
 def viterbi(
-    blocks: Blocks, log_emission: FloatArray, log_start: FloatArray, log_transition: FloatArray
+    blocks: Blocks, log_emission: FloatArray, log_start: FloatArray, log_step: FloatArray
 ) -> tuple[float, IntArray]:
-    """The log-probability of the most probable path, and the path, in the order of the blocks.
-
-    There is one block per sequence; arrays are as in `Workspace.smooth`.
-    """
+    """Log-probability and states of the most probable path; one block per sequence."""
     steps = blocks.steps
     came_from = np.empty(log_emission.shape, dtype=np.intp)
     best = log_start + log_emission[steps[0]]
     ends = [best]
-    into = np.ascontiguousarray(log_transition.T)
+    into = np.ascontiguousarray(log_step.T)
     for step in steps[1:]:
         score = best[: step.stop - step.start, None, :] + into
         np.argmax(score, axis=2, out=came_from[step])
@@ -166,8 +220,7 @@ def viterbi(
     for number in range(len(steps) - 1, -1, -1):
         step, continuing = steps[number], len(state)
         if continuing:
-            after = steps[number + 1]
-            state = came_from[after][np.arange(continuing), state]
+            state = came_from[steps[number + 1]][np.arange(continuing), state]
         ending = ends[number][continuing:]
         total += float(ending.max(axis=1).sum())
         state = np.concatenate([state, ending.argmax(axis=1)])

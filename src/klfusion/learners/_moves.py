@@ -1,14 +1,12 @@
 """Merge two states, or drop one, if that raises the lower bound."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.learners._inference import Fit, Frames, Model, iterate
+from klfusion.learners._inference import Fit, Model, Problem, iterate
 from klfusion.learners._transitions import log_normaliser
 
 _TRIALS = 6  # merges tried per round
@@ -16,67 +14,55 @@ _TRIAL_ITERATIONS = 8  # iterations within which a move must raise the bound
 _SETTLING = 10  # iterations between an accepted move and the next trial
 
 
-def simplify(model: Model, frames: Frames, fit: Fit, *, max_iter: int, tol: float) -> Fit:
+def simplify(problem: Problem, fit: Fit, max_iter: int) -> Fit:
     """Accept moves until none raises the bound; rejected moves leave no bound in the trace."""
     rejected: set[bytes] = set()
     settled = fit.converged
     while fit.statistics.n_states > 1:
-        moved = _one_move(model, frames, fit, rejected, tol)
+        moved = _one_move(problem, fit, rejected)
         if moved is not None:
             fit, settled = moved, False
         elif settled:
             return fit
         else:  # iterate to convergence, then try once more
-            fit, settled = _continued(model, frames, fit, max_iter, tol), True
-    return _continued(model, frames, fit, max_iter, tol)
+            fit, settled = _continued(problem, fit, max_iter), True
+    return _continued(problem, fit, max_iter)
 
 
-def _one_move(
-    model: Model, frames: Frames, fit: Fit, rejected: set[bytes], tol: float
-) -> Fit | None:
+def _one_move(problem: Problem, fit: Fit, rejected: set[bytes]) -> Fit | None:
     """The first proposal that raises the bound, after `_SETTLING` iterations; None if none does."""
-    for labels in _proposals(model, fit):
+    for labels in _proposals(problem.model, fit):
         proposal = fit.statistics.merged(labels).largest_first()
         key = np.round(np.sort(proposal.frames), 3).tobytes()
         if key in rejected:
             continue
-        trial = iterate(
-            model, frames, proposal, max_iter=_TRIAL_ITERATIONS, tol=tol, enough=fit.bound
-        )
+        trial = iterate(problem, proposal, _TRIAL_ITERATIONS, enough=fit.bound)
         if trial.bound > fit.bound:
             trial = replace(trial, trace=[*fit.trace, trial.bound])
-            return _continued(model, frames, trial, _SETTLING, tol)
+            return _continued(problem, trial, _SETTLING)
         rejected.add(key)
     return None
 
 
-def _continued(model: Model, frames: Frames, fit: Fit, max_iter: int, tol: float) -> Fit:
+def _continued(problem: Problem, fit: Fit, max_iter: int) -> Fit:
     """The fit after more iterations."""
-    sticks = fit.estimate.transitions.sticks
-    rest = iterate(model, frames, fit.statistics, max_iter=max_iter, tol=tol, sticks=sticks)
+    rest = iterate(problem, fit.statistics, max_iter)
     return replace(rest, trace=[*fit.trace, *rest.trace])
 
 
 def _proposals(model: Model, fit: Fit) -> Iterator[IntArray]:
     """Labels that merge two states or drop one, the largest estimated gain first."""
-    statistics = fit.statistics
-    n = statistics.n_states
-    smallest = int(statistics.frames.argmin())
-    drop = np.arange(n)
-    drop[smallest] = -1
-    drop[smallest + 1 :] -= 1
-    drop_first = statistics.frames[smallest] < model.family.least_count
-    if drop_first:
-        yield drop
+    n, frames = fit.statistics.n_states, fit.statistics.frames
+    smallest = int(frames.argmin())
     a, b = np.triu_indices(n, k=1)
-    gain = _gains(model, fit, a, b)
-    for pair in np.argsort(-gain, kind="stable")[:_TRIALS]:
+    best = np.argsort(-_gains(model, fit, a, b), kind="stable")[:_TRIALS]
+    moves = [(int(b[pair]), int(a[pair])) for pair in best]
+    moves.insert(0 if frames[smallest] < model.family.least_count else len(moves), (smallest, -1))
+    for gone, onto in moves:
         labels = np.arange(n)
-        labels[b[pair]] = a[pair]
-        labels[b[pair] + 1 :] -= 1
+        labels[gone] = onto
+        labels[gone + 1 :] -= 1
         yield labels
-    if not drop_first:
-        yield drop
 
 
 def _gains(model: Model, fit: Fit, a: IntArray, b: IntArray) -> FloatArray:

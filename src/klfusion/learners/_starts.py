@@ -1,12 +1,10 @@
 """Initial states of frames, by k-means or by time."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.learners._inference import Estimate, Frames, Model, Statistics
 
 _MAX_CORRELATION = 0.99  # keeps the effective sample size above zero
@@ -31,9 +29,9 @@ def by_time(n_frames: int, n_states: int, rng: np.random.Generator) -> IntArray:
 
 def statistics_of(frames: Frames, labels: IntArray, lengths: IntArray) -> Statistics:
     """Statistics given the state of each frame; the largest state first."""
-    _, labels = np.unique(labels, return_inverse=True)
+    labels = relabel(labels)
     n = int(labels.max()) + 1
-    first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    first = np.cumsum(lengths) - lengths
     later = np.ones(len(labels), dtype=bool)
     later[first] = False
     counts = np.zeros((n + 1, n))
@@ -50,14 +48,12 @@ def effective_share(model: Model, frames: Frames, x: FloatArray, estimate: Estim
     whitened deviations from the state's mean, with geometric decay. For second moments, which are
     most of the parameters, N frames equal ``N (1 - rho^2) / (1 + rho^2)`` independent ones.
     """
-    order = frames.blocks.order
-    mean = model.family.mean(estimate.natural)
-    state = (frames.features @ mean.T).argmax(axis=1)
+    state = (frames.features @ model.family.mean(estimate.natural).T).argmax(axis=1)
     p = model.family.params(estimate.natural)
     whitener = np.linalg.inv(np.linalg.cholesky(p["scale_inv"] / p["dof"][:, None, None]))
-    deviation = x[order] - p["mean"][state]
-    for k in range(len(whitener)):
-        deviation[state == k] = deviation[state == k] @ whitener[k].T
+    deviation = x[frames.blocks.order] - p["mean"][state]
+    for k, matrix in enumerate(whitener):
+        deviation[state == k] = deviation[state == k] @ matrix.T
     later, earlier = np.flatnonzero(~frames.blocks.is_first), frames.blocks.previous
     stays = state[later] == state[earlier]
     one, next_ = deviation[earlier[stays]], deviation[later[stays]]

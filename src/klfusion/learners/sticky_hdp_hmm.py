@@ -1,8 +1,7 @@
 """`StickyHDPHMM`: a hidden Markov model that estimates its number of states."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, replace
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
 from klfusion.learners import _starts
 from klfusion.learners._decoding import Decoder
-from klfusion.learners._inference import Fit, Frames, Model, iterate
+from klfusion.learners._inference import Fit, Frames, Model, Problem, iterate
 from klfusion.learners._input import number, sequences
 from klfusion.learners._moves import simplify
 from klfusion.learners._transitions import TransitionPrior
@@ -107,15 +106,7 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
     progress: bool | None = None
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
-        """Fit to one or several sequences.
-
-        Parameters
-        ----------
-        X : array of shape (n_frames, n_features)
-            Concatenated sequences.
-        lengths : sequence of int, optional
-            Length of each sequence; default: one sequence.
-        """
+        """Fit to the frames (T, d) of sequences of these ``lengths``; default: one sequence."""
         x, sizes = sequences(X, lengths)
         for name in ("n_init", "n_components", "max_iter"):
             check_integer(name, getattr(self, name))
@@ -131,7 +122,7 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
 
         def fit_from(labels: IntArray) -> Fit:
             first = _starts.statistics_of(frames, labels, sizes)
-            return iterate(model, frames, first, max_iter=self.max_iter, tol=tol)
+            return iterate(Problem(model, frames, tol), first, self.max_iter)
 
         if self.frame_weight == "auto":
             estimate = fit_from(_starts.by_place(x, n_states, rng)).estimate
@@ -139,7 +130,7 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
         else:
             weight = number(self.frame_weight, "frame_weight", above=0.0)
         frames = replace(frames, features=weight * frames.features)
-        best: Fit | None = None
+        fits = []
         with progress_bar(self.progress) as report:
             for start in range(self.n_init):
                 report("fitting", start, self.n_init)
@@ -147,11 +138,9 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
                     labels = _starts.by_time(len(x), n_states, rng)
                 else:
                     labels = _starts.by_place(x, n_states, rng)
-                fit = simplify(model, frames, fit_from(labels), max_iter=self.max_iter, tol=tol)
-                if best is None or fit.bound > best.bound:
-                    best = fit
-        assert best is not None
-        self._keep(X, model, best, weight, centre, scale)
+                problem = Problem(model, frames, tol)
+                fits.append(simplify(problem, fit_from(labels), self.max_iter))
+        self._keep(X, model, max(fits, key=attrgetter("bound")), weight, centre, scale)
         return self
 
     def _model(self, centre: FloatArray, scale: FloatArray) -> Model:
@@ -168,15 +157,9 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
             mean = (mean - centre) / scale
         strength = number(self.mean_strength, "mean_strength", above=0.0)
         prior = family.natural(mean[None], [strength], (n0 - d - 1.0) * expected[None], [n0])
-        return Model(
-            family,
-            prior[0],
-            TransitionPrior(
-                number(self.kappa, "kappa", above=0.0, allow_equal=True),
-                number(self.gamma, "gamma", above=0.0),
-                number(self.eta, "eta", above=0.0),
-            ),
-        )
+        kappa = number(self.kappa, "kappa", above=0.0, allow_equal=True)
+        gamma, eta = number(self.gamma, "gamma", above=0.0), number(self.eta, "eta", above=0.0)
+        return Model(family, prior[0], TransitionPrior(kappa, gamma, eta))
 
     def _matrix(self, d: int) -> FloatArray:
         matrix = np.asarray(self.S, dtype=np.float64)
@@ -189,12 +172,12 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
         self, X: Any, model: Model, fit: Fit, weight: float, centre: FloatArray, scale: FloatArray
     ) -> None:
         """Set the fitted attributes, in the units of the data."""
-        estimate, n = fit.estimate, len(fit.estimate.natural)
-        family = model.family
-        self.family_ = family
-        self.natural_, (self.prior_,) = (
-            _in_units(family, eta, centre, scale) for eta in (estimate.natural, model.prior[None])
-        )
+        estimate, n, self.family_ = fit.estimate, len(fit.estimate.natural), model.family
+        p = self.family_.params(np.vstack([estimate.natural, model.prior]))
+        p["mean"] = centre + scale * p["mean"]
+        p["scale_inv"] = np.outer(scale, scale) * p["scale_inv"]
+        natural = self.family_.natural(p["mean"], p["kappa"], p["scale_inv"], p["dof"])
+        self.natural_, self.prior_ = natural[:n], natural[n]
         rows = model.transitions.rows(estimate.transitions.sticks)
         self.start_prior_, self.transition_prior_ = rows[n, :n], rows[:n, :n]
         concentration = estimate.transitions.concentration
@@ -202,21 +185,11 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
         self.transition_counts_ = concentration[:n, :n] - self.transition_prior_
         self.weights_ = estimate.transitions.sticks.weights
         self.frame_weight_ = weight
-        n_frames = float(fit.statistics.frames.sum())
         # The Jacobian of the standardisation turns the bound into one of densities of the data.
-        log_jacobian = weight * n_frames * float(np.log(scale).sum())
+        log_jacobian = weight * float(fit.statistics.frames.sum()) * float(np.log(scale).sum())
         self.lower_bounds_ = [bound - log_jacobian for bound in fit.trace]
         self.lower_bound_ = self.lower_bounds_[-1]
         self.converged_ = fit.converged
-        self.n_features_in_ = family.dim
+        self.n_features_in_ = len(centre)
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
-
-
-def _in_units(
-    family: NormalWishart, natural: FloatArray, centre: FloatArray, scale: FloatArray
-) -> FloatArray:
-    p = family.params(natural)
-    return family.natural(
-        centre + scale * p["mean"], p["kappa"], np.outer(scale, scale) * p["scale_inv"], p["dof"]
-    )

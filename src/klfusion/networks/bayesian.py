@@ -1,13 +1,10 @@
 """A network with independent Normal weights, as a PyTorch module that predicts."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from klfusion._utils.arrays import FloatArray
@@ -21,15 +18,11 @@ _TINY = 1e-30  # smallest variance under a root and smallest probability under a
 
 
 class Entropy(NamedTuple):
-    """Entropy of the predicted class of each row, in nats, each (n,).
+    """Entropy of the predicted class of each row, in nats, each (n,)."""
 
-    ``total = aleatoric + epistemic``. The aleatoric part is the expected entropy given the
-    weights. The epistemic part is the mutual information of class and weights.
-    """
-
-    total: FloatArray
-    aleatoric: FloatArray
-    epistemic: FloatArray
+    total: FloatArray  # the sum of the other two
+    aleatoric: FloatArray  # expected entropy given the weights
+    epistemic: FloatArray  # mutual information of class and weights
 
 
 class Distribution(NamedTuple):
@@ -74,13 +67,10 @@ class BayesianLinear(nn.Module):  # type: ignore[misc]
 
     def layer(self) -> Layer:
         """Means and variances as arrays."""
-        return Layer(
-            self.name,
-            _numpy(self.weight_mean),
-            np.exp(2.0 * _numpy(self.weight_log_sd)),
-            _numpy(self.bias_mean),
-            np.exp(2.0 * _numpy(self.bias_log_sd)),
-        )
+        mean, bias_mean = _numpy(self.weight_mean), _numpy(self.bias_mean)
+        log_sds = _numpy(self.weight_log_sd), _numpy(self.bias_log_sd)
+        variance, bias_variance = (np.exp(2.0 * log_sd) for log_sd in log_sds)
+        return Layer(self.name, mean, variance, bias_mean, bias_variance)
 
 
 class Stack(nn.Module):  # type: ignore[misc]
@@ -130,10 +120,7 @@ class BayesianNetwork(LayeredNetwork, Stack):
     """
 
     def __init__(
-        self,
-        layers: list[Layer] | tuple[Layer, ...],
-        activation: str = "relu",
-        head: Head | None = None,
+        self, layers: Sequence[Layer], activation: str = "relu", head: Head | None = None
     ) -> None:
         super().__init__(map(BayesianLinear, layers), activation)
         self.head = head or Head()
@@ -190,10 +177,9 @@ class BayesianNetwork(LayeredNetwork, Stack):
         return self.linears[-1].sampled(x, generator)
 
     def _output_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (n, n_out) and covariance (n, n_out, n_out) of the outputs.
+        """Mean (n, n_out) and covariance (n, n_out, n_out) of outputs; hidden units independent.
 
-        Hidden units of one layer are assumed to be independent, which is exact for the first.
-        Outputs share the last hidden layer, so their covariance is kept.
+        This is exact for the first layer. Outputs share the last one, which makes them covary.
         """
         mean, variance = x, None
         for linear in self.linears[:-1]:
@@ -204,8 +190,6 @@ class BayesianNetwork(LayeredNetwork, Stack):
         shared = torch.einsum("nh,ah,bh->nab", variance, last.weight_mean, last.weight_mean)
         rest = own - torch.diagonal(shared, dim1=1, dim2=2)
         return out, shared + torch.diag_embed(rest.clamp_min(0.0))
-
-    # Classification -----------------------------------------------------------------------
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def predict_proba(
@@ -222,15 +206,11 @@ class BayesianNetwork(LayeredNetwork, Stack):
     ) -> Entropy:
         """Entropy of the predicted class of each row, and its two parts; see `outputs`."""
         self.head.require("classification", "entropy")
-        total, aleatoric = [], []
-        for samples in self._batches(x, how, n_samples, random_state):
-            p = samples.double().softmax(-1)
-            total.append(_numpy(torch.special.entr(p.mean(0)).sum(-1)))
-            aleatoric.append(_numpy(torch.special.entr(p).sum(-1).mean(0)))
-        whole, part = np.concatenate(total), np.concatenate(aleatoric)
-        return Entropy(whole, part, whole - part)
-
-    # Either head --------------------------------------------------------------------------
+        batches = self._batches(x, how, n_samples, random_state)
+        ps, entr = (samples.double().softmax(-1) for samples in batches), torch.special.entr
+        parts = [(_numpy(entr(p.mean(0)).sum(-1)), _numpy(entr(p).sum(-1).mean(0))) for p in ps]
+        total, aleatoric = map(np.concatenate, zip(*parts, strict=True))
+        return Entropy(total, aleatoric, total - aleatoric)
 
     def predict(
         self, x: Any, n_samples: int = 100, random_state: int = 0, *, how: How = "moments"
@@ -251,13 +231,7 @@ class BayesianNetwork(LayeredNetwork, Stack):
         return Distribution(samples.mean(axis=0), epistemic + self._noise(), epistemic)
 
     def log_likelihood(
-        self,
-        x: Any,
-        y: ArrayLike,
-        n_samples: int = 100,
-        random_state: int = 0,
-        *,
-        how: How = "moments",
+        self, x: Any, y: Any, n_samples: int = 100, random_state: int = 0, *, how: How = "moments"
     ) -> FloatArray:
         """Log predictive probability of each row's label, or density of its target, (n,)."""
         if self.head.kind == "classification":

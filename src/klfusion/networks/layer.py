@@ -1,9 +1,7 @@
 """Layers, heads and input checks of networks, without PyTorch."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -17,17 +15,7 @@ ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Means and variances of the weights of a fully connected layer.
-
-    Weights are (n_out, n_in), the layout of PyTorch; biases are (n_out,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from klfusion.networks.layer import Layer
-    >>> Layer("fc1", np.ones((3, 2)), np.ones((3, 2)), np.zeros(3), np.ones(3)).shape
-    (3, 2)
-    """
+    """Means and variances of weights (n_out, n_in), as in PyTorch, and of biases (n_out,)."""
 
     name: str
     weight_mean: FloatArray
@@ -38,8 +26,7 @@ class Layer:
     @property
     def shape(self) -> tuple[int, int]:
         """``(n_out, n_in)``."""
-        n_out, n_in = self.weight_mean.shape
-        return n_out, n_in
+        return self.weight_mean.shape[0], self.weight_mean.shape[1]
 
     def sample(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """One sample of the weight and the bias."""
@@ -47,47 +34,27 @@ class Layer:
         bias = rng.standard_normal(self.bias_mean.shape) * np.sqrt(self.bias_variance)
         return self.weight_mean + weight, self.bias_mean + bias
 
-    def scaled(self, scale: FloatArray) -> Layer:
+    def scaled(self, scale: FloatArray) -> Self:
         """The layer with outputs multiplied by ``scale`` (n_out,)."""
-        return Layer(
-            self.name,
-            scale[:, None] * self.weight_mean,
-            scale[:, None] ** 2 * self.weight_variance,
-            scale * self.bias_mean,
-            scale**2 * self.bias_variance,
+        column = scale[:, None]
+        weights = column * self.weight_mean, column**2 * self.weight_variance
+        return type(self)(
+            self.name, *weights, scale * self.bias_mean, scale**2 * self.bias_variance
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The meaning of the outputs.
+    """The meaning of the outputs: logits of classes, or means of Normal targets."""
 
-    Parameters
-    ----------
-    kind : {"classification", "regression"}
-        Outputs are logits of classes, or means of Normal targets.
-    classes : tuple, optional
-        Label of each output; default: its number.
-    noise_variance : array of shape (n_out,), optional
-        Variance of the targets around the regression outputs; default: zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from klfusion.networks.layer import Head
-    >>> Head(classes=("cat", "dog")).labels(np.array([1, 0]))
-    array(['dog', 'cat'], dtype='<U3')
-    """
-
-    kind: str = "classification"
-    classes: tuple[Any, ...] | None = None
-    noise_variance: FloatArray | None = field(default=None)
+    kind: str = "classification"  # or "regression"
+    classes: tuple[Any, ...] | None = None  # label of each output; None: its number
+    noise_variance: FloatArray | None = None  # (n_out,), of regression targets; None: zero
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(HeadKind):
-            raise KLFusionError(
-                f"expected head to be one of {', '.join(get_args(HeadKind))}, got {self.kind!r}"
-            )
+        kinds = get_args(HeadKind)
+        if self.kind not in kinds:
+            raise KLFusionError(f"expected head to be one of {', '.join(kinds)}, got {self.kind!r}")
 
     def require(self, kind: HeadKind, what: str) -> None:
         """Refuse ``what``, which is a method for one kind of head."""
@@ -111,11 +78,11 @@ def check_inputs(x: Any, n_in: int | None = None, name: str = "x") -> Any:
     return x
 
 
-def check_activation(activation: str, where: str = "") -> None:
+def check_activation(activation: str) -> None:
     """Refuse an unknown activation."""
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise KLFusionError(f"{where}expected activation to be one of {known}, got {activation!r}")
+        raise KLFusionError(f"expected activation to be one of {known}, got {activation!r}")
 
 
 def check_samples(n_samples: int) -> None:

@@ -1,7 +1,5 @@
 """A network with independent Normal weights that predicts with numpy alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +21,6 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
 @dataclass(frozen=True, eq=False, repr=False)
 class MeanFieldNetwork(LayeredNetwork):
     """The replacement of `klfusion.networks.bayesian.BayesianNetwork` without PyTorch.
-
-    Its parameters have the same meaning.
 
     Examples
     --------
@@ -63,8 +59,8 @@ class MeanFieldNetwork(LayeredNetwork):
     def predict_proba(self, x: Any, n_samples: int = 100, random_state: int = 0) -> FloatArray:
         """Class probabilities (n, n_out): the softmax averaged over samples of the weights."""
         self.head.require("classification", "predict_proba")
-        samples = softmax(self.outputs(x, n_samples, random_state), axis=-1)
-        return np.asarray(samples.mean(axis=0))
+        outputs = self.outputs(x, n_samples, random_state)
+        return np.asarray(softmax(outputs, axis=-1).mean(axis=0))
 
     def predict(self, x: Any, n_samples: int = 100, random_state: int = 0) -> Any:
         """The most probable class of each row, (n,); the mean (n, n_out) for regression."""

@@ -1,8 +1,7 @@
 """Random Normals, and moments of activations of Normals."""
 
-from __future__ import annotations
-
 import math
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -13,22 +12,19 @@ _JITTER = 1e-6  # share of the mean variance added to keep a covariance positive
 _TINY = 1e-30  # added to variances, so that no standard deviation is zero
 
 
-def noise_like(
-    like: Tensor, generator: torch.Generator | None, shape: tuple[int, ...] | None = None
-) -> Tensor:
+Shape = tuple[int, ...]
+Rng: TypeAlias = torch.Generator | None
+
+
+def noise_like(like: Tensor, rng: Rng, shape: Shape | None = None) -> Tensor:
     """Standard Normal noise with the type, device and, by default, shape of a tensor."""
     size = like.shape if shape is None else shape
-    return torch.randn(size, generator=generator, dtype=like.dtype, device=like.device)
+    return torch.randn(size, generator=rng, dtype=like.dtype, device=like.device)
 
 
-def normal(
-    mean: Tensor,
-    log_sd: Tensor,
-    generator: torch.Generator | None,
-    shape: tuple[int, ...] | None = None,
-) -> Tensor:
+def normal(mean: Tensor, log_sd: Tensor, rng: Rng, shape: Shape | None = None) -> Tensor:
     """A sample of independent Normals."""
-    return mean + torch.exp(log_sd) * noise_like(mean, generator, shape)
+    return mean + torch.exp(log_sd) * noise_like(mean, rng, shape)
 
 
 def activate(h: Tensor, activation: str) -> Tensor:
@@ -56,17 +52,13 @@ def activation_moments(mean: Tensor, variance: Tensor, activation: str) -> tuple
     return first, (second - first**2).clamp_min(0.0)
 
 
-def normal_samples(
-    mean: Tensor, covariance: Tensor, n_samples: int, generator: torch.Generator
-) -> Tensor:
-    """Samples (n_samples, n, k) of Normals with means (n, k) and covariances (n, k, k).
-
-    Samples are antithetic, in pairs around the mean, which reduces the variance of averages.
-    """
+def normal_samples(mean: Tensor, covariance: Tensor, n_samples: int, rng: Rng) -> Tensor:
+    """Samples (n_samples, n, k) of Normals with means (n, k) and covariances (n, k, k)."""
     k = mean.shape[-1]
     scale = torch.diagonal(covariance, dim1=1, dim2=2).mean(-1)[:, None, None] + _TINY
     eye = torch.eye(k, dtype=mean.dtype, device=mean.device)
     root, _ = torch.linalg.cholesky_ex(covariance + _JITTER * scale * eye)
-    half = noise_like(mean, generator, ((n_samples + 1) // 2, k))
+    # Antithetic pairs around the mean reduce the variance of averages.
+    half = noise_like(mean, rng, ((n_samples + 1) // 2, k))
     noise = torch.cat([half, -half])[:n_samples]
     return mean + torch.einsum("nij,sj->sni", root, noise)

@@ -1,14 +1,12 @@
 """Give networks with different classes the same outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
 from klfusion.families import DiagonalNormal
 from klfusion.posteriors.posterior import Posterior, check_equal
@@ -17,16 +15,10 @@ from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 
 
 def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
-    """Give every network one output per class of any silo.
+    """Give every network one output per class of any silo; return other models unchanged.
 
     An output that a silo lacks gets weights of mean zero and a class count of zero, so the silo
-    does not affect that class. This needs the class counts of every silo. Networks with equal
-    outputs, and models of other kinds, are returned unchanged.
-
-    Raises
-    ------
-    IncompatibleSilosError
-        If inputs, depths, or outputs without class labels differ.
+    does not affect that class. This needs the class counts of every silo.
     """
     structures = [p.structure for p in posteriors]
     networks = [s for s in structures if s is not None and s.kind == KIND]
@@ -41,18 +33,15 @@ def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
         return list(posteriors)
     for posterior, structure in zip(posteriors, networks, strict=True):
         if "class_counts" not in structure.arrays:
+            two = f"{classes[0]} and {next(c for c in classes if c != classes[0])}"
             raise IncompatibleSilosError(
                 f"silo {posterior.name!r}: expected class_counts, because silos have different "
-                f"classes, {classes[0]} and {next(c for c in classes if c != classes[0])}; or give "
-                "all learners the same classes="
+                f"classes, {two}; or give all learners the same classes="
             )
-    union = sorted({label for own in classes for label in own}, key=_sort_key)
+    labels = {label for own in classes for label in own}
+    # By type first: numbers and strings have no common order.
+    union = sorted(labels, key=lambda label: (type(label).__name__, label))
     return [_extended(p, s, union) for p, s in zip(posteriors, networks, strict=True)]
-
-
-def _sort_key(label: Any) -> tuple[str, Any]:
-    """Sort by type first: numbers and strings have no common order."""
-    return type(label).__name__, label
 
 
 def _check_same(posteriors: Sequence[Posterior], numbers: Sequence[int], what: str) -> None:
@@ -62,36 +51,30 @@ def _check_same(posteriors: Sequence[Posterior], numbers: Sequence[int], what: s
 
 def _extended(posterior: Posterior, structure: Structure, union: list[Any]) -> Posterior:
     """The network with one output per class of the union."""
-    own = structure.info["classes"]
-    where = np.array([union.index(label) for label in own])
-    last = n_layers(structure) - 1
-    mean, variance = layer_arrays(structure, last)
-    counts = np.zeros(len(union))
-    counts[where] = structure.arrays["class_counts"]
-    new_mean = np.zeros((len(union), mean.shape[1]))
-    new_mean[where] = mean
-    arrays = {
-        **structure.arrays,
-        f"mean.{last}": new_mean,
-        f"variance.{last}": _filled(variance, where, len(union)),
-        "class_counts": counts,
-    }
+    where = np.array([union.index(label) for label in structure.info["classes"]])
+    last, size = n_layers(structure) - 1, len(union)
+    arrays = dict(structure.arrays)
+    arrays |= {key: _padded(arrays[key], where, size) for key in (f"mean.{last}", "class_counts")}
+    arrays[f"variance.{last}"] = _filled(arrays[f"variance.{last}"], where, size)
     extended = replace(structure, arrays=arrays, info={**structure.info, "classes": union})
     if last > 1:
         return replace(posterior, structure=extended)
     p, inputs = posterior.params(), int(structure.info["n_in"]) + 1
-    outgoing = np.zeros((posterior.n_components, len(union)))
-    outgoing[:, where] = p["mean"][:, inputs:]
-    family = DiagonalNormal(inputs + len(union))
-    spread = _filled(p["variance"][:, inputs:].T, where, len(union)).T
-    natural = family.natural(
-        np.hstack([p["mean"][:, :inputs], outgoing]),
-        np.hstack([p["variance"][:, :inputs], spread]),
-    )
+    mean = np.hstack([p["mean"][:, :inputs], _padded(p["mean"][:, inputs:].T, where, size).T])
+    spread = _filled(p["variance"][:, inputs:].T, where, size).T
+    family = DiagonalNormal(inputs + size)
+    natural = family.natural(mean, np.hstack([p["variance"][:, :inputs], spread]))
     return replace(posterior, family=family, natural=natural, structure=extended)
 
 
-def _filled(variance: FloatArray, where: Any, size: int) -> FloatArray:
+def _padded(values: FloatArray, where: IntArray, size: int) -> FloatArray:
+    """Own outputs in their rows; zeros elsewhere."""
+    out = np.zeros((size, *values.shape[1:]))
+    out[where] = values
+    return out
+
+
+def _filled(variance: FloatArray, where: IntArray, size: int) -> FloatArray:
     """Own outputs in their rows; the geometric mean of these rows elsewhere."""
     out = np.tile(np.exp(np.log(variance).mean(axis=0)), (size, 1))
     out[where] = variance

@@ -1,7 +1,5 @@
 """Checks that silos can be fused: one kind of model, equal features, no silo counted twice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol

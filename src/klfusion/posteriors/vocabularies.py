@@ -1,7 +1,5 @@
 """The words of topics, and a common vocabulary for topics that have different ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,50 +1,28 @@
 """The kinds of structure, and the function that fuses each."""
 
-from __future__ import annotations
+from collections.abc import Callable, Mapping, Sequence
 
-from collections.abc import Callable, Sequence
+import numpy as np
 
-from klfusion._utils.arrays import IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
-from klfusion.posteriors.structure import hmm, mixture, network, sites, topics
-from klfusion.posteriors.structure.structure import Structure
+from klfusion.posteriors.structure import network, topics
+from klfusion.posteriors.structure.structure import Structure, agreed_info, scatter
 
-_Fuse = Callable[[Sequence[Structure], Sequence[IntArray], int], Structure]
-_FUSE: dict[str, _Fuse] = {
-    mixture.KIND: mixture.fuse,
-    hmm.KIND: hmm.fuse,
-    topics.KIND: topics.fuse,
-    sites.KIND: sites.fuse,
-}
+MIXTURE, HMM, SITES = "mixture", "hmm", "sites"
+_Labels = Sequence[IntArray]
 
 
 def fuse_structures(
     structures: Sequence[Structure | None],
-    labels: Sequence[IntArray],
+    labels: _Labels,
     n_components: int,
     match: network.Match = network.match_anew,
 ) -> Structure | None:
-    """Fuse the silos' structures, given the matching of their components.
+    """Fuse the structures of silos; None if any is None, or of an unregistered kind.
 
-    Parameters
-    ----------
-    structures : sequence of Structure or None
-        One per silo. The result is None if any is None, or of an unregistered kind.
-    labels : sequence of int arrays
-        Per silo the global component of each local one, -1 for none.
-    n_components : int
-        Number of global components.
-    match : callable
-        Matches the units of the later layers of a network.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from klfusion.posteriors.structure import Structure, fuse_structures
-    >>> a = Structure("mixture", {"counts": [10, 5], "weight_prior": 1.0})
-    >>> b = Structure("mixture", {"counts": [20], "weight_prior": 1.0})
-    >>> fuse_structures([a, b], [np.array([0, 1]), np.array([1])], 2).arrays["counts"]
-    array([10., 25.])
+    ``labels`` has per silo the global component of each local one, -1 for none. ``match`` matches
+    the units of the later layers of a network.
     """
     present = [s for s in structures if s is not None]
     if len(present) < len(structures):
@@ -56,3 +34,70 @@ def fuse_structures(
         return network.fuse(present, labels, n_components, match)
     fuse = _FUSE.get(kinds[0])
     return None if fuse is None else fuse(present, labels, n_components)
+
+
+def _fuse_mixtures(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:
+    """Add the expected ``counts`` (L,); average the pseudo-count ``weight_prior`` ()."""
+    counts = scatter([s.arrays["counts"] for s in silos], labels, n_components)
+    prior = np.mean([s.arrays["weight_prior"] for s in silos])
+    arrays = {"counts": counts, "weight_prior": np.asarray(prior)}
+    return Structure(MIXTURE, arrays, agreed_info(silos, "covariance_type"))
+
+
+def _fuse_hmms(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:
+    """Add expected counts; average the priors, which are Dirichlet pseudo-counts.
+
+    ``start`` (L,) holds the expected number of sequences that begin in each state, ``transition``
+    (L, L) that of steps from row to column. A step between two states that no silo has both of gets
+    the smallest entry of all priors, because larger ones belong to staying in a sticky prior.
+    """
+    arrays = {}
+    for key in ("start", "transition"):
+        arrays[key] = scatter([s.arrays[key] for s in silos], labels, n_components)
+        priors = [s.arrays[f"{key}_prior"] for s in silos]
+        total = scatter(priors, labels, n_components)
+        n_silos = scatter([np.ones_like(p) for p in priors], labels, n_components)
+        lowest = min(float(p.min()) for p in priors)
+        average = total / np.maximum(n_silos, 1.0)
+        arrays[f"{key}_prior"] = np.where(n_silos > 0, average, lowest)
+    info = dict(agreed_info(silos, "covariance_type"))
+    if all("frame_weight" in s.info for s in silos):  # each silo has its own estimate
+        info["frame_weight"] = float(np.mean([s.info["frame_weight"] for s in silos]))
+    return Structure(HMM, arrays, info)
+
+
+def visits(arrays: Mapping[str, FloatArray]) -> FloatArray:
+    """Expected observations per state of an HMM: starts of sequences plus steps to the state."""
+    return np.asarray(arrays["start"] + arrays["transition"].sum(axis=0))
+
+
+def _fuse_sites(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:
+    """Average the shared sites, ``site.mean`` and ``site.variance``, in natural parameters."""
+    del labels, n_components  # shared sites do not depend on the matching
+    first = silos[0].info
+    for other in silos[1:]:
+        for key in ("sites", "shared"):
+            if other.info[key] != first[key]:
+                one, two = _readable(first[key]), _readable(other.info[key])
+                raise IncompatibleSilosError(
+                    f"expected silos with the same {key}, got {one} and {two}"
+                )
+    arrays: dict[str, FloatArray] = {}
+    for site in first["shared"]:
+        mean, variance = f"{site['name']}.mean", f"{site['name']}.variance"
+        precision = np.mean([1.0 / s.arrays[variance] for s in silos], axis=0)
+        shift = np.mean([s.arrays[mean] / s.arrays[variance] for s in silos], axis=0)
+        arrays |= {mean: shift / precision, variance: 1.0 / precision}
+    return Structure(SITES, arrays, first)
+
+
+def _readable(sites: Sequence[dict[str, object]]) -> str:
+    return ", ".join(f"{s['name']} {s['shape']} ({s['support']})" for s in sites) or "none"
+
+
+_FUSE: dict[str, Callable[[Sequence[Structure], _Labels, int], Structure]] = {
+    MIXTURE: _fuse_mixtures,
+    HMM: _fuse_hmms,
+    SITES: _fuse_sites,
+    topics.KIND: topics.fuse,
+}

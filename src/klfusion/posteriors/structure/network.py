@@ -1,16 +1,10 @@
 """Fully connected networks: the later layers around the units of the first hidden layer.
 
-A component is a unit of the first hidden layer: ``[incoming weights (n_in), bias]``. A network
-with one hidden layer adds the ``outgoing weights (n_out)``. The structure holds the later layers.
-Layer ``i`` is ``mean.i`` and ``variance.i``, one row per unit and one column per unit of the layer
-before, plus one for the bias.
-
-A network is fused layer by layer. Once the units of a layer are matched, the columns of the next
-layer are reordered to the fused units. A unit that a silo lacks gets a zero column. The units of
-the next layer are then matched like those of the first.
+A component is a unit of the first hidden layer: ``[incoming weights (n_in), bias]``, with
+``outgoing weights (n_out)`` if it is the only one. Later layers are ``mean.i`` and ``variance.i``,
+one row per unit, one column per unit of the layer before, the bias last. They are fused one by one.
+When a layer is matched, the columns of the next are reordered; absent units get zero columns.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -29,15 +23,14 @@ _SIGNAL = 2.0  # standard deviations from zero from which a weight counts as a s
 # Many uncertain weights can add up to a signal. A weight counts as well if it exceeds this share
 # of the largest weight and of its own standard deviation.
 _LARGE = 0.2
+_Arrays = Sequence[FloatArray]
+_Moments = tuple[FloatArray, FloatArray]  # means and variances
+_Matching = tuple[Sequence[IntArray], int]  # labels per silo, and the number of fused units
+# From the family, the natural parameters per silo and the number of the layer.
+Match = Callable[[Family, _Arrays, int], _Matching]
 
-# From the family, the natural parameters per silo and the number of the layer to the labels per
-# silo and the number of fused units.
-Match = Callable[[Family, Sequence[FloatArray], int], tuple[Sequence[IntArray], int]]
 
-
-def match_anew(
-    family: Family, naturals: Sequence[FloatArray], layer: int
-) -> tuple[Sequence[IntArray], int]:
+def match_anew(family: Family, naturals: _Arrays, layer: int) -> _Matching:
     """Refuse to match a later layer: the matching of the first layer alone is kept."""
     del family, naturals
     raise KLFusionError(
@@ -54,7 +47,7 @@ class _Weights(NamedTuple):
     present: BoolArray  # columns that the silo has
 
 
-def layer_arrays(structure: Structure, layer: int) -> tuple[FloatArray, FloatArray]:
+def layer_arrays(structure: Structure, layer: int) -> _Moments:
     """Means and variances of a layer after the first, biases in the last column."""
     return structure.arrays[f"mean.{layer}"], structure.arrays[f"variance.{layer}"]
 
@@ -65,18 +58,7 @@ def n_layers(structure: Structure) -> int:
 
 
 def live_units(mean: FloatArray, variance: FloatArray) -> BoolArray:
-    """Which units pass on a signal, from means and variances of their outgoing weights.
-
-    Both arrays are (n_out, units). A unit is live if any outgoing weight is large, or differs
-    from zero by more than `_SIGNAL` standard deviations.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from klfusion.posteriors.structure.network import live_units
-    >>> live_units(np.array([[3.0, 0.01]]), np.array([[0.1, 0.1]]))
-    array([ True, False])
-    """
+    """Which units have an outgoing weight (n_out, units) that is large or far from zero."""
     size, sd = np.abs(mean), np.sqrt(variance)
     large = (size > _LARGE * size.max(initial=0.0)) & (size > _LARGE * sd)
     return np.asarray((large | (size > _SIGNAL * sd)).any(axis=0))
@@ -95,32 +77,31 @@ def fuse(
 ) -> Structure:
     """Match and average the later hidden layers one after another, then combine the outputs.
 
-    - Hidden layers: a weight is averaged in natural parameters over the members of a fused unit
-      that have its input. It is scaled by the share of members that do.
-    - Outputs: contributions of units *add up*. Silo ``j`` has weight ``a_jk = n_jk / n_k`` for
-      output ``k``, its share of the observations of that class. Without ``class_counts`` in every
-      silo the weight is ``1 / J``. Means are ``sum_j a_jk m_jk``. Standard deviations add up
-      in the same way, so that the fused network is as certain as a typical silo.
+    Contributions of units *add up*. Silo ``j`` has weight ``a_jk = n_jk / n_k`` for output ``k``,
+    its share of the observations of that class. Means are ``sum_j a_jk m_jk``. Standard deviations
+    add up in the same way, so that the fused network is as certain as a typical silo.
     """
     depths, info = [n_layers(s) for s in silos], agreed_info(silos, *_COMMON)
-    depth = depths[0]
+    last = depths[0] - 1
     if len(set(depths)) > 1:
         raise IncompatibleSilosError(f"expected silos with the same number of layers, got {depths}")
     arrays: dict[str, FloatArray] = {}
-    for layer in range(1, depth - 1):
+    for layer in range(1, last):
         parts = _reordered(silos, layer, labels, n_components)
         rows = [kept_units(silo, layer + 1) for silo in silos]
-        outputs = [layer_arrays(s, depth - 1) for s in silos] if layer == depth - 2 else None
+        outputs = [layer_arrays(s, last) for s in silos] if layer == last - 1 else None
         family, naturals = _components(parts, rows, outputs)
         found, n_components = match(family, naturals, layer)
         labels = [np.full(len(part.mean), -1, dtype=np.intp) for part in parts]
         for all_units, kept, own in zip(labels, rows, found, strict=True):
             all_units[kept] = own
-        arrays |= _named(layer, *_averaged(parts, labels, n_components))
-    weights = class_shares(silos)
-    last = depth - 1
-    parts = _reordered(silos, last, labels, n_components)
-    arrays |= _named(last, *_added(parts, weights))
+        averaged = _averaged(parts, labels, n_components)
+        arrays[f"mean.{layer}"], arrays[f"variance.{layer}"] = averaged
+    weights, parts = class_shares(silos), _reordered(silos, last, labels, n_components)
+    pairs = list(zip(weights, parts, strict=True))
+    sd = sum(a[:, None] * np.sqrt(part.variance) for a, part in pairs)
+    arrays[f"mean.{last}"] = np.asarray(sum(a[:, None] * part.mean for a, part in pairs))
+    arrays[f"variance.{last}"] = np.maximum(np.asarray(sd) ** 2, _ABSENT_VARIANCE)
     for key, weight in (("class_counts", 1.0), ("noise_variance", weights)):
         if all(key in s.arrays for s in silos):
             arrays[key] = np.sum(weight * np.array([s.arrays[key] for s in silos]), axis=0)
@@ -128,7 +109,7 @@ def fuse(
 
 
 def class_shares(silos: Sequence[Structure]) -> FloatArray:
-    """``a`` (silos, n_out): the weight of each silo per output; columns sum to one."""
+    """``a`` (silos, n_out): weights per output that sum to one, equal without class counts."""
     n_out = len(layer_arrays(silos[0], n_layers(silos[0]) - 1)[0])
     equal = np.full((len(silos), n_out), 1.0 / len(silos))
     counts = [s.arrays["class_counts"] for s in silos if "class_counts" in s.arrays]
@@ -136,10 +117,6 @@ def class_shares(silos: Sequence[Structure]) -> FloatArray:
         return equal
     total = np.sum(counts, axis=0)
     return np.where(total > 0, np.asarray(counts) / np.where(total > 0, total, 1.0), equal)
-
-
-def _named(layer: int, mean: FloatArray, variance: FloatArray) -> dict[str, FloatArray]:
-    return {f"mean.{layer}": mean, f"variance.{layer}": variance}
 
 
 def _reordered(
@@ -160,9 +137,7 @@ def _reordered(
 
 
 def _components(
-    parts: Sequence[_Weights],
-    rows: Sequence[IntArray],
-    outputs: Sequence[tuple[FloatArray, FloatArray]] | None,
+    parts: Sequence[_Weights], rows: Sequence[IntArray], outputs: Sequence[_Moments] | None
 ) -> tuple[Family, list[FloatArray]]:
     """A layer's units as components: incoming weights, bias and, in the last, outgoing weights.
 
@@ -170,8 +145,13 @@ def _components(
     variances. Units of different silos have few inputs in common, so outgoing weights must
     distinguish them. They are scaled to the sum of squares of the incoming weights.
     """
-    means, variances = [], []
-    scale = 1.0 if outputs is None else _outgoing_scale(parts, rows, outputs)
+    found, scale = [], 1.0
+    if outputs is not None:
+        incoming = sum((part.mean[kept] ** 2).sum() for part, kept in zip(parts, rows, strict=True))
+        pairs = zip(outputs, rows, strict=True)
+        outgoing = sum((mean[:, kept] ** 2).sum() for (mean, _), kept in pairs)
+        if incoming > 0 and outgoing > 0:
+            scale = float(np.sqrt(incoming / outgoing))
     for j, (part, kept) in enumerate(zip(parts, rows, strict=True)):
         mean, variance = part.mean[kept], part.variance[kept]
         typical = np.exp(np.log(variance[:, part.present]).mean(axis=1, keepdims=True))
@@ -180,29 +160,16 @@ def _components(
             out_mean, out_variance = outputs[j]
             mean = np.hstack([mean, scale * out_mean[:, kept].T])
             variance = np.hstack([variance, scale**2 * out_variance[:, kept].T])
-        means.append(mean)
-        variances.append(variance)
-    family = DiagonalNormal(means[0].shape[1])
-    pairs = zip(means, variances, strict=True)
-    return family, [family.natural(mean, variance) for mean, variance in pairs]
+        found.append((mean, variance))
+    family = DiagonalNormal(found[0][0].shape[1])
+    return family, [family.natural(mean, variance) for mean, variance in found]
 
 
-def _outgoing_scale(
-    parts: Sequence[_Weights],
-    rows: Sequence[IntArray],
-    outputs: Sequence[tuple[FloatArray, FloatArray]],
-) -> float:
-    """The factor that gives outgoing weights the sum of squares of the incoming ones."""
-    incoming = sum((part.mean[kept] ** 2).sum() for part, kept in zip(parts, rows, strict=True))
-    pairs = zip(outputs, rows, strict=True)
-    outgoing = sum((mean[:, kept] ** 2).sum() for (mean, _), kept in pairs)
-    return float(np.sqrt(incoming / outgoing)) if incoming > 0 and outgoing > 0 else 1.0
+def _averaged(parts: Sequence[_Weights], labels: Sequence[IntArray], size: int) -> _Moments:
+    """Average each weight over the members of a fused unit that have its input.
 
-
-def _averaged(
-    parts: Sequence[_Weights], labels: Sequence[IntArray], size: int
-) -> tuple[FloatArray, FloatArray]:
-    """Average a hidden layer's weights over the members of each fused unit."""
+    Averages are in natural parameters, scaled by the share of members that have the input.
+    """
     columns = parts[0].mean.shape[1]
     precision, shift = np.zeros((size, columns)), np.zeros((size, columns))
     with_input, members = np.zeros((size, columns)), np.zeros((size, 1))
@@ -217,11 +184,3 @@ def _averaged(
     share, divisor = with_input / members, np.where(with_input > 0, precision, 1.0)
     variance = np.where(with_input > 0, share**2 * with_input / divisor, _ABSENT_VARIANCE)
     return share * shift / divisor, np.maximum(variance, _ABSENT_VARIANCE)
-
-
-def _added(parts: Sequence[_Weights], weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The weighted sum of the silos' output layers."""
-    pairs = list(zip(weights, parts, strict=True))
-    mean = sum(a[:, None] * part.mean for a, part in pairs)
-    sd = sum(a[:, None] * np.sqrt(part.variance) for a, part in pairs)
-    return np.asarray(mean), np.maximum(np.asarray(sd) ** 2, _ABSENT_VARIANCE)

@@ -1,7 +1,5 @@
 """`Structure`: arrays and settings around the components of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,11 +41,10 @@ class Structure:
         object.__setattr__(self, "arrays", frozen)
 
     def _frozen(self, key: str, values: Any) -> FloatArray:
-        array = np.asarray(values)
+        array, where = np.asarray(values), f"{self.kind}.{key}"
         if array.dtype.kind not in "fiub":
-            raise InvalidPosteriorError(
-                f"{self.kind}.{key}: expected an array of numbers, got dtype {array.dtype}"
-            )
+            got = f"dtype {array.dtype}"
+            raise InvalidPosteriorError(f"{where}: expected an array of numbers, got {got}")
         array = np.array(array, dtype=np.float64, order="C")
         array.flags.writeable = False
         return array
@@ -66,23 +63,18 @@ def agreed_info(silos: Sequence[Structure], *keys: str) -> Mapping[str, Any]:
     for key in keys:
         found = dict.fromkeys(str(s.info.get(key)) for s in silos)
         if len(found) > 1:
-            raise IncompatibleSilosError(
-                f"expected silos with the same {key}, got {', '.join(found)}"
-            )
+            got = ", ".join(found)
+            raise IncompatibleSilosError(f"expected silos with the same {key}, got {got}")
     return silos[0].info
 
 
-def scatter(
-    arrays: Sequence[FloatArray], labels: Sequence[IntArray], n_components: int
-) -> FloatArray:
+def scatter(arrays: Sequence[FloatArray], labels: Sequence[IntArray], size: int) -> FloatArray:
     """Sum arrays (L,) or matrices (L, L) over silos by label; label -1 is skipped."""
     if arrays[0].ndim == 1:
         all_labels, values = np.concatenate(labels), np.concatenate(arrays)
         rows = all_labels >= 0
-        return np.asarray(
-            np.bincount(all_labels[rows], values[rows], minlength=n_components), dtype=np.float64
-        )
-    total = np.zeros((n_components,) * arrays[0].ndim)
+        return np.bincount(all_labels[rows], values[rows], minlength=size).astype(np.float64)
+    total = np.zeros((size,) * arrays[0].ndim)
     for array, label in zip(arrays, labels, strict=True):
         kept = np.flatnonzero(label >= 0)
         target = np.ix_(*[label[kept]] * array.ndim)

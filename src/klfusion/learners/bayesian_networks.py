@@ -1,10 +1,9 @@
-"""The part of Bayesian networks that does not depend on the prior, as an estimator."""
-
-from __future__ import annotations
+"""Bayesian networks as estimators: Normal or horseshoe priors, a mean-field Gaussian posterior."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -18,9 +17,8 @@ from torch import Tensor, nn
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.checks import check_integer
 from klfusion.errors import KLFusionError
+from klfusion.learners import _layers
 from klfusion.learners._input import number
-from klfusion.learners._layers import NormalLinear
-from klfusion.learners._training import Schedule, VariationalStack, train
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
 from klfusion.networks.layer import Head, Layer, check_activation, check_inputs
 from klfusion.posteriors.structure.network import live_units
@@ -51,31 +49,27 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
     _annealed = 0.5  # share of the training over which the weight of the prior rises
 
     @abstractmethod
-    def _hidden_layer(self, name: str, n_in: int, n_out: int, generator: torch.Generator) -> Any:
-        """A variational layer of ``n_out`` hidden units."""
+    def _hidden_layer(self, name: str, shape: _layers.Shape, rng: torch.Generator) -> Any:
+        """A variational layer of hidden units."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on inputs (n, d) and labels (n,), or targets (n,) or (n, k) for regression."""
         self._check_settings()
         x = check_inputs(X, name="X")
         targets = self._read_targets(y, len(x))
-        generator = torch.Generator(self.device).manual_seed(int(self.random_state))
-        layers = self._new_layers(x.shape[1], generator)
-        network = VariationalStack(layers, self.activation).to(self.device)
+        rng = torch.Generator(self.device).manual_seed(int(self.random_state))
+        layers = self._new_layers(x.shape[1], rng)
+        network = _layers.VariationalStack(layers, self.activation).to(self.device)
         log_noise = nn.Parameter(torch.zeros(targets.shape[1:], device=self.device))
-        schedule = Schedule(
-            self.epochs, self.batch_size, self.learning_rate, self.tempering, self._annealed
-        )
-        extra = [log_noise] if self.head == "regression" else []
-        loss, inputs = self._loss(log_noise), self._tensor(x)
-        self.bounds_ = train(
-            network, inputs, targets, loss, extra, schedule, generator, self.progress
-        )
+        if self.head == "regression":
+            network.log_noise = log_noise  # trained with the weights
+        how = self.epochs, self.batch_size, self.learning_rate, self.tempering
+        schedule = _layers.Schedule(*how, self._annealed, self.progress)
+        data, loss = (self._tensor(x), targets), self._loss(log_noise)
+        self.bounds_ = _layers.train(network, data, loss, schedule, rng)
         self.n_features_in_ = x.shape[1]
         self.network_ = self._finished([linear.layer() for linear in layers], log_noise)
         return self
-
-    # Predicting -------------------------------------------------------------------------------
 
     def predict_proba(self, X: Any, **how: Any) -> FloatArray:
         """Class probabilities (n, k); options are those of `BayesianNetwork.outputs`."""
@@ -93,15 +87,13 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
 
     def entropy(self, X: Any, **how: Any) -> Entropy:
         """Entropy of the predicted label and its two parts, in nats."""
-        entropy: Entropy = self._network().entropy(X, **how)
-        return entropy
+        return Entropy(*self._network().entropy(X, **how))
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Accuracy, or the coefficient of determination for regression."""
-        predicted = self.predict(X)
-        if self.head == "regression":
-            return float(r2_score(np.asarray(y), predicted))
-        return float(np.mean(predicted == np.asarray(y)))
+        given, predicted = np.asarray(y), self.predict(X)
+        regression = self.head == "regression"
+        return float(r2_score(given, predicted) if regression else np.mean(predicted == given))
 
     @property
     def live_units_(self) -> tuple[BoolArray, ...]:
@@ -112,8 +104,6 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
     def _network(self) -> BayesianNetwork:
         check_is_fitted(self, "network_")
         return self.network_
-
-    # Training ---------------------------------------------------------------------------------
 
     def _check_settings(self) -> None:
         sizes = list(self.hidden) if isinstance(self.hidden, Sequence) else []
@@ -168,14 +158,11 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         offset = self._tensor(log_prior)
         return lambda out, y: nn.functional.cross_entropy(out + offset, y)
 
-    def _new_layers(self, n_in: int, generator: torch.Generator) -> list[Any]:
-        sizes = [n_in, *(int(k) for k in self.hidden)]
-        layers = [
-            self._hidden_layer(f"hidden{i + 1}", sizes[i], sizes[i + 1], generator)
-            for i in range(len(self.hidden))
-        ]
-        n_out = len(self.class_counts_)
-        return [*layers, NormalLinear("output", sizes[-1], n_out, self.prior_sd, generator)]
+    def _new_layers(self, n_in: int, rng: torch.Generator) -> list[Any]:
+        sizes = [n_in, *map(int, self.hidden), len(self.class_counts_)]
+        *hidden, output = ((n_out, n_in) for n_in, n_out in pairwise(sizes))
+        layers = [self._hidden_layer(f"hidden{i}", s, rng) for i, s in enumerate(hidden, start=1)]
+        return [*layers, _layers.NormalLinear("output", output, self.prior_sd, rng)]
 
     def _finished(self, layers: list[Layer], log_noise: Tensor) -> BayesianNetwork:
         """The trained network with outputs in the units of the targets."""
@@ -186,9 +173,115 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
             head = Head("regression", noise_variance=noise * self._scale**2)
             last = layers[-1].scaled(self._scale)
             layers[-1] = replace(last, bias_mean=last.bias_mean + self._centre)
-        network = BayesianNetwork(layers, self.activation, head)
-        network.to(self.device)
+        network: BayesianNetwork = BayesianNetwork(layers, self.activation, head).to(self.device)
         return network
 
     def _tensor(self, values: FloatArray) -> Tensor:
         return torch.as_tensor(values, dtype=torch.float32, device=self.device)
+
+
+@dataclass(eq=False, repr=False)
+class MeanFieldBNN(VariationalNetwork):
+    """A mean-field Gaussian network, by variational inference with PyTorch.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        Units of each hidden layer.
+    head : {"classification", "regression"}
+    classes : sequence, optional
+        Labels of all outputs, for silos without observations of some; default: those in ``y``.
+    activation : {"relu", "tanh", "sigmoid", "silu"}
+    epochs, batch_size, learning_rate : optional
+        Settings of Adam. The learning rate falls to zero like half a cosine. It is five times
+        larger for log standard deviations than for means.
+    tempering : float
+        Weight of the prior. 1 gives the evidence lower bound; less gives a cold posterior, which
+        fits better and has smaller variances.
+    balanced : bool
+        Learn logits for equally frequent classes, which suits fusion: in training, the log
+        frequencies of the silo's classes are added to the logits.
+    prior_sd : float
+        Standard deviation of the Normal prior of weights and biases.
+    device : str
+        ``"cpu"``, ``"cuda"``, ...
+    random_state : int
+        Equal states give equal networks.
+    progress : bool, optional
+        Show a progress bar; default: only on a terminal.
+
+    Attributes
+    ----------
+    network_ : BayesianNetwork
+        The posterior as a PyTorch module.
+    classes_, class_counts_ : arrays
+        Label of each output, and its number of observations (regression: all).
+    live_units_ : tuple of bool arrays
+        Per hidden layer, which units pass on a signal.
+    bounds_ : list of float
+        The tempered evidence lower bound, in nats per observation, after each epoch.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> from klfusion.learners import MeanFieldBNN
+    >>> x = np.random.default_rng(0).normal(size=(300, 2))
+    >>> y = (x[:, 0] > x[:, 1]).astype(int)
+    >>> net = MeanFieldBNN(hidden=(10,), epochs=30, batch_size=30, random_state=0).fit(x, y)
+    >>> net.score(x, y) > 0.9
+    True
+    >>> kf.fuse({"a": net}).model().predict_proba(x).shape
+    (300, 2)
+    """
+
+    def _hidden_layer(self, name: str, shape: _layers.Shape, rng: torch.Generator) -> Any:
+        return _layers.NormalLinear(name, shape, self.prior_sd, rng)
+
+
+@dataclass(eq=False, repr=False)
+class HorseshoeBNN(VariationalNetwork):
+    """A Bayesian network whose hidden units have regularised horseshoe priors (appendix D).
+
+    The prior switches off units that the data do not need: all their incoming weights and the
+    bias shrink to zero. Inference is variational in the non-centred parametrisation. The scales
+    are then set to their expected values, which leaves independent Normal weights.
+
+    Parameters
+    ----------
+    hidden, head, classes, activation, epochs, batch_size, learning_rate, tempering, balanced
+        As for `MeanFieldBNN`.
+    unit_scale, layer_scale : float
+        Scales of the half-Cauchy priors of the scales of units and layers.
+    slab : (float, float)
+        Shape and rate of the inverse Gamma prior of the slab's variance, which bounds the weights
+        of live units.
+    prior_sd : float
+        Standard deviation of the Normal prior of the output layer.
+    device, random_state, progress
+        As for `MeanFieldBNN`, and so are the attributes.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> from klfusion.learners import HorseshoeBNN
+    >>> x = np.random.default_rng(0).normal(size=(300, 2))
+    >>> y = (x[:, 0] > x[:, 1]).astype(int)
+    >>> net = HorseshoeBNN(hidden=(10,), epochs=30, batch_size=30, random_state=0).fit(x, y)
+    >>> net.score(x, y) > 0.9
+    True
+    >>> int(net.live_units_[0].sum()) < 10
+    True
+    >>> kf.fuse({"a": net}).model().predict_proba(x).shape
+    (300, 2)
+    """
+
+    learning_rate: float = 2e-2
+    unit_scale: float = 1.0
+    layer_scale: float = 0.1
+    slab: tuple[float, float] = (2.0, 6.0)
+
+    _annealed = 0.9  # slow, because a unit that is switched off early stays off
+
+    def _hidden_layer(self, name: str, shape: _layers.Shape, rng: torch.Generator) -> Any:
+        scales = (self.unit_scale, self.layer_scale)
+        return _layers.HorseshoeLinear(name, shape, scales, self.slab, rng)
