@@ -154,10 +154,8 @@ def _fused(
         return inner.by_silo(inner.spread(found.labels)), int(found.labels.max()) + 1
 
     return assemble(
-        posteriors,
-        per_silo,
+        (posteriors, per_silo, prepared.by_silo(divergences)),
         natural,
-        prepared.by_silo(divergences),
         replace(matching, path=path),
         settings,
         match_layer=match_layer,
