@@ -72,8 +72,7 @@ def _global_posterior(
     match_layer: network.Match,
 ) -> Posterior:
     """The fused components with the counts, prior and structure the silos agree on."""
-    size = len(natural)
-    known = [p.counts for p in posteriors if p.counts is not None]
+    size, known = len(natural), [p.counts for p in posteriors if p.counts is not None]
     priors = [p.prior for p in posteriors if p.prior is not None]
     return Posterior(
         family=posteriors[0].family,
