@@ -47,33 +47,29 @@ def fuse(
     ----------
     models : sequence or mapping of name to model
         `Posterior` objects, fitted models an adapter knows, or paths of saved posteriors. The
-        names of a mapping become the silos' names. One silo alone is returned as it is. A fusion
-        may be a silo, but not beside silos it holds.
+        names of a mapping become the silos' names. A fusion may be a silo, but not beside silos it
+        holds.
     method : {"auto", "binary", "relaxed", "homogeneous"} or a Method
         ``"auto"`` finds the size by itself. ``"binary"`` searches the binary objective from random
         starts. ``"relaxed"`` is the paper to the letter. ``"homogeneous"``: every silo has the same
-        components. A configuration sets more: `klfusion.Auto`, `klfusion.Penalised` (a price per
-        component), `klfusion.MaxLoss` (the smallest model that predicts nearly as well),
-        `klfusion.Binary`, `klfusion.Relaxed`, `klfusion.Homogeneous`.
+        components. `klfusion.Auto`, `klfusion.Penalised` (a price per component) and
+        `klfusion.MaxLoss` (a bound on the loss) set more, and `klfusion.Binary` and the like.
     n_components : int or sequence of int, optional
         Size of the global model, where it is known; one for each hidden layer of a network.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
     pooling : {"average", "product", "product-safe", "random-effects", "hierarchical", "robust"}
-        ``"average"``: natural parameters are averaged, as in the paper; as certain as a typical
-        silo. ``"product"``: the posterior of the pooled data where silos agree, the prior counted
-        once; ``"product-safe"`` takes out less of the priors where that would leave the family.
-        ``"random-effects"``: averages, with locations estimated as if components vary between
-        silos; ``"hierarchical"``: and as uncertain as that makes them. ``"robust"``: silos count
-        alike and outliers not at all, so one hostile silo moves a shared component by a bounded
-        amount.
+        ``"average"``: as in the paper; as certain as a typical silo. ``"product"``: the posterior
+        of the pooled data where silos agree, the prior counted once; ``"product-safe"`` stays
+        within the family. ``"random-effects"``: locations are estimated as if components vary
+        between silos; ``"hierarchical"``: and as uncertain as that makes them. ``"robust"``: one
+        hostile silo moves a shared component by a bounded amount.
     random_state : int or numpy.random.Generator
         Equal states give equal results.
     progress : bool, optional
         Show a progress bar; default: only on a terminal.
     keep_silos : bool
-        Keep what each silo sent in the fusion, and in its file, so that silos can be added and
-        removed and other sizes picked later.
+        Keep what each silo sent, so that silos can be added and removed and other sizes picked.
 
     Returns
     -------
@@ -145,19 +141,15 @@ def _fused(
         family: Family, naturals: Sequence[FloatArray], layer: int
     ) -> tuple[Sequence[IntArray], int]:
         """Match the units of a later layer, as those of the first were."""
-        later = [
-            Posterior(family, own, name=p.name) for own, p in zip(naturals, posteriors, strict=True)
-        ]
-        inner, found = match_silos(
-            later, weights, replace(method, divergence="kl"), sizes[layer], rng, report
-        )
+        named = zip(naturals, posteriors, strict=True)
+        later = [Posterior(family, own, name=p.name) for own, p in named]
+        by_kl = replace(method, divergence="kl")
+        inner, found = match_silos(later, weights, by_kl, sizes[layer], rng, report)
         return inner.by_silo(inner.spread(found.labels)), int(found.labels.max()) + 1
 
     return assemble(
-        posteriors,
-        per_silo,
+        (posteriors, per_silo, prepared.by_silo(divergences)),
         natural,
-        prepared.by_silo(divergences),
         replace(matching, path=path),
         settings,
         match_layer=match_layer,

@@ -41,7 +41,5 @@ def generator(random_state: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
-        raise KLFusionError(
-            "expected random_state to be an integer >= 0, a Generator or None, "
-            f"got {random_state!r}"
-        ) from error
+        text = "expected random_state to be an integer >= 0, a Generator or None"
+        raise KLFusionError(f"{text}, got {random_state!r}") from error

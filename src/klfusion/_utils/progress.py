@@ -19,9 +19,7 @@ def silent(stage: str, done: int, total: int | None) -> None:
 def progress_bar(show: bool | None = None) -> Iterator[Report]:
     """Yield ``report(stage, done, total)``; by default a bar appears on terminals only."""
     check_flag("progress", show, optional=True)
-    if show is None:
-        show = sys.stderr.isatty()
-    if not show:
+    if not (sys.stderr.isatty() if show is None else show):
         yield silent
         return
     from rich.console import Console  # noqa: PLC0415 (only if a bar is shown)

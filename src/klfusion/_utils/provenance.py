@@ -22,14 +22,8 @@ def provenance(**fields: Any) -> dict[str, Any]:
     import numpy  # noqa: PLC0415 (slow; `library_version` needs neither)
     import scipy  # noqa: PLC0415
 
-    return {
-        "klfusion": library_version(),
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-        "python": platform.python_version(),
-        **{
-            key: value.tolist() if isinstance(value, numpy.ndarray) else value
-            for key, value in fields.items()
-            if value is not None
-        },
-    }
+    versions = {"klfusion": library_version(), "numpy": numpy.__version__}
+    versions |= {"scipy": scipy.__version__, "python": platform.python_version()}
+    given = {key: value for key, value in fields.items() if value is not None}
+    arrays = {key: v.tolist() for key, v in given.items() if isinstance(v, numpy.ndarray)}
+    return {**versions, **given, **arrays}

@@ -40,7 +40,7 @@ class Amps(Baseline):
             runs.append(self._one(problem, search.rng.permutation(len(problem.silos))))
         labels, converged, _ = max(runs, key=lambda run: run[2])
         status = Status.CONVERGED if converged else Status.MAX_ITER
-        return self.matching(problem, labels, status=status)
+        return self.matching(problem, labels, status)
 
     def _one(self, problem: FusionProblem, order: IntArray) -> tuple[IntArray, bool, float]:
         """Labels of one start, whether it converged, and the log-partition."""

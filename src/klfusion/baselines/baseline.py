@@ -31,10 +31,7 @@ class Baseline(Method):
 
     @staticmethod
     def matching(
-        problem: FusionProblem,
-        labels: IntArray,
-        location: FloatArray | None = None,
-        status: Status = Status.CONVERGED,
+        problem: FusionProblem, labels: IntArray, status: Status, location: FloatArray | None = None
     ) -> Matching:
         """A matching without penalty and with the trivial lower bound 0."""
         value = problem.divergence(labels, int(labels.max()) + 1)
@@ -69,7 +66,8 @@ class BetaProcessMatching(Baseline):
                 atoms.place(problem.silos[int(j)])
         atoms.estimate()
         used, labels = np.unique(atoms.labels, return_inverse=True)
-        return self.matching(problem, labels.astype(np.intp), atoms.location()[used])
+        location = atoms.location()[used]
+        return self.matching(problem, labels.astype(np.intp), Status.CONVERGED, location)
 
 
 class Atoms(ABC):

@@ -17,15 +17,10 @@ def spahm(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
 
     Parameters
     ----------
-    models : sequence or mapping
+    models, random_state
         As for `klfusion.fuse`.
-    random_state : int
     **settings
         Fields of `Spahm`, such as ``gamma``.
-
-    Returns
-    -------
-    Fusion
 
     Examples
     --------

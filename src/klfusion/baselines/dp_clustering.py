@@ -45,4 +45,4 @@ class DPClustering(Baseline):
             found = mixture.fit(points).predict(points)
         used, labels = np.unique(found, return_inverse=True)
         status = Status.CONVERGED if mixture.converged_ else Status.MAX_ITER
-        return self.matching(problem, labels.astype(np.intp), mixture.means_[used], status)
+        return self.matching(problem, labels.astype(np.intp), status, mixture.means_[used])

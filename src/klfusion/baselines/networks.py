@@ -20,6 +20,7 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.network import KIND, class_shares, layer_arrays, n_layers
 from klfusion.read import read_silos
 
+_Silos = Sequence[Posterior]
 _MIN_SHARE = 1e-3  # relative precision of the weights to a class without observations in a silo
 _COPY_VARIANCE = 0.1  # default variance of a silo's weights, relative to the global variance
 
@@ -85,9 +86,8 @@ def plain_average(models: Models, fusion: Fusion) -> Posterior:
 
     Parameters
     ----------
-    models : sequence or mapping
-        The networks that were fused.
-    fusion : Fusion
+    models, fusion
+        The networks that were fused, and the result.
 
     Examples
     --------
@@ -130,10 +130,8 @@ def coordinate_average(models: Models) -> Posterior:
     weights = np.array(known if len(known) == len(posteriors) else np.ones(len(posteriors)))
     weights = weights / weights.sum()
     params = [p.params() for p in posteriors]
-    mean, variance = (
-        np.einsum("j,jlp->lp", weights, np.stack([p[key] for p in params]))
-        for key in ("mean", "variance")
-    )
+    stacks = [np.stack([p[key] for p in params]) for key in ("mean", "variance")]
+    mean, variance = (np.einsum("j,jlp->lp", weights, stack) for stack in stacks)
     return _with_units(posteriors, mean, variance)
 
 
@@ -164,10 +162,8 @@ class Ensemble:
 
     def predict_proba(self, x: Any, **how: Any) -> FloatArray:
         """Class probabilities (n, n_out); ``how`` as for a single network."""
-        p = sum(
-            weight * network.predict_proba(x, **how)
-            for weight, network in zip(self.weights, self.networks, strict=True)
-        )
+        found = [network.predict_proba(x, **how) for network in self.networks]
+        p = sum(weight * own for weight, own in zip(self.weights, found, strict=True))
         return np.asarray(p / np.asarray(p).sum(axis=1, keepdims=True))
 
 
@@ -176,18 +172,17 @@ def _networks(models: Models) -> list[Posterior]:
     for posterior in posteriors:
         structure = posterior.structure
         if structure is None or structure.kind != KIND or n_layers(structure) != 2:
-            raise IncompatibleSilosError(
-                f"silo {posterior.name!r}: expected a network with one hidden layer"
-            )
+            text = f"silo {posterior.name!r}: expected a network with one hidden layer"
+            raise IncompatibleSilosError(text)
     return posteriors
 
 
-def _structures(posteriors: Sequence[Posterior]) -> list[Any]:
+def _structures(posteriors: _Silos) -> list[Any]:
     return [p.structure for p in posteriors]
 
 
 def _averaged(
-    posteriors: Sequence[Posterior], labels: Sequence[IntArray], size: int
+    posteriors: _Silos, labels: Sequence[IntArray], size: int
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of each cluster's average in natural parameters."""
     family = posteriors[0].family
@@ -200,9 +195,7 @@ def _averaged(
     return p["mean"], p["variance"]
 
 
-def _with_units(
-    posteriors: Sequence[Posterior], mean: FloatArray, variance: FloatArray
-) -> Posterior:
+def _with_units(posteriors: _Silos, mean: FloatArray, variance: FloatArray) -> Posterior:
     """A network of these units, with their outgoing weights unchanged."""
     structure = posteriors[0].structure
     assert structure is not None  # checked by `_networks`
@@ -214,9 +207,5 @@ def _with_units(
         biases = [a * layer[i][:, -1] for a, layer in zip(shares, layers, strict=True)]
         arrays[key] = np.column_stack([units[:, -n_out:].T, np.sum(biases, axis=0)])
     family = posteriors[0].family
-    return Posterior(
-        family,
-        family.natural(mean, variance),
-        name="global",
-        structure=replace(structure, arrays={**structure.arrays, **arrays}),
-    )
+    structure = replace(structure, arrays={**structure.arrays, **arrays})
+    return Posterior(family, family.natural(mean, variance), "global", structure=structure)

@@ -15,6 +15,8 @@ from klfusion.errors import KLFusionError
 from klfusion.federation import _flower_messages as messages
 from klfusion.posteriors.posterior import Posterior
 
+_Name = Callable[[Context], str] | None
+_Handle = Callable[[Message, Context], Message]
 _log = logging.getLogger("flwr.klfusion")
 
 
@@ -23,7 +25,7 @@ def fit_and_send(
     *,
     refit: Callable[[Posterior, Context], Any] | None = None,
     use: Callable[[Posterior, Context], object] | None = None,
-    name: Callable[[Context], str] | None = None,
+    name: _Name = None,
     max_bytes: int = messages.MAX_BYTES,
 ) -> ClientApp:
     """Make the Flower app of a silo, which fits a model locally and sends one posterior.
@@ -33,14 +35,11 @@ def fit_and_send(
     fit : callable
         ``fit(context)`` returns a fitted model that `klfusion.extract` reads, or a `Posterior`.
     refit : callable, optional
-        ``refit(start, context)`` fits again from the fused posterior. A server with
-        ``refine=True`` requests it.
+        ``refit(start, context)`` fits again from the fused posterior, for ``refine=True``.
     use : callable, optional
-        ``use(fused, context)`` is called with the fused posterior at the end. Silos without
-        ``use`` do not receive it.
+        ``use(fused, context)`` is called with the fused posterior at the end.
     name : callable, optional
-        ``name(context)`` returns the silo's name. Default: ``name`` of the node's configuration,
-        as in ``flower-supernode --node-config 'name="hospital-a"'``.
+        ``name(context)`` returns the silo's name. Default: ``name`` of the node's configuration.
     max_bytes : int
         Refuse larger messages from the server.
 
@@ -51,8 +50,7 @@ def fit_and_send(
     Notes
     -----
     If one of these functions raises, the server receives the exception's type and the silo's name.
-    The exception's text may quote data and stays in the silo's log. Errors of klfusion quote no
-    data and are sent whole.
+    Its text may quote data and stays in the silo's log. Errors of klfusion are sent whole.
 
     Examples
     --------
@@ -73,9 +71,6 @@ def fit_and_send(
         posterior = replace(posterior, name=silo, provenance=provenance)
         return Message(RecordDict({messages.KEY: messages.pack(posterior)}), reply_to=message)
 
-    def handle_fit(message: Message, context: Context) -> Message:
-        return send(fit(context), message, context)
-
     def handle_refit(message: Message, context: Context) -> Message:
         if refit is None:
             raise KLFusionError("expected a silo that refits, got one without refit")
@@ -92,13 +87,13 @@ def fit_and_send(
         return Message(RecordDict(), reply_to=message)
 
     app = ClientApp()
-    app.train()(_without_details(handle_fit, name))
+    app.train()(_without_details(lambda message, own: send(fit(own), message, own), name))
     app.train(messages.REFIT.partition(".")[2])(_without_details(handle_refit, name))
     app.evaluate()(_without_details(handle_use, name))
     return app
 
 
-def _silo_name(name: Callable[[Context], str] | None, context: Context) -> str:
+def _silo_name(name: _Name, context: Context) -> str:
     found = context.node_config.get("name") if name is None else name(context)
     if not isinstance(found, str) or not found:
         raise KLFusionError(
@@ -108,9 +103,7 @@ def _silo_name(name: Callable[[Context], str] | None, context: Context) -> str:
     return found
 
 
-def _without_details(
-    handle: Callable[[Message, Context], Message], name: Callable[[Context], str] | None
-) -> Callable[[Message, Context], Message]:
+def _without_details(handle: _Handle, name: _Name) -> _Handle:
     """Keep the text of exceptions at the silo: it may quote data, and Flower would send it."""
 
     def handle_quietly(message: Message, context: Context) -> Message:

@@ -64,13 +64,11 @@ def one_line(text: str) -> str:
     return printable(text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}...")
 
 
+_Requests = Callable[[], Iterable[Message]]
+
+
 def exchange(
-    grid: Grid,
-    requests: Callable[[], Iterable[Message]],
-    *,
-    timeout: float,
-    max_bytes: int,
-    wait_for: int = 0,
+    grid: Grid, requests: _Requests, *, timeout: float, max_bytes: int, wait_for: int = 0
 ) -> Iterator[Message]:
     """Send one request per node and yield each reply as it arrives.
 
@@ -78,10 +76,9 @@ def exchange(
     ``wait_for`` requests were sent and all have replies, or after ``timeout`` seconds. A failure is
     a reply with an error. No node can reply in the name of another: metadata come from the request.
     """
-    start = time.monotonic()
+    start, over = time.monotonic(), False
     requested: set[int] = set()
     pending: dict[str, Message] = {}
-    over = False
     while not over:
         elapsed = time.monotonic() - start
         over = elapsed >= timeout  # one last pull of replies
@@ -164,9 +161,8 @@ class _BoundedPull:
     def _check(self, content: bytes) -> None:
         self._read += len(content)
         if self._read > self._max_bytes + _HEADER_BYTES:
-            raise FileFormatError(
-                f"expected at most {self._max_bytes} bytes, got more: raise max_bytes"
-            )
+            text = f"expected at most {self._max_bytes} bytes, got more: raise max_bytes"
+            raise FileFormatError(text)
         # Flower copies a chunk at every reference to it: few bytes could expand to many.
         kind = content[:64].partition(b" ")[0]
         if kind != b"ArrayChunk" and kind in self._kinds:

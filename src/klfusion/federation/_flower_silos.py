@@ -33,9 +33,8 @@ def compatible_silos(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterio
         nodes[posterior.name] = node
         group = next((g for g in groups if incompatibility(g[0], posterior) is None), None)
         if group is None:
-            groups.append([posterior])
-        else:
-            group.append(posterior)
+            groups.append(group := [])
+        group.append(posterior)
     kept = max(groups, key=len, default=[])  # the first of equals
     for group in groups:
         if group is not kept:

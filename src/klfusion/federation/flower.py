@@ -42,19 +42,16 @@ class OneShotFusion(Strategy):
     Parameters
     ----------
     store : str or path
-        Folder for the received posteriors, the fused model (``global.safetensors``) and the report
-        (``report.html``). A server that is restarted with the same folder sends requests only to
-        silos whose posterior is missing.
+        Folder for the received posteriors, ``global.safetensors`` and ``report.html``. A server
+        that is restarted with it sends requests only to silos whose posterior is missing.
     min_silos : int
         Fewer usable posteriors are an error. It lists the silos left out, with reasons.
     n_silos : int, optional
-        Number of silos to wait for; default ``min_silos``. Every node that connects before the
-        end of the round receives a request.
+        Number of silos to wait for; default ``min_silos``.
     timeout : float
         Seconds for each of: the first round, the second round, sending the result back.
     refine : bool
-        Send the fused posterior to the silos that have a ``refit``. Fuse their new posteriors
-        with the first posteriors of the other silos.
+        Send the fused posterior to silos with a ``refit``, and fuse their new posteriors, too.
     max_bytes : int
         Largest accepted message; default 64 MiB. Reading stops at this size.
     **options
@@ -88,12 +85,9 @@ class OneShotFusion(Strategy):
         max_bytes: int = messages.MAX_BYTES,
         **options: Any,
     ) -> None:
-        self.store = Path(store)
-        self.min_silos = min_silos
+        self.store, self.min_silos = Path(store), min_silos
         self.n_silos = min_silos if n_silos is None else n_silos
-        self.timeout = timeout
-        self.refine = refine
-        self.max_bytes = max_bytes
+        self.timeout, self.refine, self.max_bytes = timeout, refine, max_bytes
         self.options = options
         self.fusion: Fusion | None = None
         self.left_out: list[str] = []
@@ -170,8 +164,8 @@ class OneShotFusion(Strategy):
         self._members = set(posteriors) - set(refused)
         fusion = fuse(kept, **self._options_for(kept))
         if self.left_out:
-            provenance = {**fusion.provenance, "left_out": list(self.left_out)}
-            fusion = replace(fusion, provenance=provenance)
+            left_out = {"left_out": list(self.left_out)}
+            fusion = replace(fusion, provenance={**fusion.provenance, **left_out})
         save(self.store / "global.safetensors", fusion)
         fusion.report(str(self.store / "report.html"))
         self.fusion = fusion
@@ -235,9 +229,8 @@ class OneShotFusion(Strategy):
 
     def _nodes_that(self, do: str) -> set[int]:
         """Fused nodes whose silos handle a kind of request, ``"refits"`` or ``"uses"``."""
-        handled = {
-            n: self._posteriors[1][n].provenance.get(messages.HANDLED) for n in self._members
-        }
+        sent = {n: self._posteriors[1][n].provenance for n in self._members}
+        handled = {n: own.get(messages.HANDLED) for n, own in sent.items()}
         return {
             n for n, kinds in handled.items() if isinstance(kinds, dict) and kinds.get(do) is True
         }
@@ -265,8 +258,8 @@ class OneShotFusion(Strategy):
 
 def _check_same(first: Posterior, second: Posterior) -> None:
     """Refuse a second posterior of another silo or another kind of model."""
-    if second.name != first.name:
-        raise IncompatibleSilosError(f"expected silo {first.name!r} again, got {second.name!r}")
     reason = incompatibility(first, second)
+    if second.name != first.name:
+        reason = f"expected silo {first.name!r} again, got {second.name!r}"
     if reason is not None:
         raise IncompatibleSilosError(reason)

@@ -32,37 +32,33 @@ Unmatched = Mapping[str, Mapping[int, str]]  # by silo and component
 
 
 def assemble(
-    posteriors: Sequence[Silo],
-    labels: Sequence[IntArray],
+    by_silo: tuple[Sequence[Silo], Sequence[IntArray], Sequence[FloatArray]],
     natural: FloatArray,
-    divergences: Sequence[FloatArray],
     matching: Matching,
     settings: FuseSettings,
     *,
     match_layer: network.Match = network.match_anew,
-    counts: FloatArray | None = None,
     silos: Sequence[Posterior] | None = None,
     unmatched: Unmatched | None = None,
     history: Sequence[Mapping[str, Any]] = (),
 ) -> Fusion:
-    """Assemble a fusion of G components ``natural`` (G, p); labels and divergences are per silo.
+    """Assemble a fusion of ``natural`` (G, p) from aligned posteriors, labels and divergences.
 
-    The posteriors are aligned. Rows of the matching's path are those of all local components. Units
-    of later layers are matched by ``match_layer``; ``counts`` has shape (G,).
+    The three are per silo. Rows of the matching's path are those of all local components. Units of
+    later layers are matched by ``match_layer``.
     """
+    posteriors, labels, divergences = by_silo
     names = tuple([p.name for p in posteriors])
+    same = ("penalty", "objective", "lower_bound", "status", "path")
+    made: Any = {key: getattr(matching, key) for key in same}
     return Fusion(
-        posterior=_global_posterior(posteriors, natural, labels, match_layer, counts),
+        posterior=_global_posterior(posteriors, natural, labels, match_layer),
         silo_names=names,
         labels=BySilo(labels, names),
         divergences=BySilo(divergences, names),
-        penalty=matching.penalty,
-        objective=matching.objective,
-        lower_bound=matching.lower_bound,
+        **made,
         trace=np.array(matching.trace),
-        status=matching.status,
         settings=settings,
-        path=matching.path,
         provenance=provenance(history=list(history) or None),
         silos=None if silos is None else tuple(silos),
         unmatched={} if unmatched is None else unmatched,
@@ -74,20 +70,16 @@ def _global_posterior(
     natural: FloatArray,
     labels: Sequence[IntArray],
     match_layer: network.Match,
-    counts: FloatArray | None,
 ) -> Posterior:
     """The fused components with the counts, prior and structure the silos agree on."""
-    size = len(natural)
-    if counts is None:
-        known = [p.counts for p in posteriors if p.counts is not None]
-        counts = scatter(known, labels, size) if len(known) == len(labels) else None
+    size, known = len(natural), [p.counts for p in posteriors if p.counts is not None]
     priors = [p.prior for p in posteriors if p.prior is not None]
     return Posterior(
         family=posteriors[0].family,
         natural=natural,
         name="global",
         prior=np.mean(priors, axis=0) if len(priors) == len(labels) else None,
-        counts=counts,
+        counts=scatter(known, labels, size) if len(known) == len(labels) else None,
         structure=fuse_structures([p.structure for p in posteriors], labels, size, match_layer),
         provenance=provenance(silos=[name for p in posteriors for name in counted(p)]),
     )

@@ -57,8 +57,7 @@ class Fusion:
         The global model.
     silo_names : tuple of str
     labels : sequence of int arrays, one per silo
-        Global component of each local one, by position or name of the silo; -1 for one that is
-        matched to none, for the reason in ``unmatched``.
+        Global component of each local one, by position or name of the silo; -1 for none.
     divergences : sequence of arrays, one per silo
         ``KL(global || local)``, or the divergence chosen, of each match; NaN where there is none.
     penalty : float
@@ -149,11 +148,8 @@ class Fusion:
                 f"expected a global component, an integer from 0 to {self.n_components - 1}, "
                 f"got {component!r}"
             )
-        return [
-            (name, int(local))
-            for name, labels in zip(self.silo_names, self.labels, strict=True)
-            for local in np.flatnonzero(labels == component)
-        ]
+        labels = zip(self.silo_names, self.labels, strict=True)
+        return [(name, int(k)) for name, own in labels for k in np.flatnonzero(own == component)]
 
     def add(
         self, model: Any, *, name: str | None = None, weight: float = 1.0, rematch: bool = False
@@ -178,11 +174,9 @@ class Fusion:
         --------
         >>> import klfusion as kf
         >>> rates = kf.families.Gamma()
-        >>> a, b, c = (
-        ...     kf.Posterior(rates, rates.natural(shapes, [10, 10]), name=name)
-        ...     for name, shapes in {"a": [30, 900], "b": [910, 32], "c": [31, 5000]}.items()
-        ... )
-        >>> fusion = kf.fuse([a, b]).add(c)
+        >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 5000]}
+        >>> a, b, c = (kf.Posterior(rates, rates.natural(s, [10, 10])) for s in shapes.values())
+        >>> fusion = kf.fuse({"a": a, "b": b}).add(c, name="c")
         >>> fusion.silo_names, fusion.labels[2]
         (('a', 'b', 'c'), array([0, 2]))
         """
@@ -192,9 +186,8 @@ class Fusion:
     def remove(self, name: str, *, rematch: bool = False) -> Fusion:
         """The fusion as if a silo had never been there.
 
-        The other silos' matching stays, and all else is computed from them alone: exactly what a
-        fusion that never saw the silo gives with this matching. Global components that only this
-        silo had are gone.
+        The other silos' matching stays, and all else is computed from them alone. Global components
+        that only this silo had are gone.
 
         Parameters
         ----------
@@ -207,11 +200,9 @@ class Fusion:
         --------
         >>> import klfusion as kf
         >>> rates = kf.families.Gamma()
-        >>> a, b, c = (
-        ...     kf.Posterior(rates, rates.natural(shapes, [10, 10]), name=name)
-        ...     for name, shapes in {"a": [30, 900], "b": [910, 32], "c": [31, 5000]}.items()
-        ... )
-        >>> fusion = kf.fuse([a, b, c]).remove("c")
+        >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 5000]}
+        >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10])) for n, s in shapes.items()}
+        >>> fusion = kf.fuse(silos).remove("c")
         >>> fusion.posterior.params()["shape"].ravel()
         array([ 31., 905.])
         >>> fusion.provenance["history"][-1]["action"]
@@ -234,9 +225,8 @@ class Fusion:
         >>> import klfusion as kf
         >>> rates = kf.families.Gamma()
         >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 250]}
-        >>> fusion = kf.fuse(
-        ...     [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
-        ... )
+        >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10])) for n, s in shapes.items()}
+        >>> fusion = kf.fuse(silos)
         >>> fusion.n_components, fusion.at(n_components=2).posterior.params()["shape"].ravel()
         (3, array([ 31.        , 686.66666667]))
         """
@@ -258,9 +248,8 @@ class Fusion:
         >>> import klfusion as kf
         >>> rates = kf.families.Gamma()
         >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 250]}
-        >>> fusion = kf.fuse(
-        ...     [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
-        ... )
+        >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10])) for n, s in shapes.items()}
+        >>> fusion = kf.fuse(silos)
         >>> fusion.n_components, fusion.with_min_support(2).labels["c"]
         (3, array([ 0, -1]))
         """
@@ -279,10 +268,8 @@ class Fusion:
         >>> import klfusion as kf
         >>> rates = kf.families.Gamma()
         >>> shapes = {"a": [30, 900], "b": [910, 32]}
-        >>> fusion = kf.fuse(
-        ...     [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
-        ... )
-        >>> print(fusion.to_frame()[["silo", "component", "global_component"]])
+        >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10])) for n, s in shapes.items()}
+        >>> print(kf.fuse(silos).to_frame()[["silo", "component", "global_component"]])
           silo  component  global_component
         0    a          0                 0
         1    a          1                 1
@@ -292,47 +279,34 @@ class Fusion:
         try:
             import pandas  # noqa: PLC0415 (an extra)
         except ImportError as error:
-            raise MissingDependencyError(
-                "to_frame needs pandas, which is not installed: pip install 'klfusion[pandas]'"
-            ) from error
-        sizes = [len(own) for own in self.labels]
-        counts = [None] * self.n_silos if self.silos is None else [p.counts for p in self.silos]
-        return pandas.DataFrame(
-            {
-                "silo": np.repeat(np.array(self.silo_names, dtype=object), sizes),
-                "component": np.concatenate([np.arange(size) for size in sizes]),
-                "global_component": np.concatenate(self.labels),
-                "divergence": np.concatenate(self.divergences),
-                "observations": np.concatenate(
-                    [
-                        np.full(size, np.nan) if own is None else own
-                        for own, size in zip(counts, sizes, strict=True)
-                    ]
-                ),
-                "unmatched": [
-                    self.unmatched.get(name, {}).get(component, "")
-                    for name, size in zip(self.silo_names, sizes, strict=True)
-                    for component in range(size)
-                ],
-            }
-        )
+            text = "to_frame needs pandas, which is not installed: pip install 'klfusion[pandas]'"
+            raise MissingDependencyError(text) from error
+        sizes, reasons = [len(own) for own in self.labels], []
+        counts = [np.full(size, np.nan) for size in sizes]
+        for j, name in enumerate(self.silo_names):
+            reasons += [self.unmatched.get(name, {}).get(k, "") for k in range(sizes[j])]
+            sent = None if self.silos is None else self.silos[j].counts
+            counts[j] = counts[j] if sent is None else sent
+        columns = {
+            "silo": np.repeat(np.array(self.silo_names, dtype=object), sizes),
+            "component": np.concatenate([np.arange(size) for size in sizes]),
+            "global_component": np.concatenate(self.labels),
+            "divergence": np.concatenate(self.divergences),
+            "observations": np.concatenate(counts),
+            "unmatched": reasons,
+        }
+        return pandas.DataFrame(columns)
 
     def model(self) -> Any:
         """A fitted model of the library the silos used, ready to predict."""
         return provided("model")(self.posterior)
 
     def report(self, path: str, silos: Sequence[Posterior] | None = None) -> str:
-        """Write a self-contained HTML report and return its path.
-
-        Given the posteriors that were fused, its map of local components is computed from them.
-        """
+        """Write a self-contained HTML report and return its path; see `write_report`."""
         return str(provided("report")(self, path, silos))
 
     def plot(self, silos: Sequence[Posterior] | None = None) -> Any:
-        """Draw size against penalty, who contributed to what, and the map, with matplotlib.
-
-        Returns the figure. Needs ``pip install 'klfusion[plot]'``.
-        """
+        """A matplotlib figure of sizes, contributions and the map; see `klfusion.report.plot`."""
         return provided("plot")(self, silos)
 
     def _repr_html_(self) -> str:
@@ -341,14 +315,10 @@ class Fusion:
     def __repr__(self) -> str:
         unmatched, merged = self.n_unmatched, self.n_merged_within_silos
         gap = f"{self.gap:.2%}" + " to a rough bound" * (self.status is Status.KEPT)
+        n, size = self.n_silos, self.n_components
         return (
-            f"Fusion({_counted(self.n_silos, 'silo')} -> "
-            f"{_counted(self.n_components, 'component')}, "
+            f"Fusion({n} silo{'s' * (n != 1)} -> {size} component{'s' * (size != 1)}, "
             f"{f'{unmatched} local unmatched, ' if unmatched else ''}"
             f"{f'{merged} merged within silos, ' if merged else ''}"
             f"objective {self.objective:.6g}, gap {gap}, {self.status.name.lower()})"
         )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

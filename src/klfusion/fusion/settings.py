@@ -74,16 +74,8 @@ class FuseSettings:
 
     def to_config(self) -> dict[str, Any]:
         """JSON-able description, understood by `from_config`."""
-        return {
-            "method": self.method.to_config(),
-            "weights": list(self.weights),
-            "pooling": self.pooling,
-            "n_components": list(self.n_components),
-            "random_state": self.random_state,
-            "min_support": self.min_support,
-            "certainty": self.certainty,
-            "variation": None if self.variation is None else list(self.variation),
-        }
+        fields = {**vars(self), "method": self.method.to_config()}
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in fields.items()}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], n_silos: int) -> FuseSettings:
@@ -91,17 +83,12 @@ class FuseSettings:
         for key, valid in _valid(n_silos).items():
             if key not in config or not valid(config[key]):
                 raise KLFusionError(f"settings: unexpected {key}, got {config.get(key)!r}")
-        variation = config["variation"]
-        return cls(
-            method_from_config(config["method"]),
-            tuple(map(float, config["weights"])),
-            config["pooling"],
-            tuple(config["n_components"]),
-            config["random_state"],
-            config["min_support"],
-            config["certainty"],
-            None if variation is None else tuple(map(float, variation)),
-        )
+        fields, variation = {key: config[key] for key in _valid(n_silos)}, config["variation"]
+        fields["method"] = method_from_config(config["method"])
+        fields["weights"] = tuple(map(float, config["weights"]))
+        fields["n_components"] = tuple(config["n_components"])
+        fields["variation"] = None if variation is None else tuple(map(float, variation))
+        return cls(**fields)
 
 
 def _valid(n_silos: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Each step is a task on one batch of silos. Only sums, labels and structures come
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
@@ -25,7 +25,7 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import MaxLoss, Method, PathMethod, method_for
 from klfusion.methods.matching import check_size
 from klfusion.model_size.cleaning import Sample
-from klfusion.model_size.preparation import Prepared, prepare, stack_silos
+from klfusion.model_size.preparation import prepare, stack_silos
 from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.divergences import KL
@@ -86,11 +86,8 @@ def fuse_batches(
     silos = [silo for own in by_batch for silo in own]
     _check(silos)
     method = method_for(method, silos)
-    if (
-        not isinstance(method, PathMethod)
-        or isinstance(method, MaxLoss)
-        or method.divergence != KL.name
-    ):
+    refused = isinstance(method, MaxLoss) or method.divergence != KL.name
+    if refused or not isinstance(method, PathMethod):
         raise KLFusionError(
             "with files, or on Dask: expected method 'auto' or kf.Penalised(...), of divergence "
             f"'kl', got {method}"
@@ -102,7 +99,9 @@ def fuse_batches(
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)
     own_weights = np.split(silo_weight, edges[1:-1])
-    some = _some(batches, [silo.n_components for silo in silos], rng)
+    order = rng.permutation(len(silos))
+    reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
+    some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, _SAMPLE)))]))
     sample = Sample.of(some)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
     variation = estimate_variation(like_all, rng, report, n_components).variation
@@ -127,7 +126,8 @@ def fuse_batches(
         variation=None if variation is None else tuple(variation.tolist()),
     ).with_weights(silo_weight)
     unmatched = unmatched_reasons(silos, labels, _flat(members))
-    return assemble(silos, labels, natural, divergences, matching, settings, unmatched=unmatched)
+    by_silo = silos, labels, divergences
+    return assemble(by_silo, natural, matching, settings, unmatched=unmatched)
 
 
 def _check(silos: Sequence[SiloDescription]) -> None:
@@ -141,22 +141,12 @@ def _check(silos: Sequence[SiloDescription]) -> None:
                 f"silo {silo.name!r}: expected mixtures, topics or states, got a network: "
                 "networks are fused in memory"
             )
-        if (
-            first is not None
-            and structure is not None
-            and first.info.get(VOCABULARY) != structure.info.get(VOCABULARY)
-        ):
+        words = [s.info.get(VOCABULARY) for s in (first, structure) if s is not None]
+        if len(words) == 2 and words[0] != words[1]:
             raise IncompatibleSilosError(
                 f"silo {silo.name!r}: expected the vocabulary of silo {silos[0].name!r}, got "
                 "another: vocabularies are brought to one in memory only"
             )
-
-
-def _some(batches: Batches, sizes: Sequence[int], rng: np.random.Generator) -> list[Posterior]:
-    """Silos at random, to learn what all are like."""
-    order = rng.permutation(len(sizes))
-    enough = int(np.searchsorted(np.cumsum(np.asarray(sizes)[order]), _SAMPLE))
-    return batches.some(np.sort(order[: max(2, enough)]))
 
 
 def _ordered(
@@ -176,16 +166,8 @@ def _ordered(
 
 
 def _described(posteriors: Sequence[Posterior]) -> list[SiloDescription]:
-    return [
-        SiloDescription(
-            p.name, p.family, p.n_components, p.prior, p.counts, p.structure, p.provenance
-        )
-        for p in posteriors
-    ]
-
-
-def _prepared(posteriors: Sequence[Posterior], weights: FloatArray, sample: Sample) -> Prepared:
-    return prepare(posteriors, weights, clean=True, sample=sample)
+    names = [field.name for field in fields(SiloDescription)]
+    return [SiloDescription(*(getattr(p, name) for name in names)) for p in posteriors]
 
 
 def _problem(
@@ -197,7 +179,7 @@ def _problem(
     variation: FloatArray | None,
 ) -> FusionProblem:
     """Components in comparable form; each silo has its number among all."""
-    problem = _prepared(posteriors, weights, sample).problem
+    problem = prepare(posteriors, weights, clean=True, sample=sample).problem
     problem = method.compared(problem, sample.natural, variation=variation)
     return replace(problem, silo=numbers[problem.silo])
 
@@ -206,7 +188,7 @@ def _added(
     posteriors: Sequence[Posterior], weights: FloatArray, found: IntArray, sample: Sample, size: int
 ) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
     """By silo, labels and which components took part; by cluster, mass and sums."""
-    prepared = _prepared(posteriors, weights, sample)
+    prepared = prepare(posteriors, weights, clean=True, sample=sample)
     kept = np.flatnonzero(found >= 0)
     mass, sums, _ = prepared.problem.some(kept).sums(found[kept], size)
     labels, members = prepared.spread(found), prepared.is_member

@@ -80,10 +80,7 @@ def fuse(
     >>> from klfusion.out_of_core import dask
     >>> rates = kf.families.Gamma()
     >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [31, 250]}
-    >>> silos = {
-    ...     name: kf.Posterior(rates, rates.natural(shape, [10, 10]), name=name)
-    ...     for name, shape in shapes.items()
-    ... }
+    >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10])) for n, s in shapes.items()}
     >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
     ...     dask.fuse(silos, client).labels
     (array([0, 1]), array([1, 0]), array([0, 2]))
@@ -94,17 +91,10 @@ def fuse(
             "expected a connected distributed.Client, as connect('tcp://127.0.0.1:8786') gives, "
             f"got {client!r}"
         )
+    asked: dict[str, Any] = {"n_components": n_components, "weights": weights}
+    asked |= {"min_support": min_support, "random_state": random_state}
     with one_error(client), progress_bar(progress) as report:
-        batches = OnWorkers(client, named)
-        return fuse_batches(
-            batches,
-            method,
-            n_components=n_components,
-            weights=weights,
-            min_support=min_support,
-            random_state=random_state,
-            report=report,
-        )
+        return fuse_batches(OnWorkers(client, named), method, report=report, **asked)
 
 
 def connect(address: str, timeout: str = TIMEOUT) -> Client:
@@ -173,19 +163,18 @@ class OnWorkers:
     def some(self, numbers: IntArray) -> list[Posterior]:
         """The posteriors of some silos."""
         batch = np.searchsorted(self._edges, numbers, side="right") - 1
-        futures = [
-            self._client.submit(_some, self._batches[k], numbers[batch == k] - self._edges[k])
-            for k in np.unique(batch)
-        ]
-        return [one for some in self._client.gather(futures) for one in some]
+        found = np.unique(batch)
+        which = [numbers[batch == k] - self._edges[k] for k in found]
+        some = _mapped(self._client, _some, [self._batches[k] for k in found], which)
+        return [one for own in some for one in own]
 
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """Where each batch is."""
-        return _gathered(self._client, _submitted(self._client, task, self._batches, *arguments))
+        return _mapped(self._client, task, self._batches, *arguments)
 
     def parts(self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]) -> WorkerParts:
         """What is made of each batch stays on the workers."""
-        futures = _submitted(self._client, make, self._batches, *arguments)
+        futures = self._client.map(make, self._batches, *arguments, pure=False)
         family = self._client.submit(_family, futures[0]).result()
         return WorkerParts(self._client, family, futures)
 
@@ -199,13 +188,13 @@ class WorkerParts(ProblemBatches):
 
     def map(self, task: Callable[..., _T], *arguments: Sequence[Any]) -> Iterable[_T]:
         """Where each part is."""
-        return _gathered(self._client, _submitted(self._client, task, self._parts, *arguments))
+        return _mapped(self._client, task, self._parts, *arguments)
 
     def reduce(
         self, task: Callable[..., _T], combine: Callable[[_T, _T], _T], *arguments: Sequence[Any]
     ) -> _T:
         """Neighbours combined, and their neighbours, until one is left."""
-        level = _submitted(self._client, task, self._parts, *arguments)
+        level = self._client.map(task, self._parts, *arguments, pure=False)
         while len(level) > 1:
             level = [
                 a if b is None else self._client.submit(combine, a, b, pure=False)
@@ -215,14 +204,8 @@ class WorkerParts(ProblemBatches):
         return result
 
 
-def _submitted(
-    client: Client, task: Callable[..., Any], held: Sequence[Future], *arguments: Sequence[Any]
-) -> list[Future]:
-    return list(client.map(task, held, *arguments, pure=False))
-
-
-def _gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
-    return list(client.gather(futures))
+def _mapped(client: Client, task: Callable[..., Any], *given: Sequence[Any]) -> list[Any]:
+    return list(client.gather(client.map(task, *given, pure=False)))
 
 
 def _read(chunk: Sequence[tuple[int, str | None, Any]]) -> list[Posterior]:

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -103,17 +102,11 @@ def fuse_files(
             )
         if not Path(path).is_file():
             raise FileFormatError(f"{path}: expected a klfusion file, got none")
+    asked: dict[str, Any] = {"n_components": n_components, "weights": weights}
+    asked |= {"min_support": min_support, "random_state": random_state}
     try:
         with Files(named, limit) as batches, progress_bar(progress) as report:
-            return fuse_batches(
-                batches,
-                method,
-                n_components=n_components,
-                weights=weights,
-                min_support=min_support,
-                random_state=random_state,
-                report=report,
-            )
+            return fuse_batches(batches, method, report=report, **asked)
     except OSError as error:
         raise KLFusionError(
             f"memory_limit needs room for the silos' components in {tempfile.gettempdir()} "
@@ -145,12 +138,7 @@ class Files:
         self._scratch = Path(tempfile.mkdtemp(prefix="klfusion-"))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         shutil.rmtree(str(self._scratch), ignore_errors=True)
 
     def some(self, numbers: IntArray) -> list[Posterior]:
@@ -172,8 +160,7 @@ class Files:
             paths.append(self._scratch / str(number))
             paths[-1].mkdir()
             for field in _FIELDS:
-                value = getattr(problem, field)
-                if value is not None:
+                if (value := getattr(problem, field)) is not None:
                     np.save(paths[-1] / f"{field}.npy", value)
         assert family is not None  # there is a silo at least
         return OnDisk(family, paths)
@@ -199,11 +186,7 @@ class OnDisk(ProblemBatches):
         return map(task, map(self._open, self.folders), *arguments)
 
     def _open(self, folder: Path) -> FusionProblem:
-        found = {
-            field: np.load(path, mmap_mode="r")
-            for field in _FIELDS
-            if (path := folder / f"{field}.npy").exists()
-        }
+        found = {path.stem: np.load(path, mmap_mode="r") for path in folder.iterdir()}
         log_partition = found.pop("log_partition")
         problem = FusionProblem(self.family, **found)
         vars(problem)["log_partition"] = log_partition

@@ -1,22 +1,13 @@
 """From matched components to a global one.
 
-``average``
-    Natural parameters are averaged, as in the paper: the component of a typical silo.
-``product``
-    What each silo's data added to its prior is added up, and one prior with it: the posterior of
-    the pooled data, where silos agree. ``product-safe`` takes out as much of the repeated priors as
-    leaves a distribution.
-``random-effects``, ``hierarchical``
-    As below; ``hierarchical`` is also as uncertain as the estimate.
-``robust``
-    Silos count alike, and those far from the rest not at all; `klfusion.pooling.robust` has the
-    bound.
+``average`` averages natural parameters, as in the paper. ``product`` adds what each silo's data
+added to its prior to one prior; ``product-safe`` removes only as much of the repeated priors as
+leaves a distribution. ``robust`` has its bound in `klfusion.pooling.robust`.
 
-A posterior's precision tells how well a silo knows *its own* component. If components vary from
-silo to silo, a large silo knows the global one hardly better than a small one. The random-effects
-model says so: ``m_j ~ N(m, V_j + T)`` with ``V_j`` the posterior covariance of the location at silo
-``j`` and ``T`` the variation between silos, estimated from all matched components together. The
-generalised least squares estimate of ``m`` has the covariance ``inv(sum_j inv(V_j + T))``.
+``random-effects`` has the model ``m_j ~ N(m, V_j + T)``. Here ``V_j`` is the posterior covariance
+of the location at silo ``j`` and ``T`` the variation between silos, the same for all components.
+The generalised least squares estimate of ``m`` has the covariance ``inv(sum_j inv(V_j + T))``,
+which ``hierarchical`` keeps. So a large silo outweighs a small one little if silos vary.
 """
 
 from __future__ import annotations
@@ -39,6 +30,7 @@ _SMALLEST = 1e-18  # variation, as a share of the largest there can be
 _HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
 _HALVINGS = 20  # of the share of repeated priors that is taken out, before none is
 
+_Plan = FloatArray | IntArray
 Pooling = Literal["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
 
 
@@ -66,9 +58,7 @@ def check_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str
                 )
 
 
-def pool(
-    pooling: str, units: Matched, size: int, plan: FloatArray | IntArray | None = None
-) -> FloatArray:
+def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> FloatArray:
     """Natural parameters (size, p) of the global components; ``plan`` (n, size) is fractional."""
     problem, labels = units.problem, units.labels
     natural = problem.average(labels if plan is None else plan, size)
@@ -84,7 +74,7 @@ def pool(
     return natural
 
 
-def _product(units: Matched, size: int, plan: FloatArray | IntArray, safe: bool) -> FloatArray:
+def _product(units: Matched, size: int, plan: _Plan, safe: bool) -> FloatArray:
     """``prior + sum_j w_j (eta_j - prior_j)``, the prior that of the members on average."""
     problem, priors = units.problem, units.priors
     of_priors = FusionProblem(problem.family, np.asarray(priors), problem.silo, problem.weights)
@@ -120,19 +110,8 @@ def random_effects(
     if own.ndim == 2:
         own = own[:, :, None] * np.eye(own.shape[1])
     variation = _variation(location, np.einsum("nii->ni", own), labels, n_components)
-    return _least_squares(location, own, variation, problem.weights, labels, n_components)
-
-
-def _least_squares(
-    location: FloatArray,
-    own: FloatArray,
-    variation: FloatArray,
-    weights: FloatArray,
-    labels: IntArray,
-    n_components: int,
-) -> tuple[FloatArray, FloatArray]:
-    """Averages weighted by ``(V_j + T)^-1``, and their covariance."""
-    precision = np.linalg.inv(own + np.diag(variation)) * weights[:, None, None]
+    # Averages weighted by ``(V_j + T)^-1``, and their covariance.
+    precision = np.linalg.inv(own + np.diag(variation)) * problem.weights[:, None, None]
     total = np.zeros((n_components, *precision.shape[1:]))
     moment = np.zeros((n_components, location.shape[1]))
     np.add.at(total, labels, precision)
@@ -142,18 +121,16 @@ def _least_squares(
     return np.asarray(np.linalg.solve(total, moment[..., None])[..., 0]), covariance
 
 
-def _variation(
-    location: FloatArray, own: FloatArray, labels: IntArray, n_components: int
-) -> FloatArray:
+def _variation(location: FloatArray, own: FloatArray, labels: IntArray, size: int) -> FloatArray:
     """The diagonal of ``T``, (k,), as Paule and Mandel estimate it.
 
     In each dimension, the weighted squares of the residuals add up to their degrees of freedom.
     """
-    freedom = len(location) - n_components
+    freedom = len(location) - size
 
     def excess(variation: FloatArray) -> FloatArray:
         weights = 1.0 / (own + variation)
-        mass, moment = (np.zeros((n_components, own.shape[1])) for _ in range(2))
+        mass, moment = (np.zeros((size, own.shape[1])) for _ in range(2))
         np.add.at(mass, labels, weights)
         np.add.at(moment, labels, weights * location)
         residual = location - (moment / mass)[labels]

@@ -5,12 +5,10 @@ counts more by claiming more data. The *medoid* is the member with the least med
 ``r`` to the others; members with ``KL(medoid || member) > 9 r`` are left out, and the rest
 averaged.
 
-The bound: ``eta -> KL(medoid || eta)`` is convex, so for the average of the rest it is at most the
-average of theirs, ``KL(medoid || fused) <= 9 r``. Let more than half of the members be honest.
-Then ``r`` is at most the largest divergence ``D`` between two honest ones. For an honest member is
-within ``D`` of more than half, and the medoid's median is no larger. If the medoid is honest and
-``s`` is the share of others in the average, ``KL(medoid || fused) <= (1 + 8 s) D``. That is 1.8
-``D`` for one in ten. Nothing that the others send enters the bound.
+The bound: ``eta -> KL(medoid || eta)`` is convex, so ``KL(medoid || fused) <= 9 r``. If more than
+half of the members are honest, ``r`` is at most the largest divergence ``D`` between two of them.
+If the medoid is honest and ``s`` is the share of others in the average, ``KL(medoid || fused) <=
+(1 + 8 s) D``: 1.8 ``D`` for one in ten. Nothing that the others send enters the bound.
 """
 
 from __future__ import annotations
@@ -48,11 +46,8 @@ def near_medoid(family: Family, members: FloatArray) -> BoolArray:
     """Which members, (n,), lie within `RADIUS` median divergences of the medoid."""
     if len(members) < 3:  # nobody is in the majority
         return np.ones(len(members), dtype=bool)
-    memory.require(
-        2 * 8 * len(members) ** 2,
-        f"comparing all {len(members):,} members of a component",
-        "use pooling='average'",
-    )
+    what = f"comparing all {len(members):,} members of a component"
+    memory.require(2 * 8 * len(members) ** 2, what, "use pooling='average'")
     divergence = family.kl(members, members)
     median = np.median(divergence, axis=1)
     medoid = int(median.argmin())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -20,6 +21,7 @@ from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.updates.table import kept_silos
 
+_BySilo = tuple[FloatArray, ...]
 _DIGITS = 9  # in which copies agree; independent fits do not
 _OVERCLAIM = 3.0  # times the median certainty is no finding
 _SLACK = 10.0  # observations that a prior may be worth
@@ -63,19 +65,16 @@ class Diagnosis:
         What looks wrong.
     """
 
-    margins: tuple[FloatArray, ...]
+    margins: _BySilo
     misfit: FloatArray
     support: IntArray
-    stability: tuple[FloatArray, ...] | None
+    stability: _BySilo | None
     findings: tuple[Finding, ...]
 
     def __repr__(self) -> str:
         """What looks wrong first, then each measure's extremes; one line each."""
-        shown = [f"  {finding}" for finding in self.findings[:_MOST_SHOWN]]
-        rest = len(self.findings) - len(shown)
-        lines = [
-            f"Diagnosis: {len(self.findings) or 'no'} finding{'s' * (len(self.findings) != 1)}"
-        ]
+        shown, n = [f"  {finding}" for finding in self.findings[:_MOST_SHOWN]], len(self.findings)
+        rest, lines = n - len(shown), [f"Diagnosis: {n or 'no'} finding{'s' * (n != 1)}"]
         lines += [*shown, f"  and {rest} more in findings"] if rest else shown
         measures = {
             "margins (nats to the next best plan)": np.concatenate(self.margins),
@@ -135,21 +134,17 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     margins, costs = _margins(fusion, silos)
     misfit = _misfit(fusion, costs)
     support = (fusion.contributions > 0).sum(axis=0)
-    stability = None
-    if resamples > 0:
-        stability = _stability(fusion, silos, resamples, rng)
+    stability = _stability(fusion, silos, resamples, rng) if resamples > 0 else None
     findings = [
-        *_misfits(fusion, misfit),
-        *_alone(fusion, support),
-        *_overclaims(silos),
-        *_copies(silos),
+        Finding(name, None, f"its matches cost {value:.3g} times the median")
+        for name, value in zip(fusion.silo_names, misfit, strict=True)
+        if value > _MISFIT
     ]
+    findings += [*_alone(fusion, support), *_overclaims(silos), *_copies(silos)]
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
 
 
-def _margins(
-    fusion: Fusion, silos: list[Posterior]
-) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
+def _margins(fusion: Fusion, silos: list[Posterior]) -> tuple[_BySilo, _BySilo]:
     """Margin of each match, and what it adds to the divergence, the silo being taken out."""
     settings = fusion.settings
     units = matched(silos, fusion.labels, settings.weight_array())
@@ -193,22 +188,15 @@ def _next_best(added: FloatArray, own: IntArray, counts: IntArray, penalty: floa
 
 def _stability(
     fusion: Fusion, silos: list[Posterior], resamples: int, rng: np.random.Generator
-) -> tuple[FloatArray, ...]:
-    settings = fusion.settings
+) -> _BySilo:
     total, times = ([np.zeros(len(own)) for own in fusion.labels] for _ in range(2))
-    half = max(2, (len(silos) + 1) // 2)
-    weights = settings.weight_array()
+    half, weights = max(2, (len(silos) + 1) // 2), fusion.settings.weight_array()
+    same: dict[str, Any] = {key: getattr(fusion.settings, key) for key in ("method", "pooling")}
+    same |= {"n_components": fusion.settings.n_components[0], "keep_silos": False}
     for _ in range(resamples):
         chosen = np.sort(rng.permutation(len(silos))[:half])
-        again = fuse(
-            [silos[j] for j in chosen],
-            method=settings.method,
-            n_components=settings.n_components[0],
-            weights=weights[chosen],
-            pooling=settings.pooling,  # type: ignore[arg-type]
-            progress=False,
-            keep_silos=False,
-        )
+        some = [silos[j] for j in chosen]
+        again = fuse(some, weights=weights[chosen], progress=False, **same)
         old = np.concatenate([fusion.labels[j] for j in chosen])
         new = np.concatenate(again.labels)
         same_old, same_new = _same_cluster(old), _same_cluster(new)
@@ -228,7 +216,7 @@ def _same_cluster(labels: IntArray) -> BoolArray:
     return np.asarray(same)
 
 
-def _misfit(fusion: Fusion, costs: tuple[FloatArray, ...]) -> FloatArray:
+def _misfit(fusion: Fusion, costs: _BySilo) -> FloatArray:
     """Mean over a silo's shared components of its cost over the component's median cost."""
     labels, all_costs = np.concatenate(fusion.labels), np.concatenate(costs)
     shared = np.flatnonzero((fusion.contributions > 0).sum(axis=0) >= 2)
@@ -243,14 +231,6 @@ def _misfit(fusion: Fusion, costs: tuple[FloatArray, ...]) -> FloatArray:
     return out
 
 
-def _misfits(fusion: Fusion, misfit: FloatArray) -> list[Finding]:
-    return [
-        Finding(name, None, f"its matches cost {value:.3g} times the median")
-        for name, value in zip(fusion.silo_names, misfit, strict=True)
-        if value > _MISFIT
-    ]
-
-
 def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
     """Components nobody else has, where others are shared."""
     if fusion.n_silos < 3 or support.max() < 3:
@@ -262,26 +242,21 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
 
 
 def _overclaims(silos: list[Posterior]) -> list[Finding]:
-    """More certain than others are: for the observations behind it, where all silos tell them."""
+    """Components far more certain than the median, per observation where all counts are known."""
     family = silos[0].family
     if not isinstance(family, Tempered):
         return []
-    known = [family.effective_size(p.natural) for p in silos]
+    values, reason = [family.effective_size(p.natural) for p in silos], "as certain as the median"
     counts = [p.counts for p in silos if p.counts is not None]
-    if len(counts) < len(silos):
-        return _outlying(silos, known, "times as certain as the median")
-    each = [size / (_SLACK + n) for size, n in zip(known, counts, strict=True)]
-    return _outlying(silos, each, "times as certain as the median for its observations")
-
-
-def _outlying(silos: list[Posterior], values: list[FloatArray], reason: str) -> list[Finding]:
-    """Components whose value is far above the median of all, on the scale of logarithms."""
+    if len(counts) == len(silos):
+        values = [size / (_SLACK + n) for size, n in zip(values, counts, strict=True)]
+        reason += " for its observations"
     logs = [np.log(value) for value in values]
     middle = np.median(np.concatenate(logs))
     spread = 1.4826 * float(np.median(np.abs(np.concatenate(logs) - middle)))
     limit = max(_OUTLYING * spread, np.log(_OVERCLAIM))
     return [
-        Finding(posterior.name, int(k), f"{np.exp(log[k] - middle):.3g} {reason}")
+        Finding(posterior.name, int(k), f"{np.exp(log[k] - middle):.3g} times {reason}")
         for posterior, log in zip(silos, logs, strict=True)
         for k in np.flatnonzero(log - middle > limit)
     ]

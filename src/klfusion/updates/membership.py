@@ -33,18 +33,14 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status, objective
 from klfusion.pooling.members import Matched, priors_of
 from klfusion.pooling.pool import check_pooling, pool
-from klfusion.posteriors.compatibility import (
-    aligned_silos,
-    check_counted_once,
-    counted,
-    silo_weights,
-)
+from klfusion.posteriors import compatibility
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import topics
 from klfusion.posteriors.vocabularies import words
 from klfusion.read import read_silos
 from klfusion.updates.table import Table, kept_silos
 
+_History = Sequence[Mapping[str, Any]]
 _AGREES = 1e-6  # relative difference of fused parameters that rounding explains
 
 
@@ -54,17 +50,18 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     silos = kept_silos(fusion, "add a silo")
     number = next(i for i in count(len(silos)) if f"silo-{i + 1}" not in fusion.silo_names)
     (new,) = read_silos([model] if name is None else {name: model}, number)
-    weights = silo_weights([*fusion.settings.weights, weight], [*silos, new])
+    weights = compatibility.silo_weights([*fusion.settings.weights, weight], [*silos, new])
     if rematch or _no_price(fusion):
         return _rematched(fusion, (*silos, new), weights, "add", new.name)
-    divergence = fusion.settings.method.divergence
-    if divergence != KL.name:
+    kind = fusion.settings.method.divergence
+    if kind != KL.name:
         raise KLFusionError(
-            f"adding a silo to a fusion of divergence {divergence!r}: expected rematch=True"
+            f"adding a silo to a fusion of divergence {kind!r}: expected rematch=True"
         )
     check_pooling(fusion.settings.pooling, [new])
+    counted = compatibility.counted
     if not set(counted(new)).isdisjoint(counted(fusion.posterior)):  # else none can be
-        check_counted_once([*silos, new])
+        compatibility.check_counted_once([*silos, new])
     table, posterior = _aligned(_table(fusion, "add a silo"), new, fusion)
     labels, own = _assign_newcomer(fusion, table, posterior, float(weights[-1]))
     table = table.joined(new, posterior, labels, own)
@@ -87,9 +84,7 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
     less = table.without(j)
     if not all(map(operator.is_, table.posteriors, silos)):
         # Words or classes that only this silo had go with it.
-        certainty = table.comparison.certainty(table.stacked.family)
-        settings = replace(fusion.settings.with_weights(less.weights), certainty=certainty)
-        less = Table.of(less.silos, less.labels, settings)
+        less = Table.of(less.silos, less.labels, less.settings_from(fusion.settings))
     return _kept(fusion, less, history=_history(fusion, "remove", name))
 
 
@@ -122,7 +117,10 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
         steps = int(found[0])
         penalty = float(path.penalties[steps - 1]) if steps else 0.0
     edges = np.cumsum([len(own) for own in fusion.labels])[:-1]
-    labels = np.split(_path_labels(path, steps), edges)
+    of_row = path.labels(steps)
+    rows = np.where(path.rows >= 0, of_row[path.rows], -1)
+    counts = np.bincount(of_row)
+    labels = np.split(numbering(by_size(counts, rows), len(counts))[rows], edges)  # largest first
     settings = replace(fusion.settings, certainty=None)
     return _kept(replace(fusion, penalty=penalty), Table.of(silos, labels, settings), path=path)
 
@@ -149,14 +147,9 @@ def _rematched(
 ) -> Fusion:
     settings = fusion.settings
     sizes = settings.n_components
-    found = fuse(
-        silos,
-        method=settings.method,
-        n_components=None if sizes == (None,) else sizes,  # type: ignore[arg-type]
-        weights=weights,
-        pooling=settings.pooling,  # type: ignore[arg-type]
-        random_state=settings.random_state,
-    )
+    same = {key: getattr(settings, key) for key in ("method", "pooling", "random_state")}
+    size: Any = None if sizes == (None,) else sizes
+    found = fuse(silos, n_components=size, weights=weights, **same)
     if settings.min_support > 1:
         found = with_min_support(found, settings.min_support)
     history = _history(fusion, action, name, rematch=True)
@@ -165,13 +158,8 @@ def _rematched(
 
 def _history(fusion: Fusion, action: str, silo: str, *, rematch: bool = False) -> list[Any]:
     """The audit trail with one more entry."""
-    entry = {
-        "action": action,
-        "silo": silo,
-        "rematch": rematch,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "klfusion": library_version(),
-    }
+    entry = {"action": action, "silo": silo, "rematch": rematch, "klfusion": library_version()}
+    entry["time"] = datetime.now(UTC).isoformat(timespec="seconds")
     return [*fusion.provenance.get("history", []), entry]
 
 
@@ -202,11 +190,7 @@ def _pooled(fusion: Fusion, table: Table) -> FloatArray:
 
 
 def _kept(
-    fusion: Fusion,
-    table: Table,
-    *,
-    path: MergePath | None = None,
-    history: Sequence[Mapping[str, Any]] | None = None,
+    fusion: Fusion, table: Table, *, path: MergePath | None = None, history: _History | None = None
 ) -> Fusion:
     """The fusion that a matching gives, from these silos alone."""
     settings, before = fusion.settings, table
@@ -215,29 +199,24 @@ def _kept(
     divergence = settings.method.divergence
     problem = problem_with_divergence(table.compared, divergence)
     if problem is table.compared:
-        value = table.clusters.objective(fusion.penalty)
-        centres = table.clusters.centres
+        value, centres = table.clusters.objective(fusion.penalty), table.clusters.centres
     else:
-        labels = table.units.labels
-        value = objective(problem, labels, len(natural), fusion.penalty)
-        centres = problem.average(labels, len(natural))
+        labels, size = table.units.labels, len(natural)
+        value = objective(problem, labels, size, fusion.penalty)
+        centres = problem.average(labels, size)
     costs = np.ascontiguousarray(problem.costs(centres).T)  # minima of long rows come fast
     # Every component to its nearest, all sharing one column's norm: no plan costs less.
     bound = float(costs.min(axis=0).sum()) + fusion.penalty * np.sqrt(problem.n)
     all_labels = table.all_labels
-    divergences = match_divergences(
-        problem_with_divergence(table.stacked, divergence), natural, all_labels
-    )
-    settings = settings.with_weights(table.weights)
-    if history is not None:
-        certainty = table.comparison.certainty(table.stacked.family)
-        settings = replace(settings, certainty=certainty)
+    stacked = problem_with_divergence(table.stacked, divergence)
+    divergences = match_divergences(stacked, natural, all_labels)
+    changed = history is not None
+    settings = table.settings_from(settings) if changed else settings.with_weights(table.weights)
+    rest = min(bound, value), [value], fusion.penalty, Status.KEPT, path
     made = assemble(
-        table.posteriors,
-        table.labels,
+        (table.posteriors, table.labels, table.by_silo(divergences)),
         natural,
-        table.by_silo(divergences),
-        Matching(all_labels, value, min(bound, value), [value], fusion.penalty, Status.KEPT, path),
+        Matching(all_labels, value, *rest),
         settings,
         silos=table.silos,
         unmatched=_reasons(fusion, table, before),
@@ -259,32 +238,20 @@ def _reasons(fusion: Fusion, table: Table, before: Table) -> dict[str, dict[int,
     return found
 
 
-def _path_labels(path: MergePath, steps: int) -> IntArray:
-    """Labels of all local components after so many merges, the largest clusters first."""
-    assert path.rows is not None
-    of_row = path.labels(steps)
-    labels = np.where(path.rows >= 0, of_row[path.rows], -1)
-    counts = np.bincount(of_row)
-    return np.asarray(numbering(by_size(counts, labels), len(counts))[labels])
-
-
 def _aligned(table: Table, new: Posterior, fusion: Fusion) -> tuple[Table, Posterior]:
     """The newcomer aligned with the others; they as well, if it has words or classes they lack.
 
     It is compared with the first silo, the first with named features, and any of its own name.
     """
     first, named = table.posteriors[0], [p for p in table.posteriors if p.name == new.name]
-    for posterior in table.posteriors:
-        if posterior.structure is not None and posterior.structure.info.get("features") is not None:
-            named.append(posterior)
-            break
-    *others, posterior = aligned_silos([*dict.fromkeys([first, *named]), new])
+    infos = ((p, p.structure.info) for p in table.posteriors if p.structure is not None)
+    named += [p for p, info in infos if info.get("features") is not None][:1]
+    *others, posterior = compatibility.aligned_silos([*dict.fromkeys([first, *named]), new])
     is_topics = first.structure is not None and first.structure.kind == topics.KIND
     if posterior is new or (is_topics and words(others[0]) == words(first)):
         return table, posterior
-    *others, posterior = aligned_silos([*table.silos, new])
-    certainty = table.comparison.certainty(table.stacked.family)
-    settings = replace(fusion.settings, certainty=certainty)
+    *others, posterior = compatibility.aligned_silos([*table.silos, new])
+    settings = table.settings_from(fusion.settings)
     return Table.of(table.silos, table.labels, settings, others), posterior
 
 

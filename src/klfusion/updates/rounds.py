@@ -100,8 +100,6 @@ def refine_rounds(
     >>> found = kf.refine_rounds({"a": site(9.0, 4.0), "b": site(21.0, 10.0)}, rounds=3)
     >>> found.posterior.params()
     {'shape': array([[31.]]), 'rate': array([[15.]])}
-    >>> found.changes
-    array([0., 0.])
     """
     if not isinstance(rounds, int) or rounds < 1:
         raise KLFusionError(f"expected rounds to be an integer >= 1, got {rounds!r}")
@@ -116,14 +114,14 @@ def refine_rounds(
         history, changes = [now], []
         for number in range(2, rounds + 1):
             report("round", number, rounds)
-            new = {
-                name: _refit(fit, name, now, now.natural - shares[name])
-                for name, fit in silos.items()
-            }
-            change = {name: damping * (new[name] - shares[name]) for name in silos}
-            length = _largest_step(now, sum(change.values(), np.zeros_like(now.natural)))
+            change = {}
+            for name, fit in silos.items():
+                new = _refit(fit, name, now, now.natural - shares[name])
+                change[name] = damping * (new - shares[name])
+            total = sum(change.values(), np.zeros_like(now.natural))
+            length = _largest_step(now, total)
             shares = {name: shares[name] + length * change[name] for name in silos}
-            natural = now.natural + length * sum(change.values(), np.zeros_like(now.natural))
+            natural = now.natural + length * total
             before, now = now, replace(now, natural=natural)
             kl = [now.family.kl(natural[[g]], before.natural[[g]]) for g in range(len(natural))]
             changes.append(float(np.max(kl)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, numbering
 from klfusion.errors import KLFusionError
-from klfusion.families import Family, Tempered
+from klfusion.families import Tempered
 from klfusion.fusion.assemble import enough
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
@@ -29,6 +29,7 @@ from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 
 _T = TypeVar("_T")
+_Silos = Sequence[Posterior]
 _Values = TypeVar("_Values", FloatArray, IntArray)
 _SOME = 8  # components, enough to check whether one can stand for all
 _SAME = 1e-6  # relative difference of divergences that counts as rounding
@@ -55,14 +56,10 @@ class Table:
 
     @classmethod
     def of(
-        cls,
-        silos: Sequence[Posterior],
-        labels: Sequence[IntArray],
-        settings: FuseSettings,
-        posteriors: Sequence[Posterior] | None = None,
+        cls, silos: _Silos, labels: Sequence[IntArray], settings: FuseSettings, aligned: _Silos = ()
     ) -> Table:
         """Read all silos; components are compared at the settings' certainty, or at their own."""
-        posteriors = aligned_silos(silos) if posteriors is None else posteriors
+        posteriors = tuple(aligned or aligned_silos(silos))
         _check_any(np.concatenate(labels) >= 0)
         weights = settings.weight_array()
         stacked, units = stack_silos(posteriors, weights), matched(posteriors, labels, weights)
@@ -72,9 +69,8 @@ class Table:
         compared = comparison.apply(units.problem)
         for known in (stacked, compared):
             _ = known.log_partition  # computed here, it is handed on
-        return cls(
-            tuple(silos), tuple(posteriors), tuple(labels), stacked, units, compared, comparison
-        )
+        found = stacked, units, compared, comparison
+        return cls(tuple(silos), posteriors, tuple(labels), *found)
 
     @staticmethod
     def remembered(fusion: Fusion) -> Table | None:
@@ -102,6 +98,14 @@ class Table:
         starts = np.cumsum([0, *map(len, self.labels[:-1])])
         return np.asarray(self.stacked.weights[starts])
 
+    def settings_from(self, settings: FuseSettings) -> FuseSettings:
+        """The settings with these silos' weights and the effective size of their comparison."""
+        like, family = self.comparison.like, self.stacked.family
+        certainty = None
+        if like is not None and isinstance(family, Tempered):
+            certainty = float(family.effective_size(like)[0])
+        return replace(settings.with_weights(self.weights), certainty=certainty)
+
     def by_silo(self, values: _Values) -> tuple[_Values, ...]:
         """Split an array over all local components into one per silo."""
         edges = accumulate(map(len, self.labels), initial=0)
@@ -113,49 +117,33 @@ class Table:
         """With one more silo: as it was sent, as it is aligned, and its units."""
         number, weight = len(self.silos), float(own.problem.weights[0])
         new = replace(own.problem, silo=np.full(own.problem.n, number))
-        units = Matched(
-            self.units.problem.joined(new),
-            np.append(self.units.labels, own.labels),
-            _appended(self.units.priors, own.priors),
-        )
+        priors = None
+        if self.units.priors is not None and own.priors is not None:
+            priors = np.concatenate([self.units.priors, own.priors])
+        all_labels = np.append(self.units.labels, own.labels)
+        units = Matched(self.units.problem.joined(new), all_labels, priors)
         stacked = units.problem
         if self.stacked is not self.units.problem or new.n < len(labels):
             rows = np.full(len(labels), number), np.full(len(labels), weight)
-            all_new = FusionProblem(new.family, posterior.natural, *rows)
-            stacked = self.stacked.joined(all_new)
-        if self.comparison.like is None:
-            compared = self.comparison.apply(units.problem)
-        else:
-            compared = self.compared.joined(self.comparison.apply(new))
-        return replace(
-            self,
-            silos=(*self.silos, silo),
-            posteriors=(*self.posteriors, posterior),
-            labels=(*self.labels, labels),
-            stacked=stacked,
-            units=units,
-            compared=compared,
-        )
+            stacked = self.stacked.joined(FusionProblem(new.family, posterior.natural, *rows))
+        apply, alike = self.comparison.apply, self.comparison.like is not None
+        compared = self.compared.joined(apply(new)) if alike else apply(units.problem)
+        lists = (*self.silos, silo), (*self.posteriors, posterior), (*self.labels, labels)
+        return Table(*lists, stacked, units, compared, self.comparison)
 
     def without(self, j: int) -> Table:
         """Without one silo; the others must be aligned as they were sent."""
         less = self._where(self.units.problem.silo != j)
         problem = _renumbered(less.units.problem, j)
-        stacked, posteriors = problem, _but(self.posteriors, j)
+        stacked, silos, posteriors = problem, _but(self.silos, j), _but(self.posteriors, j)
         if self.stacked is not self.units.problem:
             stacked = _renumbered(self.stacked.some(np.flatnonzero(self.stacked.silo != j)), j)
         priors = less.units.priors
         if priors is None:  # the silo without a prior may be the one that left
             priors = priors_of(posteriors, problem.silo)
-        return replace(
-            less,
-            silos=_but(self.silos, j),
-            posteriors=posteriors,
-            labels=_but(self.labels, j),
-            stacked=stacked,
-            units=Matched(problem, less.units.labels, priors),
-            compared=_renumbered(less.compared, j),
-        )
+        units, compared = replace(less.units, problem=problem, priors=priors), less.compared
+        matching = _but(self.labels, j), stacked, units, _renumbered(compared, j)
+        return Table(silos, posteriors, *matching, self.comparison)
 
     def with_support(self, least: int) -> Table:
         """With the global components of at least so many silos, in the order they had."""
@@ -176,10 +164,8 @@ class Table:
         rows, units = np.flatnonzero(kept), self.units
         problem, priors = units.problem.some(rows), units.priors
         some = Matched(problem, units.labels[rows], None if priors is None else priors[rows])
-        if self.comparison.like is None:
-            compared = self.comparison.apply(problem)
-        else:
-            compared = self.compared.some(rows)
+        alike = self.comparison.like is not None
+        compared = self.compared.some(rows) if alike else self.comparison.apply(problem)
         return replace(self, units=some, compared=compared)
 
 
@@ -197,13 +183,11 @@ class Comparison:
         family, method = problem.family, settings.method
         variation = settings.variation_array(family)
         some = problem.some(np.arange(min(_SOME, problem.n)))
-        by_all, by_one = (
-            method.compared(some, like).natural for like in (some.natural, _typical(some))
-        )
+        likes = some.natural, _typical(some)
+        by_all, by_one = (method.compared(some, like).natural for like in likes)
+        both = family.kl(by_all, by_all), family.kl(by_one, by_one)
         # One number does not describe the certainty of a product of families.
-        alike = np.allclose(
-            family.kl(by_all, by_all), family.kl(by_one, by_one), rtol=_SAME, atol=_SAME
-        )
+        alike = np.allclose(*both, rtol=_SAME, atol=_SAME)
         return cls(method, _typical(problem, settings.certainty) if alike else None, variation)
 
     def apply(self, problem: FusionProblem, like: FloatArray | None = None) -> FusionProblem:
@@ -211,12 +195,6 @@ class Comparison:
         standing = self.like if self.like is not None else like
         given = [] if standing is None else [standing]
         return replace(self.method.compared(problem, *given, variation=self.variation), given=None)
-
-    def certainty(self, family: Family) -> float | None:
-        """Effective sample size at which components are compared, where one number says it."""
-        if self.like is None or not isinstance(family, Tempered):
-            return None
-        return float(family.effective_size(self.like)[0])
 
 
 def kept_silos(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
@@ -255,7 +233,3 @@ def _renumbered(problem: FusionProblem, j: int) -> FusionProblem:
 
 def _but(values: tuple[_T, ...], j: int) -> tuple[_T, ...]:
     return values[:j] + values[j + 1 :]
-
-
-def _appended(values: FloatArray | None, more: FloatArray | None) -> FloatArray | None:
-    return None if values is None or more is None else np.concatenate([values, more])
