@@ -364,3 +364,29 @@ class TestNetworks:
         pytest.importorskip("torch")
         with pytest.raises(KLFusionError, match=message):
             kf.learners.MeanFieldBNN(**setting).fit([[0.0], [1.0]], [0, 1])
+
+
+class TestMethods:
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda: kf.Relaxed(scale="a"), "expected scale to be a number > 0, got 'a'"),
+            (lambda: kf.Relaxed(scale=-1), "expected scale to be a number > 0, got -1"),
+            (lambda: kf.Relaxed(n_candidates="a"), "expected n_candidates to be an integer >= 1"),
+            (lambda: kf.Networks(within=2), "expected within to be a number > 0 and < 1, got 2"),
+            (lambda: kf.Networks(loss="a"), "expected loss to be a number > 0"),
+            (lambda: kf.MaxLoss(within_silos="x"), "expected within_silos to be True or False"),
+            (lambda: kf.Homogeneous(leave_one_out=3), "expected leave_one_out to be True or False"),
+        ],
+    )
+    def test_settings_are_checked_when_they_are_given(self, make, message):
+        with pytest.raises(KLFusionError, match=message):
+            make()
+
+    def test_errors_repeat_no_table_of_data(self):
+        rows = np.full((50, 3), 123.456)
+        with pytest.raises(KLFusionError, match=r"got ndarray of shape \(50, 3\)") as found:
+            kf.fuse([gamma(), gamma("b")], n_components=rows)
+        assert "123.456" not in str(found.value)
+        with pytest.raises(KLFusionError, match="got list of length 50"):
+            kf.Auto(n_init=rows.tolist())

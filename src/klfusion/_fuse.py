@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import check_flag, check_integer, generator, seed_of
 from klfusion._utils.progress import Report, progress_bar
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, Located, require
 from klfusion.fusion.assemble import assemble, match_divergences, unmatched_reasons
@@ -166,7 +167,7 @@ def _sizes(n_components: int | Sequence[int] | None, first: Silo) -> tuple[int |
     if not 1 <= len(given) <= depth:
         raise KLFusionError(
             f"expected n_components to be a number{f' for each of {depth} hidden layers' * deep}"
-            f", got {n_components!r}"
+            f", got {brief(n_components)}"
         )
     for size in given:
         if size is not None:

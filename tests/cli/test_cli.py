@@ -150,6 +150,13 @@ def test_silos_come_and_go(files: list[str], tmp_path: Path) -> None:
     assert run("report", output, "-o", page).exit_code == 0
 
 
+def test_inspect_says_whether_a_fusion_holds_what_silos_sent(files: list[str], tmp_path: Path):
+    for options, holds in (([], True), (["--forget-silos"], False)):
+        output = tmp_path / f"{holds}.safetensors"
+        run("fuse", *files, "-o", output, *options)
+        assert ("the parameters that every silo sent" in run("inspect", output).output) is holds
+
+
 def test_what_cannot_come_or_go(files: list[str], tmp_path: Path) -> None:
     output = tmp_path / "global.safetensors"
     run("fuse", *files, "-o", output)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
 
 
@@ -22,13 +23,13 @@ def is_number(value: object) -> bool:
 def check_integer(name: str, value: object, least: int = 1) -> None:
     """Refuse everything but integers of at least ``least``."""
     if not (is_integer(value) and value >= least):  # type: ignore[operator]
-        raise KLFusionError(f"expected {name} to be an integer >= {least}, got {value!r}")
+        raise KLFusionError(f"expected {name} to be an integer >= {least}, got {brief(value)}")
 
 
 def check_flag(name: str, value: object, *, optional: bool = False) -> None:
     """Refuse everything but booleans, or None if optional: the text "no" would be true."""
     if not (isinstance(value, bool | np.bool_) or (optional and value is None)):
-        raise KLFusionError(f"expected {name} to be True or False, got {value!r}")
+        raise KLFusionError(f"expected {name} to be True or False, got {brief(value)}")
 
 
 def seed_of(random_state: Any) -> int:
@@ -42,4 +43,11 @@ def generator(random_state: Any) -> np.random.Generator:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
         text = "expected random_state to be an integer >= 0, a Generator or None"
-        raise KLFusionError(f"{text}, got {random_state!r}") from error
+        raise KLFusionError(f"{text}, got {brief(random_state)}") from error
+
+
+def check_number(name: str, value: object, low: float = 0.0, high: float = np.inf) -> None:
+    """Refuse everything but numbers > ``low`` and < ``high``."""
+    if not (is_number(value) and low < value < high):  # type: ignore[operator]
+        span = f"> {low:g}" if high == np.inf else f"> {low:g} and < {high:g}"
+        raise KLFusionError(f"expected {name} to be a number {span}, got {brief(value)}")

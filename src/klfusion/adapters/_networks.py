@@ -162,8 +162,11 @@ def _in_order(layers: list[Layer]) -> list[Layer]:
 
 
 def _checked_counts(class_counts: ArrayLike, n_out: int) -> FloatArray:
-    counts = np.asarray(class_counts, dtype=np.float64)
+    try:
+        counts = np.asarray(class_counts, dtype=np.float64)
+    except (TypeError, ValueError):
+        counts = np.empty(0)
     if counts.shape != (n_out,) or not (np.isfinite(counts).all() and (counts >= 0).all()):
         numbers = f"{n_out} finite numbers >= 0, one per output"
-        raise KLFusionError(f"expected class_counts to be {numbers}, got {counts}")
+        raise KLFusionError(f"expected class_counts to be {numbers}, got {class_counts!r}")
     return counts

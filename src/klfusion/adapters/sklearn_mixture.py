@@ -7,6 +7,7 @@ from sklearn.mixture import BayesianGaussianMixture
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
+from klfusion._utils.text import brief
 from klfusion.adapters import _library
 from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of, scatter_of
 from klfusion.errors import KLFusionError
@@ -63,7 +64,7 @@ def check_number(n_observations: Any) -> None:
     """Refuse an invalid or too large number of observations."""
     if not (is_number(n_observations) and 0 < n_observations <= _MAX_OBSERVATIONS):
         expected = f"n_observations to be a number > 0 and at most {_MAX_OBSERVATIONS:g}"
-        raise KLFusionError(f"expected {expected}, got {n_observations!r}")
+        raise KLFusionError(f"expected {expected}, got {brief(n_observations)}")
 
 
 def _check_prior(model: Any, name: str, n_observations: float) -> None:

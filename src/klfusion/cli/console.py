@@ -118,6 +118,12 @@ def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | F
     console.print(_table("array", "type", "shape", "bytes", right=("bytes",), rows=arrays))
     console.print(_component_table(posterior))
     _say(console, _privacy_note(posterior))
+    if isinstance(loaded, Fusion) and loaded.silos is not None:
+        _say(
+            console,
+            " The file also holds the parameters that every silo sent. Fuse with --forget-silos to "
+            "leave them out.",
+        )
 
 
 def _privacy_note(posterior: Posterior) -> str:

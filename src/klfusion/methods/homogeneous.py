@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from klfusion._utils.checks import check_flag
 from klfusion.errors import IncompatibleSilosError
 from klfusion.methods.method import Method
 from klfusion.methods.search import best_of, known_size
@@ -34,6 +35,10 @@ class Homogeneous(Method):
 
     name: ClassVar[str] = "homogeneous"
     leave_one_out: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("leave_one_out", self.leave_one_out)
 
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Alternate from the components of several silos, one start each; keep the best."""

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.checks import is_number
+from klfusion._utils.checks import check_flag, is_number
 from klfusion.errors import KLFusionError
 from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses
@@ -53,6 +53,7 @@ class MaxLoss(PathMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_flag("within_silos", self.within_silos)
         if not (is_number(self.max_loss) and self.max_loss >= 0):
             raise KLFusionError(
                 f"expected max_loss to be a number >= 0, nats per observation, "

@@ -12,6 +12,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.checks import check_integer, check_number
 from klfusion._utils.penalty import merge_saving
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.families import DiagonalNormal
@@ -67,6 +68,12 @@ class Networks(PenalisedMethod):
     n_init: int = 1
     max_iter: int = 30
     tol: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("within", self.within, high=1.0)
+        check_number("loss", self.loss)
+        check_integer("outgoing", self.outgoing, least=0)
 
     def compared(
         self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None

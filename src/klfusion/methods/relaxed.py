@@ -7,6 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from klfusion._utils.checks import check_integer, check_number
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
 from klfusion.methods.alternation import alternate, assign_relaxed
@@ -47,6 +48,12 @@ class Relaxed(PenalisedMethod):
     n_candidates: int | None = None
     n_init: int = 1
     tol: float = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("scale", self.scale)
+        if self.n_candidates is not None:
+            check_integer("n_candidates", self.n_candidates)
 
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Alternate the relaxation and weighted averages; keep the best of ``n_init`` starts."""

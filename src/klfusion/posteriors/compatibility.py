@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.text import few
+from klfusion._utils.text import brief, few
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
 from klfusion.posteriors.classes import align_classes
@@ -132,7 +132,7 @@ def silo_weights(
     try:
         values = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise KLFusionError(f"weights: expected numbers, got {weights!r}") from error
+        raise KLFusionError(f"weights: expected numbers, got {brief(weights)}") from error
     if values.shape != (len(posteriors),):
         raise KLFusionError(
             f"weights: expected one for each of {len(posteriors)} silos, got shape {values.shape}"
