@@ -75,12 +75,9 @@ def posterior_of(network: Network, name: str, package: str, cls: str) -> Posteri
         arrays["class_counts"] = _checked_counts(class_counts, len(later[-1].bias_mean))
     if head.noise_variance is not None:
         arrays["noise_variance"] = np.asarray(head.noise_variance, dtype=np.float64)
-    info: dict[str, Any] = {
-        "n_in": first.shape[1],
-        "activation": activation,
-        "layers": [first.name, *(layer.name for layer in later)],
-        "head": head.kind,
-    }
+    names = [first.name, *(layer.name for layer in later)]
+    info: dict[str, Any] = {"n_in": first.shape[1], "activation": activation, "layers": names}
+    info["head"] = head.kind
     if head.classes is not None:
         info["classes"] = list(head.classes)
     family = DiagonalNormal(mean.shape[1])

@@ -24,6 +24,7 @@ _SUPPORTS = {
 }  # fmt: skip
 
 Source = tuple[str, str]  # package and class of the guide
+Names = Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ def _stick_breaking(x: FloatArray) -> FloatArray:
 
 
 def sites_posterior(
-    sites: Sequence[Site], name: str, plate: str, source: Source, shared: Sequence[str] | None
+    sites: Sequence[Site], name: str, plate: str, source: Source, shared: Names
 ) -> Posterior:
     """Sites in the plate as components, shared sites as structure; see ``pyro_guide.extract``."""
     inside = [site for site in sites if plate in site.plates]
@@ -127,7 +128,13 @@ def sites_posterior(
 
 
 def rebuilt_sites(posterior: Posterior) -> dict[str, dict[str, FloatArray | None]]:
-    """``{site: {"mean", "variance", "median"}}``, each in the shape of the site."""
+    """``{site: {"mean", "variance", "median"}}``, each in the shape of the site.
+
+    Mean and variance are of the unconstrained value, as in the guide. The median is the constrained
+    value at the mean, as in ``guide.median()``; None for an unsupported constraint. A fused model
+    often has more components than any silo's guide, so no guide is built. The medians can start
+    one: ``AutoNormal(model, init_loc_fn=init_to_value(...))``.
+    """
     structure = posterior.structure
     if structure is None or structure.kind != SITES:
         raise KLFusionError(f"{posterior.name!r}: expected the sites of a guide")

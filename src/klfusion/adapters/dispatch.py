@@ -1,6 +1,5 @@
 """Choose the adapter of a model by class names, without importing any library."""
 
-from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
@@ -8,46 +7,26 @@ from typing import Any
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.posteriors.posterior import Posterior
 
-
-@dataclass(frozen=True)
-class _Adapter:
-    """A module with `extract(model, name, **options)` and `rebuild(posterior)`."""
-
-    module: str | Any  # name of a module of this package, or a registered object
-    extra: str | None  # extra of klfusion that installs the library; None for core dependencies
-
-    def load(self) -> Any:
-        """Import the adapter and with it the library."""
-        if not isinstance(self.module, str):
-            return self.module
-        try:
-            return import_module(f"klfusion.adapters.{self.module}")
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"this model needs {error.name}, which is not installed: "
-                f"pip install 'klfusion[{self.extra}]'"
-            ) from error
-
-
-# (top-level package, class) of a model or of one of its base classes, to its adapter.
-_ADAPTERS = {
-    ("sklearn", "BayesianGaussianMixture"): _Adapter("sklearn_mixture", None),
-    ("sklearn", "GaussianMixture"): _Adapter("sklearn_point_mixture", None),
-    ("sklearn", "LatentDirichletAllocation"): _Adapter("sklearn_lda", None),
-    ("hmmlearn", "VariationalGaussianHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
-    ("hmmlearn", "VariationalCategoricalHMM"): _Adapter("hmmlearn_variational", "hmmlearn"),
-    ("klfusion", "StickyHDPHMM"): _Adapter("sticky_hdp_hmm", None),
-    ("gensim", "LdaModel"): _Adapter("gensim_lda", "gensim"),
-    ("klfusion", "VariationalNetwork"): _Adapter("learned_network", "torch"),
-    ("klfusion", "BayesianNetwork"): _Adapter("learned_network", "torch"),
-    ("builtins", "dict"): _Adapter("torch_mapping", None),
-    ("torch", "Module"): _Adapter("bayesian_torch", "torch"),
-    ("ivon", "IVON"): _Adapter("ivon", "ivon"),
-    ("laplace", "DiagLaplace"): _Adapter("laplace", "torch"),
-    ("pyro", "AutoNormal"): _Adapter("pyro_guide", "pyro"),
-    ("pyro", "AutoDiagonalNormal"): _Adapter("pyro_guide", "pyro"),
-    ("numpyro", "AutoNormal"): _Adapter("numpyro_guide", "numpyro"),
-    ("numpyro", "AutoDiagonalNormal"): _Adapter("numpyro_guide", "numpyro"),
+# (top-level package, class) of a model or of one of its base classes, to its adapter: the name of a
+# module of this package, or a registered object; and the extra that installs its library, if any.
+_ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
+    ("sklearn", "BayesianGaussianMixture"): ("sklearn_mixture", None),
+    ("sklearn", "GaussianMixture"): ("sklearn_point_mixture", None),
+    ("sklearn", "LatentDirichletAllocation"): ("sklearn_lda", None),
+    ("hmmlearn", "VariationalGaussianHMM"): ("hmmlearn_variational", "hmmlearn"),
+    ("hmmlearn", "VariationalCategoricalHMM"): ("hmmlearn_variational", "hmmlearn"),
+    ("klfusion", "StickyHDPHMM"): ("sticky_hdp_hmm", None),
+    ("gensim", "LdaModel"): ("gensim_lda", "gensim"),
+    ("klfusion", "VariationalNetwork"): ("learned_network", "torch"),
+    ("klfusion", "BayesianNetwork"): ("learned_network", "torch"),
+    ("builtins", "dict"): ("torch_mapping", None),
+    ("torch", "Module"): ("bayesian_torch", "torch"),
+    ("ivon", "IVON"): ("ivon", "ivon"),
+    ("laplace", "DiagLaplace"): ("laplace", "torch"),
+    ("pyro", "AutoNormal"): ("pyro_guide", "pyro"),
+    ("pyro", "AutoDiagonalNormal"): ("pyro_guide", "pyro"),
+    ("numpyro", "AutoNormal"): ("numpyro_guide", "numpyro"),
+    ("numpyro", "AutoDiagonalNormal"): ("numpyro_guide", "numpyro"),
 }
 
 # Replacements for models that are point estimates.
@@ -84,7 +63,7 @@ def register(package: str, cls: str, adapter: Any) -> None:
     """
     if not callable(getattr(adapter, "extract", None)):
         raise KLFusionError(f"expected an adapter with a function extract, got {adapter!r}")
-    _ADAPTERS[package, cls] = _Adapter(adapter, None)
+    _ADAPTERS[package, cls] = adapter, None
 
 
 def extract(model: Any, /, name: str, **options: Any) -> Posterior:
@@ -117,9 +96,9 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     Posterior('hospital-a', 1 component, NormalWishart(dim=2))
     """
     for cls in type(model).__mro__:
-        adapter = _ADAPTERS.get((cls.__module__.partition(".")[0], cls.__name__))
+        adapter = _adapter(cls.__module__.partition(".")[0], cls.__name__)
         if adapter is not None:
-            return _extracted(adapter.load(), model, name, options)
+            return _extracted(adapter, model, name, options)
     where, kind = f"silo {name!r}", type(model).__name__
     if kind in _INSTEAD:
         estimate = f"the point estimate of a {kind}: fit {_INSTEAD[kind]}"
@@ -163,13 +142,27 @@ def rebuild(posterior: Posterior) -> Any:
     array([0, 0, 0])
     """
     info = {} if posterior.structure is None else posterior.structure.info
-    adapter = _ADAPTERS.get((str(info.get("package")), str(info.get("class"))))
+    adapter = _adapter(str(info.get("package")), str(info.get("class")))
     if adapter is None:
         raise KLFusionError(
             f"{posterior.name!r}: expected the package and class of a model in structure.info, got "
             "none, so no model can be rebuilt; its parameters are in posterior.params()"
         )
-    return adapter.load().rebuild(posterior)
+    return adapter.rebuild(posterior)
+
+
+def _adapter(package: str, cls: str) -> Any:
+    """The adapter of a class, imported with its library; None if there is none."""
+    module, extra = _ADAPTERS.get((package, cls), (None, None))
+    if not isinstance(module, str):
+        return module
+    try:
+        return import_module(f"klfusion.adapters.{module}")
+    except ImportError as error:
+        install = f"pip install 'klfusion[{extra}]'"
+        raise MissingDependencyError(
+            f"this model needs {error.name}, which is not installed: {install}"
+        ) from error
 
 
 def _readable(package: str, cls: str) -> str:

@@ -11,7 +11,7 @@ from klfusion.adapters._library import check_fitted, origin, structure_and_prior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import Structure, kinds
+from klfusion.posteriors.structure import kinds
 
 _SETTINGS = ("algorithm", "implementation")  # of decoding and scoring
 _CHAIN = {"start": "startprob", "transition": "transmat"}  # arrays, and their names in hmmlearn
@@ -56,7 +56,8 @@ def rebuild(posterior: Posterior) -> Any:
     for key, theirs in _CHAIN.items():
         settings[f"{theirs}_prior"] = arrays[f"{key}_prior"].copy()
     if structure.info["class"] == "VariationalGaussianHMM":
-        model = _gaussian_hmm(posterior, structure, prior, settings)
+        settings["covariance_type"] = structure.info["covariance_type"]
+        model = _gaussian_hmm(posterior, prior, kinds.visits(arrays), settings)
     else:
         model = _categorical_hmm(posterior, prior, settings)
     for key, theirs in _CHAIN.items():
@@ -67,17 +68,14 @@ def rebuild(posterior: Posterior) -> Any:
     return model
 
 
-def _gaussian_hmm(
-    posterior: Posterior, structure: Structure, prior: FloatArray, settings: dict[str, Any]
-) -> Any:
-    covariance_type = structure.info["covariance_type"]
-    tied_by = kinds.visits(structure.arrays) if covariance_type == "tied" else None
+def _gaussian_hmm(posterior: Posterior, prior: FloatArray, visits: FloatArray, how: Any) -> Any:
+    tied_by = visits if how["covariance_type"] == "tied" else None
     now, before = (
         gaussians_of(posterior.family, natural, tied_by)
         for natural in (posterior.natural, np.tile(prior, (posterior.n_components, 1)))
     )
     priors = {f"{key}_prior": value for key, value in zip(_GAUSSIAN, before, strict=True)}
-    model = VariationalGaussianHMM(covariance_type=covariance_type, **priors, **settings)
+    model = VariationalGaussianHMM(**priors, **how)
     for which, values in (("prior", before), ("posterior", now)):
         for key, value in zip(_GAUSSIAN, values, strict=True):
             setattr(model, f"{key}_{which}_", value)

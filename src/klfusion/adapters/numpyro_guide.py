@@ -1,21 +1,17 @@
 """NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides with the parameters of SVI."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from klfusion.adapters._sites import rebuilt_sites, site_of, sites_posterior
+from klfusion.adapters._sites import Names, rebuilt_sites, site_of, sites_posterior
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 
 
 def extract(
-    model: Any,
-    name: str,
-    plate: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    shared: Sequence[str] | None = None,
+    model: Any, name: str, plate: str | None = None, params: Any = None, shared: Names = None
 ) -> Posterior:
     """The latent sites in ``plate`` as components; ``params`` is ``svi.run(...).params``.
 

@@ -1,18 +1,14 @@
 """Pyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides of models with exchangeable components."""
 
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._sites import rebuilt_sites, site_of, sites_posterior
+from klfusion.adapters._sites import Names, rebuilt_sites, site_of, sites_posterior
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 
 
-def extract(
-    model: Any, name: str, plate: str | None = None, shared: Sequence[str] | None = None
-) -> Posterior:
+def extract(model: Any, name: str, plate: str | None = None, shared: Names = None) -> Posterior:
     """The latent sites in ``plate`` as components, in unconstrained space.
 
     ``shared`` are sites outside the plate to send and average. Default: those outside every plate,
@@ -37,15 +33,7 @@ def extract(
     return sites_posterior(sites, name, plate, ("pyro", kind), shared)
 
 
-def rebuild(posterior: Posterior) -> dict[str, dict[str, FloatArray | None]]:
-    """``{site: {"mean", "variance", "median"}}``.
-
-    Mean and variance are of the unconstrained value, as in the guide. The median is the
-    constrained value at the mean, as in ``guide.median()``; None for an unsupported constraint.
-    A fused model often has more components than any silo's guide, so no guide is built. The
-    medians can start one: ``AutoNormal(model, init_loc_fn=init_to_value(...))``.
-    """
-    return rebuilt_sites(posterior)
+rebuild = rebuilt_sites
 
 
 def _unpacked(flat: Any, nodes: dict[str, Any]) -> list[Any]:

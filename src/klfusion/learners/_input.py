@@ -21,15 +21,13 @@ def sequences(X: Any, lengths: Any, n_features: int | None = None) -> tuple[Floa
         raise KLFusionError(f"X: expected {n_features} features, as in fit, got {x.shape[1]}")
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
-        raise KLFusionError(
-            f"X: expected finite numbers, got {x[row, column]} in frame {row}, feature {column}"
-        )
+        got = f"{x[row, column]} in frame {row}, feature {column}"
+        raise KLFusionError(f"X: expected finite numbers, got {got}")
     sizes = np.array([len(x)]) if lengths is None else np.asarray(lengths)
     whole = sizes.ndim == 1 and sizes.dtype.kind in "iu"
     if not whole or sizes.min(initial=1) < 1 or sizes.sum() != len(x):
-        raise KLFusionError(
-            f"lengths: expected whole numbers >= 1 that add up to {len(x)} frames, got {lengths!r}"
-        )
+        expected = f"expected whole numbers >= 1 that add up to {len(x)} frames"
+        raise KLFusionError(f"lengths: {expected}, got {lengths!r}")
     return x, sizes.astype(np.intp)
 
 
@@ -37,8 +35,6 @@ def number(value: Any, name: str, *, above: float, allow_equal: bool = False) ->
     """A finite number above a bound, or equal to it if allowed."""
     valid = is_number(value) and np.isfinite(value)
     if not valid or value < above or (value == above and not allow_equal):
-        sign = ">=" if allow_equal else ">"
-        raise KLFusionError(
-            f"expected {name} to be a finite number {sign} {above:g}, got {value!r}"
-        )
+        least = f"{'>=' if allow_equal else '>'} {above:g}"
+        raise KLFusionError(f"expected {name} to be a finite number {least}, got {value!r}")
     return float(value)

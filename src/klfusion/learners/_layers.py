@@ -160,7 +160,10 @@ def train(
     n, size = len(x), min(schedule.batch_size, len(x))
     steps = -(-n // size)
     total = schedule.epochs * steps
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step / total))
+    # The learning rate falls like half a cosine to zero, which removes sampling noise.
+    decay = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 0.5 + 0.5 * math.cos(math.pi * (step / total))
+    )
     bounds, done = [], 0
     with progress_bar(schedule.progress) as report:
         for epoch in range(schedule.epochs):
@@ -184,11 +187,6 @@ def train(
             bounds.append(bound)
             report("training", epoch + 1, schedule.epochs)
     return bounds
-
-
-def _rate(progress: float) -> float:
-    """Relative learning rate, half a cosine: it ends at zero, which removes sampling noise."""
-    return 0.5 + 0.5 * math.cos(math.pi * progress)
 
 
 def _groups(network: nn.Module, rate: float) -> list[dict[str, Any]]:

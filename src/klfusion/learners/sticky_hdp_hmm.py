@@ -5,6 +5,8 @@ from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import gammaln
 from sklearn.base import BaseEstimator
 
 from klfusion._utils.arrays import FloatArray, IntArray
@@ -13,22 +15,24 @@ from klfusion._utils.progress import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
 from klfusion.learners import _starts
-from klfusion.learners._decoding import Decoder
-from klfusion.learners._inference import Fit, Frames, Model, Problem, iterate
+from klfusion.learners._inference import Fit, Frames, Model, Problem, iterate, simplify
 from klfusion.learners._input import number, sequences
-from klfusion.learners._moves import simplify
+from klfusion.learners._messages import Blocks, Smoothed, Workspace, viterbi
 from klfusion.learners._transitions import TransitionPrior
 
 _CONSTANT = 1e-9  # standard deviation relative to the mean: below it, a feature is constant
 _BY_TIME = 4  # one restart in this many begins with contiguous segments
+Decoded = tuple[float, IntArray]
 
 
 @dataclass(eq=False, repr=False)
-class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
+class StickyHDPHMM(BaseEstimator):  # type: ignore[misc]
     """Sticky hierarchical Dirichlet process hidden Markov model with Gaussian states.
 
     Variational inference with Normal-Wishart posteriors of the states' means and precisions. No
-    iteration lowers the bound. The bound selects the best restart and accepts merges of states.
+    iteration lowers the bound. The bound selects the best restart and accepts merges of states. In
+    predictions, frames follow the posterior predictive distribution of their state, a Student's t.
+    Its logarithm is multiplied by ``frame_weight_``, as in the fit, except in `score`.
 
     Parameters
     ----------
@@ -63,17 +67,12 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    n_states_ : int
-    startprob_, transmat_ : arrays of shape (K,) and (K, K)
-        Expected probabilities.
-    means_, covars_ : arrays of shape (K, d) and (K, d, d)
+    n_states_, frame_weight_, lower_bound_, converged_ : numbers
+    startprob_, transmat_, means_, covars_ : arrays of shape (K,), (K, K), (K, d) and (K, d, d)
     weights_ : array of shape (K + 1,)
         Expected common weights; the last is for states not in use.
-    frame_weight_ : float
-    lower_bound_ : float
     lower_bounds_ : list of float
         After each iteration of the best restart.
-    converged_ : bool
 
     Examples
     --------
@@ -193,3 +192,90 @@ class StickyHDPHMM(Decoder, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(centre)
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+
+    @property
+    def n_states_(self) -> int:
+        """Number of states."""
+        return len(self.natural_)
+
+    @property
+    def startprob_(self) -> FloatArray:
+        """Expected probability that a sequence begins in each state, (K,)."""
+        total = self.start_counts_ + self.start_prior_
+        return np.asarray(total / total.sum())
+
+    @property
+    def transmat_(self) -> FloatArray:
+        """Expected probability of a step from row to column, (K, K)."""
+        total = self.transition_counts_ + self.transition_prior_
+        return np.asarray(total / total.sum(axis=1, keepdims=True))
+
+    @property
+    def means_(self) -> FloatArray:
+        """Expected means, (K, d)."""
+        return self.family_.params(self.natural_)["mean"]
+
+    @property
+    def covars_(self) -> FloatArray:
+        """Inverses of the expected precisions, (K, d, d)."""
+        p = self.family_.params(self.natural_)
+        return np.asarray(p["scale_inv"] / p["dof"][:, None, None])
+
+    def decode(self, X: Any, lengths: Any = None, algorithm: str = "viterbi") -> Decoded:
+        """Log-probability, and the state of each frame (T,).
+
+        ``"viterbi"`` gives the most probable path; ``"map"`` the most probable state of each frame,
+        with the sum of their log-probabilities.
+        """
+        if algorithm == "map":
+            posterior = self.predict_proba(X, lengths)
+            return float(np.log(posterior.max(axis=1)).sum()), posterior.argmax(axis=1)
+        if algorithm != "viterbi":
+            raise KLFusionError(f"algorithm: expected 'viterbi' or 'map', got {algorithm!r}")
+        x, sizes = self._checked(X, lengths)
+        blocks = Blocks.of(sizes, longest=int(sizes.max()))
+        log_density = self.frame_weight_ * self._log_density(x[blocks.order])
+        value, path = viterbi(blocks, log_density, *self._log_steps())
+        return value, path[blocks.back]
+
+    def predict(self, X: Any, lengths: Any = None) -> IntArray:
+        """The states of the most probable path, (T,)."""
+        return self.decode(X, lengths)[1]
+
+    def predict_proba(self, X: Any, lengths: Any = None) -> FloatArray:
+        """Probability of each state at each frame, (T, K)."""
+        smoothed, blocks = self._smoothed(X, lengths, weighted=True)
+        return smoothed.posterior[blocks.back]
+
+    def score(self, X: Any, lengths: Any = None) -> float:
+        """Log-density of the sequences."""
+        return self._smoothed(X, lengths, weighted=False)[0].log_evidence
+
+    def _smoothed(self, X: Any, lengths: Any, *, weighted: bool) -> tuple[Smoothed, Blocks]:
+        x, sizes = self._checked(X, lengths)
+        blocks = Blocks.of(sizes)
+        log_density = self._log_density(x[blocks.order])
+        if weighted:
+            log_density *= self.frame_weight_
+        return Workspace(blocks, self.n_states_).smooth(log_density, *self._log_steps()), blocks
+
+    def _checked(self, X: Any, lengths: Any) -> tuple[FloatArray, IntArray]:
+        if not hasattr(self, "natural_"):
+            raise KLFusionError("expected a fitted StickyHDPHMM; call fit first")
+        return sequences(X, lengths, self.n_features_in_)
+
+    def _log_steps(self) -> tuple[FloatArray, FloatArray]:
+        with np.errstate(divide="ignore"):  # probabilities may be zero
+            return np.log(self.startprob_), np.log(self.transmat_)
+
+    def _log_density(self, x: FloatArray) -> FloatArray:
+        """Posterior predictive log-density of each frame in each state, (T, K)."""
+        p, d = self.family_.params(self.natural_), self.family_.dim
+        dof = p["dof"] - d + 1.0
+        shape = p["scale_inv"] * ((p["kappa"] + 1.0) / (p["kappa"] * dof))[:, None, None]
+        out = np.empty((len(x), len(dof)))
+        for k, factor in enumerate(np.linalg.cholesky(shape)):
+            z = solve_triangular(factor, (x - p["mean"][k]).T, lower=True)
+            out[:, k] = -0.5 * (dof[k] + d) * np.log1p(np.square(z).sum(axis=0) / dof[k])
+            out[:, k] -= np.log(np.diag(factor)).sum() + 0.5 * d * np.log(dof[k] * np.pi)
+        return out + gammaln(0.5 * (dof + d)) - gammaln(0.5 * dof)

@@ -91,16 +91,8 @@ class Stack(nn.Module):  # type: ignore[misc]
 class BayesianNetwork(LayeredNetwork, Stack):
     """Fully connected layers with independent Normal weights, one activation in between.
 
-    Every fused network is one, for any library that trained the silos' networks.
-
-    Parameters
-    ----------
-    layers : sequence of Layer
-        From input to output.
-    activation : {"relu", "tanh", "sigmoid", "silu"}
-        After every layer but the last.
-    head : Head
-        The meaning of the outputs; default: logits of classes.
+    Every fused network is one, for any library that trained the silos' networks. Layers go from
+    input to output. The default of ``head``, the meaning of the outputs, is logits of classes.
 
     Examples
     --------
@@ -141,16 +133,9 @@ class BayesianNetwork(LayeredNetwork, Stack):
     ) -> FloatArray:
         """Samples of the outputs (logits, or regression means), (n_samples, n, n_out).
 
-        Parameters
-        ----------
-        x : array or tensor of shape (n, n_in)
-        n_samples : int
-        random_state : int
-            Equal states give equal samples.
-        how : {"moments", "monte-carlo"}
-            ``"monte-carlo"`` samples whole networks. ``"moments"`` propagates means and variances
-            through the layers once, and samples the outputs from a Normal with these moments. It
-            is much faster.
+        Inputs ``x`` are (n, n_in); equal random states give equal samples. ``"monte-carlo"``
+        samples whole networks. ``"moments"``, which is much faster, propagates means and variances
+        through the layers once, and samples the outputs from a Normal with these moments.
         """
         batches = self._batches(x, how, n_samples, random_state)
         return np.concatenate([_numpy(samples) for samples in batches], axis=1)

@@ -20,22 +20,7 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MeanFieldNetwork(LayeredNetwork):
-    """The replacement of `klfusion.networks.bayesian.BayesianNetwork` without PyTorch.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from klfusion.networks.layer import Layer
-    >>> from klfusion.networks.mean_field import MeanFieldNetwork
-    >>> def layer(name, n_in, n_out):
-    ...     weight, bias = np.ones((n_out, n_in)), np.ones(n_out)
-    ...     return Layer(name, weight, 0.1 * weight, bias, 0.1 * bias)
-    >>> network = MeanFieldNetwork((layer("fc1", 4, 8), layer("fc2", 8, 3)), "relu")
-    >>> network
-    MeanFieldNetwork(4 -> 8 -> 3, relu)
-    >>> network.predict_proba(np.zeros((5, 4))).shape
-    (5, 3)
-    """
+    """The replacement of `klfusion.networks.bayesian.BayesianNetwork` without PyTorch."""
 
     layers: tuple[Layer, ...]
     activation: str

@@ -1,11 +1,11 @@
 """Checks that silos can be fused: one kind of model, equal features, no silo counted twice."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief, few
@@ -59,20 +59,20 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
     """Refuse silos of different kinds, families or features, equal names, and repeated silos."""
     structures = [(p.name, p.structure) for p in posteriors if p.structure is not None]
     if len(structures) == len(posteriors):
-        _check_kinds(structures)
+        key, first = "covariance_type", structures[0][1]
+        check_equal([(name, s.kind) for name, s in structures], f"a model of kind {first.kind!r}")
+        if key in first.info:
+            types = [(name, str(s.info[key])) for name, s in structures if key in s.info]
+            check_equal(types, f"{key} {types[0][1]!r}")
     check_equal([(p.name, p.family) for p in posteriors], str(posteriors[0].family))
     features = [(name, s.info.get("features")) for name, s in structures]
     features = [(name, names) for name, names in features if names is not None]
     if features:
         check_equal(features, f"the features {features[0][1]} in this order,")
-    seen: set[str] = set()
-    for posterior in posteriors:
-        if posterior.name in seen:
-            raise IncompatibleSilosError(
-                f"two silos are named {posterior.name!r}: expected unique names, as in "
-                "fuse({name: model})"
-            )
-        seen.add(posterior.name)
+    name, times = Counter(p.name for p in posteriors).most_common(1)[0]
+    if times > 1:
+        expected = "expected unique names, as in fuse({name: model})"
+        raise IncompatibleSilosError(f"two silos are named {name!r}: {expected}")
     check_counted_once(posteriors)
 
 
@@ -105,43 +105,28 @@ def check_counted_once(posteriors: Sequence[Silo]) -> None:
             )
 
 
-def _check_kinds(structures: Sequence[tuple[str, Structure]]) -> None:
-    """Refuse different kinds or covariance types."""
-    key, first = "covariance_type", structures[0][1]
-    check_equal([(name, s.kind) for name, s in structures], f"a model of kind {first.kind!r}")
-    types = [(name, str(s.info[key])) for name, s in structures if key in s.info]
-    if key in first.info:
-        check_equal(types, f"{key} {types[0][1]!r}")
-
-
-def silo_weights(
-    weights: ArrayLike | Mapping[str, float] | None, posteriors: Sequence[Silo]
-) -> FloatArray:
-    """One weight per silo, (J,), in the order of the silos."""
+def silo_weights(weights: Any, posteriors: Sequence[Silo]) -> FloatArray:
+    """One weight per silo, (J,), from an array, a mapping from names, or None for ones."""
     if weights is None:
         return np.ones(len(posteriors))
     if hasattr(weights, "items"):  # a mapping, or a pandas Series
         by_name, names = dict(weights.items()), {p.name for p in posteriors}
         if set(by_name) != names:
-            wrong = sorted(names ^ set(by_name), key=str)
-            raise KLFusionError(
-                f"weights: expected one for each of {few(sorted(names))}, and no others; "
-                f"missing or unknown: {few(wrong)}"
-            )
+            wrong = f"missing or unknown: {few(sorted(names ^ set(by_name), key=str))}"
+            expected = f"expected one for each of {few(sorted(names))}, and no others"
+            raise KLFusionError(f"weights: {expected}; {wrong}")
         weights = [by_name[p.name] for p in posteriors]
     try:
         values = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise KLFusionError(f"weights: expected numbers, got {brief(weights)}") from error
-    if values.shape != (len(posteriors),):
-        raise KLFusionError(
-            f"weights: expected one for each of {len(posteriors)} silos, got shape {values.shape}"
-        )
+    n_silos, shape = len(posteriors), values.shape
+    if shape != (n_silos,):
+        raise KLFusionError(f"weights: expected one for each of {n_silos} silos, got shape {shape}")
     bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if len(bad):
-        raise KLFusionError(
-            f"silo {posteriors[bad[0]].name!r}: expected a finite weight > 0, got {values[bad[0]]}"
-        )
+        where, got = f"silo {posteriors[bad[0]].name!r}", values[bad[0]]
+        raise KLFusionError(f"{where}: expected a finite weight > 0, got {got}")
     low, high = int(values.argmin()), int(values.argmax())
     if values[high] > _MAX_RATIO * values[low]:
         raise KLFusionError(

@@ -62,15 +62,14 @@ class Posterior:
                 f"expected family to be a klfusion family such as families.Normal(3), "
                 f"got {self.family!r}"
             )
-        if not isinstance(self.name, str) or not self.name:
-            raise InvalidPosteriorError(
-                f"expected name to be a non-empty string, got {self.name!r}"
-            )
+        name = self.name
+        if not isinstance(name, str) or not name:
+            raise InvalidPosteriorError(f"expected name to be a non-empty string, got {name!r}")
         try:
-            self.name.encode()
+            name.encode()
         except UnicodeEncodeError as error:
-            raise InvalidPosteriorError(f"expected a name in Unicode, got {self.name!r}") from error
-        where = f"silo {self.name!r}"
+            raise InvalidPosteriorError(f"expected a name in Unicode, got {name!r}") from error
+        where = f"silo {name!r}"
         natural = _frozen(self.natural, f"{where}: natural")
         if natural.ndim == 2 and len(natural) == 0:
             raise InvalidPosteriorError(f"{where}: expected at least one component, got none")
@@ -78,34 +77,23 @@ class Posterior:
         object.__setattr__(self, "natural", natural)
         if self.prior is not None:
             prior = _frozen(self.prior, f"{where}: prior")
-            if prior.shape != (self.family.size,):
-                raise InvalidPosteriorError(
-                    f"{where}: expected a prior of shape ({self.family.size},), got {prior.shape}"
-                )
+            _check_shape(prior, self.family.size, f"{where}: expected a prior")
             self.family.check(prior[None], f"{where}, prior")
             object.__setattr__(self, "prior", prior)
         if self.counts is not None:
-            object.__setattr__(self, "counts", self._checked_counts(where))
+            counts = _frozen(self.counts, f"{where}: counts")
+            _check_shape(counts, self.n_components, f"{where}: expected counts")
+            bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))
+            if len(bad):
+                got = f"expected a finite count >= 0, got {counts[bad[0]]:.6g}"
+                raise InvalidPosteriorError(f"{where}, component {bad[0]}: {got}")
+            object.__setattr__(self, "counts", counts)
         if self.structure is not None:
             if not isinstance(self.structure, Structure):
                 raise InvalidPosteriorError(
                     f"{where}: expected structure to be a Structure, got {self.structure!r}"
                 )
             self.structure.check(where)
-
-    def _checked_counts(self, where: str) -> FloatArray:
-        counts = _frozen(self.counts, f"{where}: counts")
-        if counts.shape != (self.n_components,):
-            raise InvalidPosteriorError(
-                f"{where}: expected counts of shape ({self.n_components},), got {counts.shape}"
-            )
-        bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))
-        if len(bad):
-            raise InvalidPosteriorError(
-                f"{where}, component {bad[0]}: expected a finite count >= 0, "
-                f"got {counts[bad[0]]:.6g}"
-            )
-        return counts
 
     @property
     def n_components(self) -> int:
@@ -127,6 +115,11 @@ def check_equal(values: Sequence[tuple[str, Any]], expected: str, hint: str = ""
         if value != values[0][1]:
             where = f"silo {name!r}: expected {expected} as in silo {values[0][0]!r}"
             raise IncompatibleSilosError(f"{where}, got {value!r}{hint}")
+
+
+def _check_shape(array: FloatArray, size: int, expected: str) -> None:
+    if array.shape != (size,):
+        raise InvalidPosteriorError(f"{expected} of shape ({size},), got {array.shape}")
 
 
 def _frozen(values: ArrayLike | None, what: str) -> FloatArray:

@@ -30,10 +30,9 @@ def words(posterior: Posterior) -> list[str]:
     """
     vocabulary = _vocabulary(posterior)
     if vocabulary is None:
-        raise KLFusionError(
-            f"{posterior.name!r}: expected topics with a vocabulary, got none; "
-            "extract a scikit-learn model with vocabulary=vectorizer.get_feature_names_out()"
-        )
+        how = "extract a scikit-learn model with vocabulary=vectorizer.get_feature_names_out()"
+        where = f"{posterior.name!r}"
+        raise KLFusionError(f"{where}: expected topics with a vocabulary, got none; {how}")
     return vocabulary
 
 
@@ -50,9 +49,8 @@ def top_words(posterior: Posterior, n: int = 10) -> list[list[str]]:
     >>> kf.vocabulary.top_words(site, n=2)
     [['ball', 'win'], ['vote', 'win']]
     """
-    vocabulary = words(posterior)
+    vocabulary, rows = words(posterior), posterior.natural
     n = min(n, len(vocabulary))
-    rows = posterior.natural
     top = np.argpartition(-rows, n - 1, axis=1)[:, :n]
     order = np.argsort(-np.take_along_axis(rows, top, axis=1), axis=1, kind="stable")
     return [[vocabulary[i] for i in row] for row in np.take_along_axis(top, order, axis=1)]
@@ -61,37 +59,35 @@ def top_words(posterior: Posterior, n: int = 10) -> list[list[str]]:
 def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
     """Extend topics to one vocabulary: the sorted words of all silos.
 
-    A word that a silo lacks gets the silo's prior in each of its topics. A fit whose documents
-    never contain the word gives the same. Silos with equal vocabularies, and models without one,
-    are returned unchanged.
+    A word that a silo lacks gets the silo's prior in each topic, as in a fit whose documents never
+    contain it. Silos with equal vocabularies, and models without one, are returned unchanged.
     """
     vocabularies = [_vocabulary(p) for p in posteriors]
     present = [v for v in vocabularies if v is not None]
     if len({type(p.family) for p in posteriors}) > 1:
         return list(posteriors)  # a later check refuses different families
-    if not present:
-        _check_columns(posteriors)
+    if not present:  # topics without vocabularies need equal numbers of words
+        topics = [p for p in posteriors if p.structure is not None and p.structure.kind == KIND]
+        sizes = [(p.name, p.family.size) for p in topics]
+        hint = "; give extract the vocabulary of each silo, and the vocabularies may differ"
+        check_equal(sizes, f"{sizes[0][1]} words" if sizes else "", hint)
         return list(posteriors)
-    for posterior, vocabulary in zip(posteriors, vocabularies, strict=True):
-        if vocabulary is None:
-            other = next(p for p, v in zip(posteriors, vocabularies, strict=True) if v is not None)
-            raise IncompatibleSilosError(
-                f"silo {posterior.name!r}: expected topics with a vocabulary as in silo "
-                f"{other.name!r}, got {posterior.family} without one; give extract a vocabulary"
-            )
+    if len(present) < len(posteriors):
+        lacks = posteriors[vocabularies.index(None)]
+        other = next(p for p, v in zip(posteriors, vocabularies, strict=True) if v is not None)
+        raise IncompatibleSilosError(
+            f"silo {lacks.name!r}: expected topics with a vocabulary as in silo {other.name!r}, "
+            f"got {lacks.family} without one; give extract a vocabulary"
+        )
     if all(v == present[0] for v in present[1:]):
         return list(posteriors)
     union = sorted(set().union(*present))
-    memory.require(
-        2 * 8 * len(union) * sum(p.n_components for p in posteriors),
-        f"all topics over the {len(union):,} words of all silos",
-        "drop rare words before training",
-    )
+    n_bytes = 2 * 8 * len(union) * sum(p.n_components for p in posteriors)
+    what = f"all topics over the {len(union):,} words of all silos"
+    memory.require(n_bytes, what, "drop rare words before training")
     column = {word: i for i, word in enumerate(union)}
-    return [
-        _expanded(p, np.fromiter((column[w] for w in v), dtype=np.intp, count=len(v)), union)
-        for p, v in zip(posteriors, present, strict=True)
-    ]
+    columns = [np.fromiter(map(column.__getitem__, v), np.intp, len(v)) for v in present]
+    return [_expanded(p, own, union) for p, own in zip(posteriors, columns, strict=True)]
 
 
 def _vocabulary(posterior: Posterior) -> list[str] | None:
@@ -99,20 +95,11 @@ def _vocabulary(posterior: Posterior) -> list[str] | None:
     structure = posterior.structure
     if structure is None or structure.kind != KIND or structure.info.get(VOCABULARY) is None:
         return None
-    where = f"silo {posterior.name!r}"
-    if not isinstance(posterior.family, Dirichlet):
-        raise IncompatibleSilosError(
-            f"{where}: expected topics to be Dirichlet distributions, got {posterior.family}"
-        )
-    return checked_words(structure.info[VOCABULARY], posterior.family.dim, where)
-
-
-def _check_columns(posteriors: Sequence[Posterior]) -> None:
-    """Refuse topics without vocabularies that have different numbers of words."""
-    topics = [p for p in posteriors if p.structure is not None and p.structure.kind == KIND]
-    sizes = [(p.name, p.family.size) for p in topics]
-    hint = "; give extract the vocabulary of each silo, and the vocabularies may differ"
-    check_equal(sizes, f"{sizes[0][1]} words" if sizes else "", hint)
+    where, family = f"silo {posterior.name!r}", posterior.family
+    if not isinstance(family, Dirichlet):
+        expected = "expected topics to be Dirichlet distributions"
+        raise IncompatibleSilosError(f"{where}: {expected}, got {family}")
+    return checked_words(structure.info[VOCABULARY], family.dim, where)
 
 
 def _expanded(posterior: Posterior, columns: IntArray, union: list[str]) -> Posterior:
@@ -132,10 +119,6 @@ def _expanded(posterior: Posterior, columns: IntArray, union: list[str]) -> Post
     natural[:] = prior
     for row, own in zip(natural, posterior.natural, strict=True):
         row[columns] = own  # one row at a time stays in cache
-    return replace(
-        posterior,
-        family=Dirichlet(len(union)),
-        natural=natural,
-        prior=None if old is None else prior,
-        structure=replace(structure, info={**structure.info, VOCABULARY: union}),
-    )
+    structure = replace(structure, info={**structure.info, VOCABULARY: union})
+    family, kept = Dirichlet(len(union)), None if old is None else prior
+    return replace(posterior, family=family, natural=natural, prior=kept, structure=structure)
