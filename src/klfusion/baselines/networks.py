@@ -47,10 +47,9 @@ def pfnm(
         Mass of the Beta process: a larger value favours more units.
     random_state : int
 
-    Returns
-    -------
-    Fusion
-        Outgoing weights of a silo are weighted by its share of each class. Variances are averages.
+    Notes
+    -----
+    Outgoing weights of a silo are weighted by its share of each class. Variances are averages.
 
     Examples
     --------

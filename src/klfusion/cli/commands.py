@@ -258,9 +258,8 @@ def _load_fusion(file: Path) -> Any:
     (kf,) = _modules("")
     fusion = kf.load(file)
     if not isinstance(fusion, kf.Fusion):
-        raise KLFusionError(
-            f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
-        )
+        message = f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
+        raise KLFusionError(message)
     return fusion
 
 

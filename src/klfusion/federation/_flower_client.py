@@ -43,10 +43,6 @@ def fit_and_send(
     max_bytes : int
         Refuse larger messages from the server.
 
-    Returns
-    -------
-    flwr.clientapp.ClientApp
-
     Notes
     -----
     If one of these functions raises, the server receives the exception's type and the silo's name.

@@ -44,14 +44,8 @@ def write_report(
     ----------
     fusion : Fusion
     path : str or path
-        An existing file is replaced.
     silos : sequence of Posterior, optional
-        The posteriors that were fused, for a fusion with ``keep_silos=False``. Without them the map
-        shows only how far each local component is from its match.
-
-    Returns
-    -------
-    pathlib.Path
+        The posteriors that were fused, for a fusion with ``keep_silos=False``.
 
     Examples
     --------

@@ -55,9 +55,8 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
         return _rematched(fusion, (*silos, new), weights, "add", new.name)
     kind = fusion.settings.method.divergence
     if kind != KL.name:
-        raise KLFusionError(
-            f"adding a silo to a fusion of divergence {kind!r}: expected rematch=True"
-        )
+        message = f"adding a silo to a fusion of divergence {kind!r}: expected rematch=True"
+        raise KLFusionError(message)
     check_pooling(fusion.settings.pooling, [new])
     counted = compatibility.counted
     if not set(counted(new)).isdisjoint(counted(fusion.posterior)):  # else none can be
