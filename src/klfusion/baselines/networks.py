@@ -12,7 +12,7 @@ from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.adapters import rebuild
 from klfusion.baselines.baseline import Models
-from klfusion.baselines.pfnm import Pfnm
+from klfusion.baselines.beta_process import Pfnm
 from klfusion.errors import IncompatibleSilosError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.compatibility import aligned_silos

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
@@ -17,7 +18,6 @@ from klfusion.fusion.result import BySilo, Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import kept as _kept
 from klfusion.io.container import Entry, parse_json
-from klfusion.io.values import as_array, plain, to_json
 from klfusion.io.version_1 import upgraded
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
@@ -63,12 +63,12 @@ def _posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], dict[str, ND
     structure, part = posterior.structure, None
     arrays = {key: getattr(posterior, key) for key in ("natural", "prior", "counts")}
     if structure is not None:
-        part = {"kind": structure.kind, "info": plain(structure.info, "structure.info")}
+        part = {"kind": structure.kind, "info": _plain(structure.info, "structure.info")}
         arrays |= {f"{_STRUCTURE}{key}": array for key, array in structure.arrays.items()}
     document = {
-        "family": plain(posterior.family.to_config(), "family"),
+        "family": _plain(posterior.family.to_config(), "family"),
         "name": posterior.name,
-        "provenance": plain(posterior.provenance, "provenance"),
+        "provenance": _plain(posterior.provenance, "provenance"),
         "structure": part,
     }
     return document, _in_dtypes(arrays)
@@ -77,18 +77,54 @@ def _posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], dict[str, ND
 def _in_dtypes(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """The arrays that are not None, in the dtypes of a file."""
     given = {name: values for name, values in arrays.items() if values is not None}
-    return {name: as_array(name, v, integers=name in _INTEGERS) for name, v in given.items()}
+    return {name: _as_array(name, v, integers=name in _INTEGERS) for name, v in given.items()}
+
+
+def _as_array(name: str, values: ArrayLike, *, integers: bool = False) -> NDArray[Any]:
+    """Convert an array to the dtype of the file; refuse if a number would change."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "biuf":
+        raise KLFusionError(f"{name}: expected an array of numbers, got {given.dtype}")
+    with np.errstate(all="ignore"):
+        array = given.astype(np.int64 if integers else np.float64, order="C", copy=False)
+        back = array.astype(given.dtype, copy=False)
+    if back is not given and not np.array_equal(back, given, equal_nan=True):
+        raise KLFusionError(f"{name}: expected numbers that {array.dtype} can hold")
+    return array
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Convert to JSON values: numpy scalars and arrays to Python, tuples to lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, where) for item in value]
+    raise KLFusionError(
+        f"{where}: expected JSON values, which are finite numbers, text, lists, and mappings with "
+        f"text keys, got {reprlib.repr(value)}"
+    )
+
+
+def _to_json(number: float) -> float | str:
+    """A finite number, or the name of one that JSON lacks."""
+    return float(number) if math.isfinite(number) else str(float(number))
 
 
 def _fusion_document(fusion: Fusion) -> dict[str, Any]:
     reasons = {s: {str(k): why for k, why in own.items()} for s, own in fusion.unmatched.items()}
     return {
-        "silo_names": plain(fusion.silo_names, "silo_names"),
-        **{key: to_json(getattr(fusion, key)) for key in _NUMBERS},
+        "silo_names": _plain(fusion.silo_names, "silo_names"),
+        **{key: _to_json(getattr(fusion, key)) for key in _NUMBERS},
         "status": fusion.status.name,
         "settings": fusion.settings.to_config(),
         "unmatched": reasons,
-        "provenance": plain(fusion.provenance, "provenance"),
+        "provenance": _plain(fusion.provenance, "provenance"),
     }
 
 
