@@ -6,16 +6,5 @@ from klfusion.baselines.calls import amps, dp_clustering, spahm
 from klfusion.baselines.dp_clustering import DPClustering
 from klfusion.baselines.networks import Ensemble, coordinate_average, pfnm, plain_average
 
-__all__ = [
-    "Amps",
-    "DPClustering",
-    "Ensemble",
-    "Pfnm",
-    "Spahm",
-    "amps",
-    "coordinate_average",
-    "dp_clustering",
-    "pfnm",
-    "plain_average",
-    "spahm",
-]
+__all__ = ["Amps", "DPClustering", "Ensemble", "Pfnm", "Spahm"]
+__all__ += ["amps", "coordinate_average", "dp_clustering", "pfnm", "plain_average", "spahm"]

@@ -63,12 +63,12 @@ def _posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], dict[str, ND
     structure, part = posterior.structure, None
     arrays = {key: getattr(posterior, key) for key in ("natural", "prior", "counts")}
     if structure is not None:
-        part = {"kind": structure.kind, "info": _plain(structure.info, "structure.info")}
+        part = {"kind": structure.kind, "info": plain(structure.info, "structure.info")}
         arrays |= {f"{_STRUCTURE}{key}": array for key, array in structure.arrays.items()}
     document = {
-        "family": _plain(posterior.family.to_config(), "family"),
+        "family": plain(posterior.family.to_config(), "family"),
         "name": posterior.name,
-        "provenance": _plain(posterior.provenance, "provenance"),
+        "provenance": plain(posterior.provenance, "provenance"),
         "structure": part,
     }
     return document, _in_dtypes(arrays)
@@ -93,7 +93,7 @@ def _as_array(name: str, values: ArrayLike, *, integers: bool = False) -> NDArra
     return array
 
 
-def _plain(value: Any, where: str) -> Any:
+def plain(value: Any, where: str) -> Any:
     """Convert to JSON values: numpy scalars and arrays to Python, tuples to lists."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
@@ -102,9 +102,9 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+        return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, where) for item in value]
+        return [plain(item, where) for item in value]
     raise KLFusionError(
         f"{where}: expected JSON values, which are finite numbers, text, lists, and mappings with "
         f"text keys, got {reprlib.repr(value)}"
@@ -119,12 +119,12 @@ def _to_json(number: float) -> float | str:
 def _fusion_document(fusion: Fusion) -> dict[str, Any]:
     reasons = {s: {str(k): why for k, why in own.items()} for s, own in fusion.unmatched.items()}
     return {
-        "silo_names": _plain(fusion.silo_names, "silo_names"),
+        "silo_names": plain(fusion.silo_names, "silo_names"),
         **{key: _to_json(getattr(fusion, key)) for key in _NUMBERS},
         "status": fusion.status.name,
         "settings": fusion.settings.to_config(),
         "unmatched": reasons,
-        "provenance": _plain(fusion.provenance, "provenance"),
+        "provenance": plain(fusion.provenance, "provenance"),
     }
 
 
@@ -310,8 +310,7 @@ def _unmatched(part: dict[str, Any]) -> dict[str, dict[int, str]]:
     try:
         return {s: {int(k): str(why) for k, why in own.items()} for s, own in part.items()}
     except (AttributeError, ValueError) as error:
-        text = f"fusion: unexpected unmatched, got {reprlib.repr(part)}"
-        raise FileFormatError(text) from error
+        raise FileFormatError(f"fusion: unexpected unmatched, got {reprlib.repr(part)}") from error
 
 
 def _check_range(name: str, values: NDArray[Any], low: int, high: int) -> None:

@@ -57,8 +57,7 @@ def write_report(
     ...     write_report(kf.fuse([a, b]), f"{folder}/fusion.html", silos=[a, b]).name
     'fusion.html'
     """
-    page = render(summarize(fusion, silos))
-    write_atomically(path, [memoryview(page.encode())])
+    write_atomically(path, [memoryview(render(summarize(fusion, silos)).encode())])
     return Path(path)
 
 

@@ -154,10 +154,9 @@ def _margins(fusion: Fusion, silos: list[Posterior]) -> tuple[_BySilo, _BySilo]:
 def _next_best(added: FloatArray, own: IntArray, counts: IntArray, penalty: float) -> FloatArray:
     """What one assignment of a silo loses when each match in turn is forbidden."""
     n = len(own)
-    costs = added + joining(counts, penalty)
     # Without a penalty the size was given, and nothing may open a component.
     new = np.full((n, n), penalty if penalty > 0 else np.inf)
-    costs = np.hstack([costs, new])
+    costs = np.hstack([added + joining(counts, penalty), new])
     best = costs[np.arange(n), own].sum()
     margin = np.empty(n)
     for row in range(n):
@@ -181,11 +180,9 @@ def _stability(
     same |= {"n_components": fusion.settings.n_components[0], "keep_silos": False}
     for _ in range(resamples):
         chosen = np.sort(rng.permutation(len(silos))[:half])
-        some = [silos[j] for j in chosen]
-        again = fuse(some, weights=weights[chosen], progress=False, **same)
+        again = fuse([silos[j] for j in chosen], weights=weights[chosen], progress=False, **same)
         old = np.concatenate([fusion.labels[j] for j in chosen])
-        new = np.concatenate(again.labels)
-        same_old, same_new = _same_cluster(old), _same_cluster(new)
+        same_old, same_new = _same_cluster(old), _same_cluster(np.concatenate(again.labels))
         jaccard = (same_old & same_new).sum(axis=1) / (same_old | same_new).sum(axis=1)
         edges = np.cumsum([len(fusion.labels[j]) for j in chosen])[:-1]
         for j, values in zip(chosen, np.split(jaccard, edges), strict=True):

@@ -272,8 +272,7 @@ def _assign_newcomer(
     own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
     clusters = table.clusters
     compared = table.comparison.apply(own, others.problem.natural)
-    costs = clusters.increases(slice(0, n_new), compared)
-    costs += joining(clusters.counts, fusion.penalty)
+    costs = clusters.increases(slice(0, n_new), compared) + joining(clusters.counts, fusion.penalty)
     # Without a penalty the size was given: it grows only for a silo with more components.
     price = fusion.penalty if fusion.penalty > 0 else 1.0 + n_new * float(costs.max())
     column = assign_silo(costs, new=price)
