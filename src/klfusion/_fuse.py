@@ -72,10 +72,6 @@ def fuse(
     keep_silos : bool
         Keep what each silo sent, so that silos can be added and removed and other sizes picked.
 
-    Returns
-    -------
-    Fusion
-
     See Also
     --------
     klfusion.fuse_files : silos in more files than memory holds.

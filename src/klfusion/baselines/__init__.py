@@ -1,22 +1,10 @@
 """Published alternatives to `klfusion.fuse`, with the same arguments and the same result type."""
 
 from klfusion.baselines.amps import Amps
+from klfusion.baselines.beta_process import Pfnm, Spahm
 from klfusion.baselines.calls import amps, dp_clustering, spahm
 from klfusion.baselines.dp_clustering import DPClustering
 from klfusion.baselines.networks import Ensemble, coordinate_average, pfnm, plain_average
-from klfusion.baselines.pfnm import Pfnm
-from klfusion.baselines.spahm import Spahm
 
-__all__ = [
-    "Amps",
-    "DPClustering",
-    "Ensemble",
-    "Pfnm",
-    "Spahm",
-    "amps",
-    "coordinate_average",
-    "dp_clustering",
-    "pfnm",
-    "plain_average",
-    "spahm",
-]
+__all__ = ["Amps", "DPClustering", "Ensemble", "Pfnm", "Spahm"]
+__all__ += ["amps", "coordinate_average", "dp_clustering", "pfnm", "plain_average", "spahm"]

@@ -31,9 +31,8 @@ class Amps(Baseline):
         """Sweep over the silos until no permutation changes; keep the best of several starts."""
         sizes = {rows.stop - rows.start for rows in problem.silos}
         if len(sizes) > 1:
-            raise IncompatibleSilosError(
-                f"method 'amps': expected silos of one size, got sizes {sorted(sizes)}"
-            )
+            message = f"method 'amps': expected silos of one size, got sizes {sorted(sizes)}"
+            raise IncompatibleSilosError(message)
         runs = []
         for number in range(self.n_init):
             search.report("matching", number + 1, self.n_init)

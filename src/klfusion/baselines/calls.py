@@ -7,8 +7,8 @@ from typing import Any
 from klfusion._fuse import fuse
 from klfusion.baselines.amps import Amps
 from klfusion.baselines.baseline import Models
+from klfusion.baselines.beta_process import Spahm
 from klfusion.baselines.dp_clustering import DPClustering
-from klfusion.baselines.spahm import Spahm
 from klfusion.fusion.result import Fusion
 
 

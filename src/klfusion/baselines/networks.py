@@ -12,7 +12,7 @@ from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.adapters import rebuild
 from klfusion.baselines.baseline import Models
-from klfusion.baselines.pfnm import Pfnm
+from klfusion.baselines.beta_process import Pfnm
 from klfusion.errors import IncompatibleSilosError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.compatibility import aligned_silos
@@ -47,10 +47,9 @@ def pfnm(
         Mass of the Beta process: a larger value favours more units.
     random_state : int
 
-    Returns
-    -------
-    Fusion
-        Outgoing weights of a silo are weighted by its share of each class. Variances are averages.
+    Notes
+    -----
+    Outgoing weights of a silo are weighted by its share of each class. Variances are averages.
 
     Examples
     --------

@@ -73,14 +73,7 @@ def demo(out: Path, quick: bool) -> None:
 
 
 _METHODS = ("auto", "binary", "relaxed", "homogeneous")
-_DIVERGENCES = (
-    "kl",
-    "kl-reverse",
-    "jeffreys",
-    "euclidean-natural",
-    "euclidean-mean",
-    "wasserstein",
-)
+_MEASURES = ["kl", "kl-reverse", "jeffreys", "euclidean-natural", "euclidean-mean", "wasserstein"]
 _POOLINGS = ("average", "product", "product-safe", "random-effects", "hierarchical", "robust")
 _FUSE_HELP = {
     "--output": "Where the fusion goes.",
@@ -114,7 +107,7 @@ def _option(*names: str, **how: Any) -> Callable[[_Command], _Command]:
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
 @_option("--max-loss", type=float)
 @_option("--within-silos", is_flag=True)
-@_option("--divergence", type=click.Choice(_DIVERGENCES), default="kl")
+@_option("--divergence", type=click.Choice(_MEASURES), default="kl")
 @_option("--pooling", type=click.Choice(_POOLINGS), default="average")
 @_option("--min-support", type=_SIZE, default=1)
 @click.option("--n-init", type=_SIZE, help="Number of starts.")
@@ -138,8 +131,7 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
     check_targets(targets, files)
     settings["progress"] = False if as_json else None
     # Not all in memory: the report does without what the silos sent, too.
-    out_of_core = settings["scheduler"] or settings["memory_limit"]
-    silos = None if out_of_core else read.read_silos(files)
+    silos = None if settings["scheduler"] or settings["memory_limit"] else read.read_silos(files)
     if silos is None:
         fusion = _fuse_out_of_core(files, settings)
     else:
@@ -258,9 +250,8 @@ def _load_fusion(file: Path) -> Any:
     (kf,) = _modules("")
     fusion = kf.load(file)
     if not isinstance(fusion, kf.Fusion):
-        raise KLFusionError(
-            f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
-        )
+        message = f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
+        raise KLFusionError(message)
     return fusion
 
 

@@ -50,8 +50,7 @@ class Result:
 
 def features(images: FloatArray) -> FloatArray:
     """Low frequencies (n, 15) of each image; the transform is fixed, so no data is shared."""
-    spectrum = dctn(images, axes=(1, 2), norm="ortho")
-    return np.asarray(spectrum[:, LOW_FREQUENCIES])
+    return np.asarray(dctn(images, axes=(1, 2), norm="ortho")[:, LOW_FREQUENCIES])
 
 
 def fit(x: FloatArray, n_components: int, n_init: int) -> Any:

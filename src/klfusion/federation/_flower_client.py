@@ -43,10 +43,6 @@ def fit_and_send(
     max_bytes : int
         Refuse larger messages from the server.
 
-    Returns
-    -------
-    flwr.clientapp.ClientApp
-
     Notes
     -----
     If one of these functions raises, the server receives the exception's type and the silo's name.
@@ -74,8 +70,7 @@ def fit_and_send(
     def handle_refit(message: Message, context: Context) -> Message:
         if refit is None:
             raise KLFusionError("expected a silo that refits, got one without refit")
-        start = messages.unpack(message.content, "fused posterior", max_bytes)
-        again = refit(start, context)
+        again = refit(messages.unpack(message.content, "fused posterior", max_bytes), context)
         if isinstance(again, Posterior):  # derived from the start, it may name the other silos
             own = {key: value for key, value in again.provenance.items() if key != "silos"}
             again = replace(again, provenance=own)

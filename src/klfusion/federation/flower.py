@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,19 @@ except ImportError as error:
         "pip install 'klfusion[flower]'"
     ) from error
 
+import numpy as np
+
 from klfusion._fuse import fuse
+from klfusion._utils.arrays import IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.federation import _flower_messages as messages
 from klfusion.federation._flower_client import fit_and_send
-from klfusion.federation._flower_silos import compatible_silos, incompatibility
 from klfusion.fusion.result import Fusion
 from klfusion.io.storage import load, save
+from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import fuse_structures
+from klfusion.read import read_silos
 
 _FILES = {1: "silo-{}.safetensors", 2: "refitted-{}.safetensors"}  # per round, by node id
 _log = logging.getLogger("flwr.klfusion")
@@ -153,7 +160,7 @@ class OneShotFusion(Strategy):
         posteriors = dict(self._posteriors[1])
         if server_round == 2:
             posteriors |= self._posteriors[2]
-        kept, refused = compatible_silos(posteriors)
+        kept, refused = _compatible(posteriors)
         for node, reason in refused.items():
             self._leave_out(node, reason)
         if len(kept) < self.min_silos:
@@ -258,8 +265,56 @@ class OneShotFusion(Strategy):
 
 def _check_same(first: Posterior, second: Posterior) -> None:
     """Refuse a second posterior of another silo or another kind of model."""
-    reason = incompatibility(first, second)
+    reason = _incompatibility(first, second)
     if second.name != first.name:
         reason = f"expected silo {first.name!r} again, got {second.name!r}"
     if reason is not None:
         raise IncompatibleSilosError(reason)
+
+
+def _compatible(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], dict[int, str]]:
+    """Largest set of compatible posteriors, by name; and the reason per refused node.
+
+    Two silos with one name are both refused. The order of arrival does not matter.
+    """
+    refused: dict[int, str] = {}
+    named = Counter(posterior.name for posterior in posteriors.values())
+    groups: list[list[Posterior]] = []
+    nodes = {}
+    for node, posterior in sorted(posteriors.items(), key=lambda item: item[1].name):
+        if named[posterior.name] > 1:
+            refused[node] = f"{named[posterior.name]} silos are named {posterior.name!r}"
+            continue
+        nodes[posterior.name] = node
+        group = next((g for g in groups if _incompatibility(g[0], posterior) is None), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(posterior)
+    kept = max(groups, key=len, default=[])  # the first of equals
+    for group in groups:
+        if group is not kept:
+            refused |= {nodes[p.name]: str(_incompatibility(kept[0], p)) for p in group}
+    return kept, refused
+
+
+def _incompatibility(first: Posterior, other: Posterior) -> str | None:
+    """Reason why two posteriors cannot be fused, or None; any exception is a reason."""
+    try:
+        if other.name == first.name:  # a second posterior of the same silo
+            other = replace(other, name=f"{other.name}, second", provenance={})
+        pair = aligned_silos(read_silos([first, other]))
+        sizes = [posterior.n_components for posterior in pair]
+        fuse_structures(
+            [p.structure for p in pair], *_unmatched(sizes),
+            lambda _, naturals, layer: _unmatched([len(own) for own in naturals]),
+        )  # fmt: skip
+    except Exception as error:
+        reason = str(error) if isinstance(error, KLFusionError) else repr(error)
+        return f"cannot be fused with silo {first.name!r}: {reason}"
+    return None
+
+
+def _unmatched(sizes: Sequence[int]) -> tuple[list[IntArray], int]:
+    """Labels that give every component its own cluster, and the number of clusters."""
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    return [np.arange(a, b) for a, b in pairwise(edges)], int(edges[-1])

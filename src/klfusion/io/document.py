@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
@@ -17,7 +18,6 @@ from klfusion.fusion.result import BySilo, Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import kept as _kept
 from klfusion.io.container import Entry, parse_json
-from klfusion.io.values import as_array, plain, to_json
 from klfusion.io.version_1 import upgraded
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
@@ -77,14 +77,50 @@ def _posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], dict[str, ND
 def _in_dtypes(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """The arrays that are not None, in the dtypes of a file."""
     given = {name: values for name, values in arrays.items() if values is not None}
-    return {name: as_array(name, v, integers=name in _INTEGERS) for name, v in given.items()}
+    return {name: _as_array(name, v, integers=name in _INTEGERS) for name, v in given.items()}
+
+
+def _as_array(name: str, values: ArrayLike, *, integers: bool = False) -> NDArray[Any]:
+    """Convert an array to the dtype of the file; refuse if a number would change."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "biuf":
+        raise KLFusionError(f"{name}: expected an array of numbers, got {given.dtype}")
+    with np.errstate(all="ignore"):
+        array = given.astype(np.int64 if integers else np.float64, order="C", copy=False)
+        back = array.astype(given.dtype, copy=False)
+    if back is not given and not np.array_equal(back, given, equal_nan=True):
+        raise KLFusionError(f"{name}: expected numbers that {array.dtype} can hold")
+    return array
+
+
+def plain(value: Any, where: str) -> Any:
+    """Convert to JSON values: numpy scalars and arrays to Python, tuples to lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, where) for item in value]
+    raise KLFusionError(
+        f"{where}: expected JSON values, which are finite numbers, text, lists, and mappings with "
+        f"text keys, got {reprlib.repr(value)}"
+    )
+
+
+def _to_json(number: float) -> float | str:
+    """A finite number, or the name of one that JSON lacks."""
+    return float(number) if math.isfinite(number) else str(float(number))
 
 
 def _fusion_document(fusion: Fusion) -> dict[str, Any]:
     reasons = {s: {str(k): why for k, why in own.items()} for s, own in fusion.unmatched.items()}
     return {
         "silo_names": plain(fusion.silo_names, "silo_names"),
-        **{key: to_json(getattr(fusion, key)) for key in _NUMBERS},
+        **{key: _to_json(getattr(fusion, key)) for key in _NUMBERS},
         "status": fusion.status.name,
         "settings": fusion.settings.to_config(),
         "unmatched": reasons,
@@ -274,8 +310,7 @@ def _unmatched(part: dict[str, Any]) -> dict[str, dict[int, str]]:
     try:
         return {s: {int(k): str(why) for k, why in own.items()} for s, own in part.items()}
     except (AttributeError, ValueError) as error:
-        text = f"fusion: unexpected unmatched, got {reprlib.repr(part)}"
-        raise FileFormatError(text) from error
+        raise FileFormatError(f"fusion: unexpected unmatched, got {reprlib.repr(part)}") from error
 
 
 def _check_range(name: str, values: NDArray[Any], low: int, high: int) -> None:

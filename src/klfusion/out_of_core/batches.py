@@ -126,8 +126,7 @@ def fuse_batches(
         variation=None if variation is None else tuple(variation.tolist()),
     ).with_weights(silo_weight)
     unmatched = unmatched_reasons(silos, labels, _flat(members))
-    by_silo = silos, labels, divergences
-    return assemble(by_silo, natural, matching, settings, unmatched=unmatched)
+    return assemble((silos, labels, divergences), natural, matching, settings, unmatched=unmatched)
 
 
 def _check(silos: Sequence[SiloDescription]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from itertools import pairwise, zip_longest
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -62,16 +63,8 @@ def fuse(
     models : sequence or mapping of name to model
         As for `klfusion.fuse`; also futures of them. Paths must be readable where workers run.
     client : distributed.Client
-    method : "auto", `klfusion.Auto` or `klfusion.Penalised`
-    n_components, weights, random_state, progress
-        As for `klfusion.fuse`.
-    min_support : int
-        Leave out global components that fewer silos have.
-
-    Returns
-    -------
-    Fusion
-        Of pooling ``"average"``, without what the silos sent.
+    method, n_components, weights, min_support, random_state, progress
+        As for `klfusion.fuse_files`; the silos' posteriors are not kept.
 
     Examples
     --------
@@ -102,14 +95,8 @@ def connect(address: str, timeout: str = TIMEOUT) -> Client:
 
     Parameters
     ----------
-    address : str
-        Such as ``"tcp://127.0.0.1:8786"``.
-    timeout : str
-        How long the scheduler may take to answer.
-
-    Returns
-    -------
-    distributed.Client
+    address, timeout : str
+        Such as ``"tcp://127.0.0.1:8786"`` and ``"10s"``.
     """
     if not _ADDRESS.match(address):
         raise KLFusionError(
@@ -175,7 +162,7 @@ class OnWorkers:
     def parts(self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]) -> WorkerParts:
         """What is made of each batch stays on the workers."""
         futures = self._client.map(make, self._batches, *arguments, pure=False)
-        family = self._client.submit(_family, futures[0]).result()
+        family = self._client.submit(attrgetter("family"), futures[0]).result()
         return WorkerParts(self._client, family, futures)
 
 
@@ -214,7 +201,3 @@ def _read(chunk: Sequence[tuple[int, str | None, Any]]) -> list[Posterior]:
 
 def _some(posteriors: Sequence[Posterior], which: IntArray) -> list[Posterior]:
     return [posteriors[j] for j in which]
-
-
-def _family(problem: FusionProblem) -> Family:
-    return problem.family

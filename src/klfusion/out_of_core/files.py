@@ -78,10 +78,6 @@ def fuse_files(
     min_support : int
         Leave out global components that fewer silos have.
 
-    Returns
-    -------
-    Fusion
-
     Examples
     --------
     >>> import tempfile, klfusion as kf

@@ -85,7 +85,8 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
     labels, own, silo, local = local_arrays(fusion)
     n_global = min(fusion.n_components, MAX_GLOBAL)
     candidates = np.flatnonzero((labels >= 0) & (labels < n_global))
-    shown = candidates[_spread(len(candidates), MAX_LOCAL)]
+    n = len(candidates)
+    shown = candidates[np.unique(np.linspace(0, n - 1, min(n, MAX_LOCAL)).round().astype(np.intp))]
     family, centres = fusion.posterior.family, fusion.posterior.natural[:n_global]
     if natural is None:
         places, stress = embed(_between(family, centres))
@@ -138,8 +139,7 @@ def embed(distances: FloatArray) -> tuple[FloatArray, float]:
     places = _classical(target)
     weight = target**-2.0
     np.fill_diagonal(weight, 0.0)
-    laplacian = np.diag(weight.sum(axis=1)) - weight
-    inverse = np.linalg.pinv(laplacian, hermitian=True)
+    inverse = np.linalg.pinv(np.diag(weight.sum(axis=1)) - weight, hermitian=True)
     for _ in range(_SWEEPS):
         pull = weight * target / np.maximum(_pairwise(places), 1e-9 * largest)
         places = inverse @ (pull.sum(axis=1)[:, None] * places - pull @ places)
@@ -162,8 +162,3 @@ def _classical(distances: FloatArray) -> FloatArray:
 def _pairwise(places: FloatArray) -> FloatArray:
     difference = places[:, None] - places[None]
     return np.asarray(np.sqrt(np.einsum("ijk,ijk->ij", difference, difference)))
-
-
-def _spread(n: int, most: int) -> IntArray:
-    """At most ``most`` of n indices, evenly."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))

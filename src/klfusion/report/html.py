@@ -44,14 +44,8 @@ def write_report(
     ----------
     fusion : Fusion
     path : str or path
-        An existing file is replaced.
     silos : sequence of Posterior, optional
-        The posteriors that were fused, for a fusion with ``keep_silos=False``. Without them the map
-        shows only how far each local component is from its match.
-
-    Returns
-    -------
-    pathlib.Path
+        The posteriors that were fused, for a fusion with ``keep_silos=False``.
 
     Examples
     --------
@@ -63,8 +57,7 @@ def write_report(
     ...     write_report(kf.fuse([a, b]), f"{folder}/fusion.html", silos=[a, b]).name
     'fusion.html'
     """
-    page = render(summarize(fusion, silos))
-    write_atomically(path, [memoryview(page.encode())])
+    write_atomically(path, [memoryview(render(summarize(fusion, silos)).encode())])
     return Path(path)
 
 

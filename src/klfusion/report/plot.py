@@ -16,9 +16,8 @@ from klfusion.report.summarize import summarize
 try:
     from matplotlib.figure import Figure
 except ImportError as error:
-    raise MissingDependencyError(
-        "plot needs matplotlib, which is not installed: pip install 'klfusion[plot]'"
-    ) from error
+    message = "plot needs matplotlib, which is not installed: pip install 'klfusion[plot]'"
+    raise MissingDependencyError(message) from error
 
 # The palette of Okabe and Ito, safe for colour-blind readers; the same as in the report.
 _COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7a7a7a"]
@@ -29,16 +28,7 @@ _MAX_SILOS = 60  # rows with a name
 def plot(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> Any:
     """Plot size against penalty, silos by components, and the map of components.
 
-    Parameters
-    ----------
-    fusion : Fusion
-    silos : sequence of Posterior, optional
-        As for `klfusion.report.write_report`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Not registered with pyplot: nothing to close.
+    Arguments are those of `klfusion.report.write_report`. The figure is not registered with pyplot.
 
     Examples
     --------

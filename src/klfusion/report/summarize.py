@@ -30,19 +30,13 @@ _MIN_SPREAD = 0.1  # of log divergences: a ratio below 1.4 between similar silos
 def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[str, Any]:
     """Summarise a fusion as JSON values.
 
-    Long arrays of parameters are abbreviated. Missing and non-finite numbers are None. Components
-    are numbered from 0, as in `Fusion.labels`.
+    Long arrays of parameters are abbreviated. Missing and non-finite numbers are None.
 
     Parameters
     ----------
     fusion : Fusion
     silos : sequence of Posterior, optional
-        The posteriors that were fused, for a fusion with ``keep_silos=False``. The map of local
-        components and the confidence of their matches are computed from them.
-
-    Returns
-    -------
-    dict
+        The posteriors that were fused, for a fusion with ``keep_silos=False``.
 
     Examples
     --------
@@ -50,10 +44,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     >>> rates = kf.families.Gamma()
     >>> a = kf.Posterior(rates, rates.natural(shape=[30, 900], rate=[10, 10]), name="a")
     >>> b = kf.Posterior(rates, rates.natural(shape=[910, 32], rate=[10, 10]), name="b")
-    >>> summary = summarize(kf.fuse([a, b]))
-    >>> summary["n_silos"], summary["n_local_components"], summary["n_components"]
-    (2, 4, 2)
-    >>> [silo["matches"][0]["component"] for silo in summary["silos"]]
+    >>> [silo["matches"][0]["component"] for silo in summarize(kf.fuse([a, b]))["silos"]]
     [0, 0]
     """
     posterior = fusion.posterior

@@ -50,19 +50,16 @@ class Diagnosis:
     Parameters
     ----------
     margins : tuple of arrays
-        For each silo and component, by how many nats the objective rises if the component must go
-        elsewhere and its silo is matched anew: the margin to the next best plan. Small is doubtful,
-        0 a tie; NaN where the component was left out.
+        Per silo and component, the nats to the next best plan of its silo without this match. Small
+        is doubtful, 0 a tie, NaN an unmatched component.
     misfit : array of shape (silos,)
-        What a silo's matches cost, relative to the median of the same global components' members;
-        1 is the median. NaN for a silo nobody can be compared with.
+        Cost of a silo's matches relative to the median member; NaN without others to compare.
     support : int array of shape (components,)
         How many silos have each global component.
     stability : tuple of arrays, optional
-        For each silo and component, how far its companions stay the same when random halves of the
-        silos are fused: 1 always, 0 never (mean Jaccard index); NaN where it was left out.
+        Per silo and component, the mean Jaccard index of its cluster when random halves of the
+        silos are fused; NaN for an unmatched component.
     findings : tuple of Finding
-        What looks wrong.
     """
 
     margins: _BySilo
@@ -100,14 +97,8 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     fusion : Fusion
         With its silos (``keep_silos=True``).
     resamples : int
-        How often to fuse a random half of the silos, to see which matches last; takes as long as
-        that many smaller fusions.
+        How often to fuse a random half of the silos, for ``stability``.
     random_state : int
-        Of the halves.
-
-    Returns
-    -------
-    Diagnosis
 
     Examples
     --------
@@ -115,16 +106,11 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     >>> rates = kf.families.Gamma()
     >>> shapes = {"a": [30, 900], "b": [910, 32], "c": [910, 31], "d": [29, 880]}
     >>> silos = [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
-    >>> found = kf.diagnose(kf.fuse(silos))
-    >>> found.support
-    array([4, 4])
-    >>> found
+    >>> kf.diagnose(kf.fuse(silos))
     Diagnosis: 2 findings
       silo 'b', component 0: a copy of component 0 of silo 'c'
       silo 'c', component 0: a copy of component 0 of silo 'b'
       margins (nats to the next best plan): ...
-    >>> found.findings[0].silo, found.findings[0].component
-    ('b', 0)
     """
     check_integer("resamples", resamples, least=0)
     rng = generator(random_state)
@@ -168,10 +154,9 @@ def _margins(fusion: Fusion, silos: list[Posterior]) -> tuple[_BySilo, _BySilo]:
 def _next_best(added: FloatArray, own: IntArray, counts: IntArray, penalty: float) -> FloatArray:
     """What one assignment of a silo loses when each match in turn is forbidden."""
     n = len(own)
-    costs = added + joining(counts, penalty)
     # Without a penalty the size was given, and nothing may open a component.
     new = np.full((n, n), penalty if penalty > 0 else np.inf)
-    costs = np.hstack([costs, new])
+    costs = np.hstack([added + joining(counts, penalty), new])
     best = costs[np.arange(n), own].sum()
     margin = np.empty(n)
     for row in range(n):
@@ -195,11 +180,9 @@ def _stability(
     same |= {"n_components": fusion.settings.n_components[0], "keep_silos": False}
     for _ in range(resamples):
         chosen = np.sort(rng.permutation(len(silos))[:half])
-        some = [silos[j] for j in chosen]
-        again = fuse(some, weights=weights[chosen], progress=False, **same)
+        again = fuse([silos[j] for j in chosen], weights=weights[chosen], progress=False, **same)
         old = np.concatenate([fusion.labels[j] for j in chosen])
-        new = np.concatenate(again.labels)
-        same_old, same_new = _same_cluster(old), _same_cluster(new)
+        same_old, same_new = _same_cluster(old), _same_cluster(np.concatenate(again.labels))
         jaccard = (same_old & same_new).sum(axis=1) / (same_old | same_new).sum(axis=1)
         edges = np.cumsum([len(fusion.labels[j]) for j in chosen])[:-1]
         for j, values in zip(chosen, np.split(jaccard, edges), strict=True):

@@ -55,9 +55,8 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
         return _rematched(fusion, (*silos, new), weights, "add", new.name)
     kind = fusion.settings.method.divergence
     if kind != KL.name:
-        raise KLFusionError(
-            f"adding a silo to a fusion of divergence {kind!r}: expected rematch=True"
-        )
+        message = f"adding a silo to a fusion of divergence {kind!r}: expected rematch=True"
+        raise KLFusionError(message)
     check_pooling(fusion.settings.pooling, [new])
     counted = compatibility.counted
     if not set(counted(new)).isdisjoint(counted(fusion.posterior)):  # else none can be
@@ -274,8 +273,7 @@ def _assign_newcomer(
     own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
     clusters = table.clusters
     compared = table.comparison.apply(own, others.problem.natural)
-    costs = clusters.increases(slice(0, n_new), compared)
-    costs += joining(clusters.counts, fusion.penalty)
+    costs = clusters.increases(slice(0, n_new), compared) + joining(clusters.counts, fusion.penalty)
     # Without a penalty the size was given: it grows only for a silo with more components.
     price = fusion.penalty if fusion.penalty > 0 else 1.0 + n_new * float(costs.max())
     column = assign_silo(costs, new=price)

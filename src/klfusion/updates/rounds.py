@@ -45,7 +45,7 @@ class Refined:
     fusion : Fusion
         Of the first round, which matched the silos' components.
     rounds : tuple of Posterior
-        The global model after each round, the first being the fusion's.
+        The global model after each round.
     changes : array of shape (rounds - 1,)
         The largest ``KL(new || old)`` of a component in each later round.
     contributions : mapping of name to array of shape (G, p)
@@ -80,10 +80,6 @@ def refine_rounds(
         Show a progress bar; default: only on a terminal.
     **settings
         Of `klfusion.fuse`, for the first round.
-
-    Returns
-    -------
-    Refined
 
     Examples
     --------

@@ -95,8 +95,7 @@ class Table:
     @cached_property
     def weights(self) -> FloatArray:
         """How much each silo counts, (J,)."""
-        starts = np.cumsum([0, *map(len, self.labels[:-1])])
-        return np.asarray(self.stacked.weights[starts])
+        return np.asarray(self.stacked.weights[np.cumsum([0, *map(len, self.labels[:-1])])])
 
     def settings_from(self, settings: FuseSettings) -> FuseSettings:
         """The settings with these silos' weights and the effective size of their comparison."""
