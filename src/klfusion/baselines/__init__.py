@@ -1,9 +1,8 @@
 """Published alternatives to `klfusion.fuse`, with the same arguments and the same result type."""
 
-from klfusion.baselines.amps import Amps
+from klfusion.baselines.baseline import Amps, DPClustering
 from klfusion.baselines.beta_process import Pfnm, Spahm
 from klfusion.baselines.calls import amps, dp_clustering, spahm
-from klfusion.baselines.dp_clustering import DPClustering
 from klfusion.baselines.networks import Ensemble, coordinate_average, pfnm, plain_average
 
 __all__ = ["Amps", "DPClustering", "Ensemble", "Pfnm", "Spahm"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from klfusion._fuse import fuse
-from klfusion.baselines.amps import Amps
-from klfusion.baselines.baseline import Models
+from klfusion.baselines.baseline import Amps, DPClustering, Models
 from klfusion.baselines.beta_process import Spahm
-from klfusion.baselines.dp_clustering import DPClustering
 from klfusion.fusion.result import Fusion
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+import klfusion as kf
 from klfusion._utils.provenance import library_version
 from klfusion.cli.shell import Commands, check_targets
 from klfusion.errors import KLFusionError
@@ -30,7 +31,7 @@ Exit codes:
 
 def _modules(*names: str) -> list[Any]:
     """Modules of klfusion, imported where they are used because they are slow to import."""
-    return [import_module(f"klfusion.{name}" if name else "klfusion") for name in names]
+    return [import_module(f"klfusion.{name}") for name in names]
 
 
 @click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -126,7 +127,7 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
       klfusion fuse a.safetensors b.safetensors -o global.safetensors --n-components 5
       klfusion fuse sites/*.safetensors -o global.safetensors --memory-limit 2GB
     """  # noqa: D301 (click reads the character)
-    kf, console, report_of, read = _modules("", "cli.console", "report", "read")
+    console, report_of, read = _modules("cli.console", "report", "read")
     targets = [output] if report is None else [output, report]
     check_targets(targets, files)
     settings["progress"] = False if as_json else None
@@ -158,7 +159,6 @@ _METHOD = ("method", "penalty", "max_loss", "within_silos", "divergence", "n_ini
 
 def _method(settings: dict[str, Any]) -> Any:
     """The method that the options configure."""
-    (kf,) = _modules("")
     name, penalty, max_loss = settings["method"], settings["penalty"], settings["max_loss"]
     given = {key: settings[key] for key in ("n_init", "max_iter") if settings[key] is not None}
     given["divergence"] = settings["divergence"]
@@ -191,8 +191,7 @@ def _fuse_out_of_core(files: _Files, settings: dict[str, Any]) -> Any:
     known = {name: settings[name] for name in _OUT_OF_CORE}
     method = _method(settings)
     if scheduler is None:
-        limit = settings["memory_limit"]
-        return _modules("")[0].fuse_files(files, memory_limit=limit, method=method, **known)
+        return kf.fuse_files(files, memory_limit=settings["memory_limit"], method=method, **known)
     (dask,) = _modules("out_of_core.dask")
     if settings["memory_limit"]:
         raise click.UsageError("--memory-limit cannot be used with --scheduler")
@@ -247,7 +246,6 @@ def remove(fusion: Path, names: tuple[str, ...], output: Path, rematch: bool) ->
 
 
 def _load_fusion(file: Path) -> Any:
-    (kf,) = _modules("")
     fusion = kf.load(file)
     if not isinstance(fusion, kf.Fusion):
         message = f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
@@ -257,7 +255,7 @@ def _load_fusion(file: Path) -> Any:
 
 def _change(file: Path, action: str, silos: Sequence[Any], output: Path, rematch: bool) -> None:
     """Add or remove silos one by one; all are matched anew after the last."""
-    kf, console, report_of = _modules("", "cli.console", "report")
+    console, report_of = _modules("cli.console", "report")
     fusion = _load_fusion(file)
     for number, silo in enumerate(silos):
         fusion = getattr(fusion, action)(silo, rematch=rematch and number == len(silos) - 1)

@@ -66,22 +66,19 @@ def assemble(
 
 
 def _global_posterior(
-    posteriors: Sequence[Silo],
-    natural: FloatArray,
-    labels: Sequence[IntArray],
-    match_layer: network.Match,
+    silos: Sequence[Silo], natural: FloatArray, labels: Sequence[IntArray], match: network.Match
 ) -> Posterior:
     """The fused components with the counts, prior and structure the silos agree on."""
-    size, known = len(natural), [p.counts for p in posteriors if p.counts is not None]
-    priors = [p.prior for p in posteriors if p.prior is not None]
+    size, known = len(natural), [p.counts for p in silos if p.counts is not None]
+    priors = [p.prior for p in silos if p.prior is not None]
     return Posterior(
-        family=posteriors[0].family,
+        family=silos[0].family,
         natural=natural,
         name="global",
         prior=np.mean(priors, axis=0) if len(priors) == len(labels) else None,
         counts=scatter(known, labels, size) if len(known) == len(labels) else None,
-        structure=fuse_structures([p.structure for p in posteriors], labels, size, match_layer),
-        provenance=provenance(silos=[name for p in posteriors for name in counted(p)]),
+        structure=fuse_structures([p.structure for p in silos], labels, size, match),
+        provenance=provenance(silos=[name for p in silos for name in counted(p)]),
     )
 
 
