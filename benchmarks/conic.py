@@ -12,7 +12,7 @@ from klfusion._utils.progress import silent
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.methods import Relaxed
 from klfusion.methods.alternation import alternate
-from klfusion.methods.seeding import kl_plus_plus
+from klfusion.methods.search import kl_plus_plus
 from klfusion.objective.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]

@@ -13,7 +13,7 @@ import klfusion as kf
 from benchmarks.measure import Row, compare, has, measure
 from experiments.simulation import Silos, Simulation, fit_mixture, hausdorff, simulate
 from klfusion.families import Located, require
-from klfusion.methods.seeding import kl_plus_plus
+from klfusion.methods.search import kl_plus_plus
 from klfusion.objective.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]

@@ -57,24 +57,17 @@ class Tempered(Capability):
     def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Posteriors halfway, geometrically, to a common effective sample size; for matching only.
 
-        A posterior from ten times the data is ten times as concentrated, and KL counts that as a
-        difference. Location and shape are what matching compares. The common size is the geometric
-        mean over ``like``, by default over all.
+        Matching compares location and shape, while KL also counts certainty. The common size is the
+        geometric mean over ``like``, by default over all.
         """
         size = self.effective_size(natural)
-        others = size if like is None else self.effective_size(like)
-        common = np.exp(np.log(others).mean())
+        common = np.exp(np.log(size if like is None else self.effective_size(like)).mean())
         return self.tempered(natural, np.sqrt(common / size))
 
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
-        """Standard deviations of one observation, whatever the sample size, ``(m,)``.
-
-        The symmetrised divergence of posteriors as good as certain is that of the distributions
-        they predict, times their sample size.
-        """
-        certain = (
-            self.tempered(eta, CERTAIN / self.effective_size(eta)) for eta in (first, second)
-        )
+        """Standard deviations of one observation, ``(m,)``: those of posteriors made certain."""
+        both = (first, second)
+        certain = (self.tempered(eta, CERTAIN / self.effective_size(eta)) for eta in both)
         return super().separation(*certain) / math.sqrt(CERTAIN)
 
 
@@ -83,10 +76,9 @@ class Centred(Capability):
 
     @abstractmethod
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """The origin moved to the average location; no divergence changes.
+        """The origin moved to the average location of ``like``, by default of all.
 
-        Far from the origin natural parameters are large and their differences lose digits. The
-        average is over ``like``, by default over all: parts of a batch then have one origin.
+        Far from the origin natural parameters are large and their differences lose digits.
         """
 
 
@@ -109,11 +101,7 @@ class UncertainLocation(Located):
     def relocated(
         self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
     ) -> FloatArray:
-        """Posteriors whose `location` is the one given.
-
-        With a ``covariance`` ``(n, k, k)``, its `location_covariance` is that, or the nearest that
-        the family has. Without, certainty stays.
-        """
+        """Posteriors at a location, of the nearest possible ``covariance`` (n, k, k), if any."""
 
     @abstractmethod
     def location_covariance(self, natural: FloatArray) -> FloatArray:
@@ -125,10 +113,7 @@ class GaussianObservations(Capability):
 
     @abstractmethod
     def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean ``(n, d)`` and covariance of an observation at the expected precision.
-
-        Covariances are ``(n, d, d)``, or ``(n, d)`` for diagonal matrices.
-        """
+        """Mean ``(n, d)`` and covariance, ``(n, d, d)`` or diagonal ``(n, d)``, of observations."""
 
 
 class SiloVariation(Capability):
@@ -141,10 +126,7 @@ class SiloVariation(Capability):
 
     @abstractmethod
     def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
-        """Estimate how components with one label differ between silos, ``(variation_size,)``.
-
-        At least one label must occur twice. Only `varied` interprets the numbers.
-        """
+        """How components of one label, which some share, differ between silos; for `varied`."""
 
     @abstractmethod
     def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
@@ -158,10 +140,7 @@ class DiscreteOutcomes(Capability):
     def coarser(
         self, natural: FloatArray, weights: FloatArray, most: int
     ) -> tuple[Family, FloatArray]:
-        """The same components with rare outcomes merged, if there are more than about ``most``.
-
-        Merging outcomes raises no divergence.
-        """
+        """The same components with rare outcomes merged, if there are more than about ``most``."""
 
     @abstractmethod
     def without_prior(self, natural: FloatArray) -> FloatArray:

@@ -33,11 +33,6 @@ class Categorical(DimensionalFamily):
 
     name: ClassVar[str] = "categorical"
 
-    @property
-    def size(self) -> int:
-        """``p = d``."""
-        return self.dim
-
     def natural(self, probability: Any) -> FloatArray:
         """From ``probability`` (n, d), all positive; rows are normalised."""
         table = rows(probability, self.dim, "probability")

@@ -36,11 +36,6 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
 
     name: ClassVar[str] = "dirichlet"
 
-    @property
-    def size(self) -> int:
-        """``p = d``."""
-        return self.dim
-
     def natural(self, concentration: Any) -> FloatArray:
         """From ``concentration`` (n, d)."""
         return rows(concentration, self.dim, "concentration").copy()

@@ -84,10 +84,7 @@ class Family(ABC):
         return 1.0
 
     def n_parameters(self, natural: FloatArray) -> FloatArray:
-        """Number of parameters that observations estimate, of each posterior, ``(n,)``.
-
-        Chance makes two samples of one distribution differ by half a nat per parameter.
-        """
+        """Number of parameters that observations estimate, of each posterior, ``(n,)``."""
         return np.full(len(natural), float(self.size))
 
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
@@ -105,21 +102,11 @@ class Family(ABC):
 
     @final
     def kl(self, first: FloatArray, second: FloatArray) -> FloatArray:
-        """KL divergences between all pairs.
-
-        Parameters
-        ----------
-        first : array of shape (n, p)
-        second : array of shape (m, p)
-
-        Returns
-        -------
-        array of shape (n, m)
-            ``KL(first[i] || second[j])``, never negative.
+        """``KL(first[i] || second[j])`` of all pairs, ``(n, p), (m, p) -> (n, m)``; never negative.
 
         Examples
         --------
-        >>> import numpy as np, klfusion as kf
+        >>> import klfusion as kf
         >>> rates = kf.families.Gamma()
         >>> eta = rates.natural(shape=[2.0, 5.0], rate=[1.0, 1.0])
         >>> rates.kl(eta, eta).round(3)
@@ -130,15 +117,9 @@ class Family(ABC):
 
     @final
     def kl_from(
-        self,
-        centres: FloatArray,
-        locals_: FloatArray,
-        log_partition: FloatArray | None = None,
+        self, centres: FloatArray, locals_: FloatArray, log_partition: FloatArray | None = None
     ) -> FloatArray:
-        """``KL(centres[g] || locals_[i])`` as an ``(i, g)`` matrix, by one matrix product.
-
-        ``log_partition``, that of ``locals_``, may be passed where it is known already.
-        """
+        """The same of centres ``g`` and locals ``i``, (i, g); ``log_partition`` is the locals'."""
         if log_partition is None:
             log_partition = self.log_partition(locals_)
         of_centres = self.log_partition(centres)
@@ -178,8 +159,7 @@ class Family(ABC):
             quantities = self.positive(natural)
         for quantity, values in quantities.items():
             # Over all further axes, without a copy: posteriors can be large.
-            axes = tuple(range(1, values.ndim))
-            worst = values.min(axis=axes, initial=np.inf)
+            worst = values.min(axis=tuple(range(1, values.ndim)), initial=np.inf)
             bad = np.flatnonzero(~(worst > 0))
             if len(bad):
                 raise InvalidPosteriorError(
@@ -222,6 +202,11 @@ class DimensionalFamily(Family):
     """A family whose only size is its dimension."""
 
     dim: int
+
+    @property
+    def size(self) -> int:
+        """``p = d``, unless the family says otherwise."""
+        return self.dim
 
     def __post_init__(self) -> None:
         dim: object = self.dim

@@ -21,10 +21,7 @@ _RIDGE = 1e-9  # of the trace: a constant column has no variance
 
 
 def deviations_between(difference: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Mahalanobis length of differences ``(m, d)``; NaN where a variance is negative.
-
-    Covariances are ``(m, d, d)``, or ``(m, d)`` for diagonal matrices, or ``(m, 1)`` for spheres.
-    """
+    """Mahalanobis length of differences ``(m, d)``; NaN where a variance is negative."""
     if covariance.ndim == 2:
         square = (difference**2 / covariance).sum(axis=1)
     else:
@@ -57,10 +54,7 @@ class GaussianPosterior(
 
     @abstractmethod
     def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
-        """The ``kappa`` that best gives the mean a covariance, ``(n, d, d)``.
-
-        ``observed`` is the covariance of an observation, scatter over weight.
-        """
+        """The ``kappa`` that best gives the mean a covariance; ``observed`` is scatter / weight."""
 
     def location(self, natural: FloatArray) -> FloatArray:
         """The mean."""

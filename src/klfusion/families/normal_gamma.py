@@ -17,10 +17,7 @@ from klfusion.families.random_effects import group_means, reliability, variance_
 
 
 class DiagonalGaussianPosterior(GaussianPosterior):
-    """``tau ~ Gamma(shape, rate)`` and ``mu | tau ~ N(mean, 1 / (kappa tau))``.
-
-    There are ``n_precisions`` precisions: one per dimension, or one for all.
-    """
+    """``tau ~ Gamma(shape, rate)``, one or ``d`` of them, and ``mu ~ N(mean, 1 / (kappa tau))``."""
 
     @property
     @abstractmethod
@@ -37,10 +34,7 @@ class DiagonalGaussianPosterior(GaussianPosterior):
         return self.dim + 3 * self.n_precisions
 
     def natural(self, mean: Any, kappa: Any, shape: Any, rate: Any) -> FloatArray:
-        """From ``mean`` (n, d) and arrays (n, k).
-
-        ``kappa`` and ``shape`` may be (n,), the same in all dimensions.
-        """
+        """From ``mean`` (n, d) and arrays (n, k); ``kappa`` and ``shape`` may be (n,)."""
         k = self.n_precisions
         mean, rate = rows(mean, self.dim, "mean"), rows(rate, k, "rate")
         kappa, shape = rows(kappa, k, "kappa", shared=True), rows(shape, k, "shape", shared=True)
@@ -107,10 +101,7 @@ class DiagonalGaussianPosterior(GaussianPosterior):
         return 4 + self.n_precisions
 
     def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
-        """``1 / kappa`` and ``1 / shape`` of the variation between silos, and both reliabilities.
-
-        Variances are relative to their geometric mean, which comes last.
-        """
+        """``1 / kappa`` and ``1 / shape`` of the variation, reliabilities, geometric means."""
         mean, kappa, rate, shape = self._split(natural)
         variance = rate / shape
         reference = np.exp(np.log(variance).mean(axis=0))
@@ -141,9 +132,8 @@ class DiagonalGaussianPosterior(GaussianPosterior):
 class NormalGamma(DiagonalGaussianPosterior):
     """In each dimension ``tau ~ Gamma(shape, rate)`` and ``mu | tau ~ N(mean, 1 / (kappa tau))``.
 
-    A diagonal Normal-Wishart with ``dof`` and ``scale_inv`` has ``shape = dof / 2`` and
-    ``rate = scale_inv / 2``. The natural parameters of a dimension are ``kappa mean``, ``kappa``,
-    ``2 rate + kappa mean^2`` and ``2 shape``; each block holds all dimensions.
+    The natural parameters of a dimension are ``kappa mean``, ``kappa``, ``2 rate + kappa mean^2``
+    and ``2 shape``; each block holds all dimensions.
 
     Examples
     --------

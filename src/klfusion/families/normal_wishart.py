@@ -55,10 +55,8 @@ class NormalWishart(GaussianPosterior):
 
     def natural(self, mean: Any, kappa: Any, scale_inv: Any, dof: Any) -> FloatArray:
         """From ``mean`` (n, d), ``kappa`` (n,), ``scale_inv`` (n, d, d), ``dof`` (n,)."""
-        mean = rows(mean, self.dim, "mean")
-        kappa = rows(kappa, 1, "kappa")
-        scatter = sym.matrices(scale_inv, self.dim, "scale_inv")
-        dof = rows(dof, 1, "dof")
+        mean, kappa = rows(mean, self.dim, "mean"), rows(kappa, 1, "kappa")
+        scatter, dof = sym.matrices(scale_inv, self.dim, "scale_inv"), rows(dof, 1, "dof")
         stack(mean, kappa, scatter, dof)  # refuses batches of different length
         check_offset(mean, kappa, np.einsum("nii->ni", scatter))
         return self._joined(mean, kappa[:, 0], scatter, dof[:, 0])
@@ -68,16 +66,15 @@ class NormalWishart(GaussianPosterior):
         d = self.dim
         kappa = natural[:, d]
         mean = natural[:, :d] / kappa[:, None]
-        moment = sym.unpack(natural[:, d + 1 : -1], d)
-        squares = mean[:, :, None] * mean[:, None, :]
-        scale_inv = moment - kappa[:, None, None] * squares  # exactly symmetric
+        scale_inv = sym.unpack(natural[:, d + 1 : -1], d)
+        scale_inv -= kappa[:, None, None] * sym.outer(mean)  # exactly symmetric
         return mean, kappa, scale_inv, natural[:, -1]
 
     def _joined(
         self, mean: FloatArray, kappa: FloatArray, scatter: FloatArray, weight: FloatArray
     ) -> FloatArray:
         kappa, weight = kappa[:, None], weight[:, None]
-        moment = scatter + kappa[:, :, None] * (mean[:, :, None] * mean[:, None, :])
+        moment = scatter + kappa[:, :, None] * sym.outer(mean)
         return np.concatenate([kappa * mean, kappa, sym.pack(moment), weight], axis=1)
 
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
@@ -92,9 +89,8 @@ class NormalWishart(GaussianPosterior):
         # scale_inv is the Schur complement of kappa in [[moment, s], [s', kappa]], s = kappa mean:
         # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
         where, scale = _bordered_layout(d)
-        bordered = np.take(natural, where, axis=1)
-        bordered *= scale
-        log_det = sym.log_det(bordered.reshape(-1, d + 1, d + 1)) - log_kappa
+        bordered = (np.take(natural, where, axis=1) * scale).reshape(-1, d + 1, d + 1)
+        log_det = sym.log_det(bordered) - log_kappa
         return np.asarray(
             0.5 * d * (LOG_2PI - log_kappa + dof * LOG_2)
             - 0.5 * dof * log_det
@@ -143,10 +139,7 @@ class NormalWishart(GaussianPosterior):
         return 4 + sym.packed_size(self.dim)
 
     def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
-        """``1 / kappa`` and ``1 / dof`` of the variation between silos, and both reliabilities.
-
-        Shapes are logarithms of covariances relative to their geometric mean, which comes last.
-        """
+        """``1 / kappa`` and ``1 / dof`` of the variation, reliabilities, a geometric mean."""
         d = self.dim
         mean, kappa, scale_inv, dof = self._split(natural)
         covariance = scale_inv / dof[:, None, None]
@@ -160,26 +153,21 @@ class NormalWishart(GaussianPosterior):
         trace = np.einsum("nii->n", relative)
         # |R - I|^2 of a Wishart with mean I is d (d + 1) / dof on average.
         of_shapes = np.einsum("nij,nji->n", relative, relative) - 2.0 * trace + d
-        own_of_shapes = 1.0 / (dof - (d - 1))
         numbers = [
             variance_between_silos(of_means, 1.0 / kappa, labels),
-            variance_between_silos(of_shapes / (d * (d + 1)), own_of_shapes, labels),
+            variance_between_silos(of_shapes / (d * (d + 1)), 1.0 / (dof - (d - 1)), labels),
             reliability(mean @ root, labels),
             reliability(sym.pack(sym.log(root.T @ covariance @ root)), labels),
         ]
         return np.concatenate([numbers, sym.pack(reference)])
 
     def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
-        """Less certain means and covariances, each weighted by its reliability.
-
-        Covariances are shrunk geometrically to the reference, the more the less reliable they are.
-        """
+        """Less certain means, and covariances shrunk geometrically, each by its reliability."""
         of_means, of_shapes, means_reliable, shapes_reliable = variation[:4]
         mean, kappa, scale_inv, dof = self._split(natural)
         floor = self.dim - 1.0
         new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
-        reference = sym.unpack(variation[4:], self.dim)
-        root = np.linalg.cholesky(np.linalg.inv(reference))
+        root = np.linalg.cholesky(np.linalg.inv(sym.unpack(variation[4:], self.dim)))
         back = np.linalg.inv(root)
         shape = sym.log(root.T @ (scale_inv / dof[:, None, None]) @ root)
         covariance = back.T @ sym.exp(shapes_reliable * shape) @ back

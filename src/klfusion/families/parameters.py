@@ -34,8 +34,7 @@ def rows(value: Any, dim: int, name: str, *, shared: bool = False) -> FloatArray
 
 def stack(*columns: FloatArray) -> FloatArray:
     """Parameter blocks side by side; refuses batches of different length."""
-    lengths = {len(c) for c in columns}
-    if len(lengths) != 1:
+    if len({len(c) for c in columns}) != 1:
         raise KLFusionError(
             f"parameters describe different numbers of components: {[len(c) for c in columns]}"
         )
@@ -48,11 +47,7 @@ def geometric_mean(columns: FloatArray) -> FloatArray:
 
 
 def check_offset(mean: FloatArray, kappa: FloatArray, scatter: FloatArray) -> None:
-    """Refuse means so far from the origin that rounding of their square exceeds the scatter.
-
-    ``mean`` (n, d), the others that or (n, 1). Natural parameters hold the sum of the scatter and
-    ``kappa mean^2``: digits of the scatter below the rounding of that sum are lost.
-    """
+    """Refuse means so far from the origin that rounding of ``kappa mean^2`` exceeds the scatter."""
     with np.errstate(over="ignore"):  # infinite: all is lost
         offset = kappa * mean**2
     lost = (scatter > 0) & (_EPSILON * offset > _MAX_LOSS * scatter)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -67,7 +68,7 @@ class Product(Family):
         object.__setattr__(self, "factors", tuple(factors.items()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _product_of, (self.factors,)
+        return partial(Product, **dict(self.factors)), ()  # its class depends on the factors
 
     @property
     def size(self) -> int:
@@ -95,15 +96,11 @@ class Product(Family):
                     f"expected parameters of the factor {name!r} ({factor}), got none: "
                     f"pass {name}={{...}}"
                 )
-            if isinstance(given, Mapping):
-                blocks.append(factor.natural(**given))
-            else:
-                blocks.append(rows(given, factor.size, name))
+            named = isinstance(given, Mapping)
+            blocks.append(factor.natural(**given) if named else rows(given, factor.size, name))
         if params:
-            raise KLFusionError(
-                f"unknown parameters {sorted(params)}; the factors are "
-                f"{[name for name, _ in self.factors]}"
-            )
+            names = [name for name, _ in self.factors]
+            raise KLFusionError(f"unknown parameters {sorted(params)}; the factors are {names}")
         return stack(*blocks)
 
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
@@ -116,8 +113,7 @@ class Product(Family):
 
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``, the sum over factors."""
-        parts = [factor.log_partition(part) for _, factor, part in self._parts(natural)]
-        return np.asarray(np.sum(parts, axis=0))
+        return np.asarray(np.sum([f.log_partition(x) for _, f, x in self._parts(natural)], axis=0))
 
     def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
         """The sum over factors."""
@@ -143,8 +139,7 @@ class Product(Family):
 
     def n_parameters(self, natural: FloatArray) -> FloatArray:
         """The factors' numbers added up."""
-        parts = [factor.n_parameters(part) for _, factor, part in self._parts(natural)]
-        return np.asarray(np.sum(parts, axis=0))
+        return np.asarray(np.sum([f.n_parameters(x) for _, f, x in self._parts(natural)], axis=0))
 
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Factors are independent: squares of their separations add up."""
@@ -154,10 +149,8 @@ class Product(Family):
 
     def to_config(self) -> dict[str, Any]:
         """JSON-able description, with the factors' own."""
-        return {
-            "name": self.name,
-            "factors": [[name, factor.to_config()] for name, factor in self.factors],
-        }
+        factors = [[name, factor.to_config()] for name, factor in self.factors]
+        return {"name": self.name, "factors": factors}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -192,11 +185,7 @@ class Product(Family):
         change: Callable[..., FloatArray],
         *arrays: FloatArray | None,
     ) -> FloatArray:
-        """Natural parameters with those factors changed that have a capability.
-
-        ``change`` takes such a factor and its columns of each array that is not None; the first
-        holds the natural parameters.
-        """
+        """Parameters with factors of a capability changed, given their columns of each array."""
         given = [self._parts(array) for array in arrays if array is not None]
         blocks = []
         for of_factor in zip(*given, strict=True):
@@ -217,23 +206,19 @@ class _TemperedProduct(Product, Tempered):
         return np.asarray(np.exp(np.mean(sizes, axis=0)))
 
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
-        """Each factor tempered."""
         return self._changed(Tempered, lambda f, part: f.tempered(part, factor), natural)
 
     def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """Each factor made comparable in its own way."""
         return self._changed(Tempered, lambda f, *own: f.comparable(*own), natural, like)
 
 
 class _CentredProduct(Product, Centred):
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        """Each factor centred that can be."""
         return self._changed(Centred, lambda f, *own: f.centred(*own), natural, like)
 
 
 class _LocatedProduct(Product, Located):
     def location(self, natural: FloatArray) -> FloatArray:
-        """The factors' locations side by side."""
         return np.concatenate([f.location(x) for f, x in self._each(Located, natural)], axis=1)
 
     def relocated(
@@ -251,14 +236,12 @@ class _LocatedProduct(Product, Located):
 
 class _UncertainProduct(_LocatedProduct, UncertainLocation):
     def location_covariance(self, natural: FloatArray) -> FloatArray:
-        """The factors' covariances on the diagonal."""
         parts = self._each(UncertainLocation, natural)
         return _block_diagonal([factor.location_covariance(part) for factor, part in parts])
 
 
 class _GaussianProduct(Product, GaussianObservations):
     def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The factors' means side by side, and their covariances on the diagonal."""
         parts = self._each(GaussianObservations, natural)
         means, covariances = zip(*(f.observation_moments(x) for f, x in parts), strict=True)
         return np.concatenate(means, axis=1), _block_diagonal(covariances)
@@ -280,7 +263,6 @@ class _DiscreteProduct(Product, DiscreteOutcomes):
     def coarser(
         self, natural: FloatArray, weights: FloatArray, most: int
     ) -> tuple[Family, FloatArray]:
-        """Each factor with many outcomes coarser."""
         found = {
             name: f.coarser(x, weights, most) if isinstance(f, DiscreteOutcomes) else (f, x)
             for name, f, x in self._parts(natural)
@@ -289,28 +271,23 @@ class _DiscreteProduct(Product, DiscreteOutcomes):
         return family, stack(*(block for _, block in found.values()))
 
     def without_prior(self, natural: FloatArray) -> FloatArray:
-        """Each factor of discrete outcomes without its prior."""
         return self._changed(DiscreteOutcomes, lambda f, part: f.without_prior(part), natural)
 
 
 class _VaryingProduct(Product, SiloVariation):
     @property
     def variation_size(self) -> int:
-        """The factors' sizes added up."""
         return sum(f.variation_size for _, f in self.factors if isinstance(f, SiloVariation))
 
     def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
-        """The factors' variations, one after the other."""
         parts = self._each(SiloVariation, natural)
-        return np.concatenate([factor.variation(part, labels) for factor, part in parts])
+        return np.concatenate([f.variation(part, labels) for f, part in parts])
 
     def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
-        """Each factor varied by its own numbers."""
         rest = iter(variation)
 
         def change(factor: SiloVariation, part: FloatArray) -> FloatArray:
-            own = [next(rest) for _ in range(factor.variation_size)]
-            return factor.varied(part, np.array(own))
+            return factor.varied(part, np.array([*islice(rest, factor.variation_size)]))
 
         return self._changed(SiloVariation, change, natural)
 
@@ -335,8 +312,3 @@ def _class_with(derived: tuple[type[Product], ...]) -> type[Product]:
     made: Any = ABCMeta("Product", derived, {"__module__": __name__, "__doc__": Product.__doc__})
     found: type[Product] = dataclass(frozen=True, init=False)(made)
     return found
-
-
-def _product_of(factors: tuple[tuple[str, Family], ...]) -> Product:
-    """For copies, which name a class; which one it is depends on the factors."""
-    return Product(**dict(factors))

@@ -1,10 +1,8 @@
 """Random-effects models: how much matched components differ between silos.
 
-A posterior's precision is that of the silo's *own* component. As an estimate of the global
-component it is less precise, because components vary between silos: as in a random-effects model,
-variances add. The *reliability* of a part, such as means or shapes, is its intraclass correlation:
-the share of its variance that is between global components. A part whose variance is all within
-global components does not help to match, however precise it is.
+As an estimate of the global component a silo's own is less precise, because components vary between
+silos: variances add. The *reliability* of a part, such as means or shapes, is its intraclass
+correlation. A part whose variance is all within global components does not help to match.
 """
 
 from __future__ import annotations
@@ -26,17 +24,7 @@ def group_means(values: FloatArray, labels: IntArray) -> FloatArray:
 
 
 def variance_between_silos(squares: FloatArray, own: FloatArray, labels: IntArray) -> float:
-    """Mean square of residuals from the group average, less its expectation without variation.
-
-    Parameters
-    ----------
-    squares : array of shape (n,)
-        Squared residuals from the group average.
-    own : array of shape (n,)
-        Variance of each member's own estimate.
-    labels : int array of shape (n,)
-        Groups; at least one has two members.
-    """
+    """Mean of squared residuals (n,) from group averages, less what variances ``own`` (n,) add."""
     counts = np.bincount(labels)
     expected = own @ (1.0 - 1.0 / counts[labels])
     return float(max(squares.sum() - expected, 0.0) / (len(labels) - np.count_nonzero(counts)))

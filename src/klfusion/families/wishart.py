@@ -94,10 +94,8 @@ class Wishart(DimensionalFamily, Tempered):
 def expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
     dim = scale_inv.shape[1]
-    precision = dof[:, None, None] * np.linalg.inv(scale_inv)
-    log_det = sym.digamma_multivariate(0.5 * dof, dim) + dim * LOG_2
-    log_det -= sym.log_det(scale_inv)
-    return precision, log_det
+    log_det = sym.digamma_multivariate(0.5 * dof, dim) + dim * LOG_2 - sym.log_det(scale_inv)
+    return dof[:, None, None] * np.linalg.inv(scale_inv), log_det
 
 
 def matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:

@@ -1,14 +1,10 @@
-"""The paper's algorithm: alternate assignment and averaging.
+"""The paper's algorithm: alternate assignment and averaging, which both lower the objective.
 
 ``min over centres and plans of  sum_jlg P^j_lg KL(centre_g || local_jl) + penalty * ||P||_{2,2,1}``
 
-With the centres fixed, a plan is an assignment problem over a cost matrix (`klfusion.assignment`);
-with the plan fixed, each centre is an average of natural parameters. Both steps can only lower the
-objective. What differs between the paper's three problems is the assignment step alone:
-
-- homogeneous (section 3) and known size (section 4.1): one Hungarian assignment per silo;
-- nonparametric (sections 4.2, 4.3): the convex relaxation with the L2,2,1 norm, or the binary
-  problem itself.
+What differs between the paper's three problems is the assignment step alone. Homogeneous (section
+3) and known size (section 4.1): one Hungarian assignment per silo. Nonparametric (sections 4.2 and
+4.3): the convex relaxation with the L2,2,1 norm, or the binary problem itself.
 """
 
 from __future__ import annotations
@@ -29,7 +25,6 @@ from klfusion.objective.solution import Plan, Search, objective
 _DUALITY_GAP = 1e-4  # relative gap at which a relaxed assignment stops
 _NOTHING = 1e-8  # total weight of a column below which it is empty: rounding of the relaxation
 
-
 # One assignment step: costs (n, G), problem, penalty and the previous plan in, the new plan out,
 # which is no worse than the previous one at these costs.
 Assign = Callable[[FloatArray, FusionProblem, float, Plan | None], Plan]
@@ -45,11 +40,7 @@ class Alternation(NamedTuple):
 
 
 def alternate(
-    problem: FusionProblem,
-    centres: FloatArray,
-    assign: Assign,
-    penalty: float,
-    search: Search,
+    problem: FusionProblem, centres: FloatArray, assign: Assign, penalty: float, search: Search
 ) -> Alternation:
     """Alternate assignments and averages until the objective falls by at most the tolerance."""
 
@@ -59,7 +50,7 @@ def alternate(
 
     (centres, plan), trace, converged = descend(
         lambda state: step(*state), *step(centres, None),
-        tol=search.tol, max_iter=search.max_iter - 1, stage="alternating", report=search.report,
+        tol=search.tol, max_iter=search.max_iter - 1, stage="alternating", report=search.report
     )  # fmt: skip
     return Alternation(plan, centres, trace, converged)
 

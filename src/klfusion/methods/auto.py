@@ -92,12 +92,13 @@ class Auto(PathMethod):
             return self._of_known_size(problem, path, search.n_components, search)
         choice = choose(problem, path, distances)
         start = path.labels(choice.steps)
-        found = self._refined(problem, choice.penalty, path, start, search)
+        given = problem, choice.penalty, path, [start], self.n_init - 1, search
+        found = penalised_starts(*given)
         mixed = _mixed(problem, found.labels)
         if mixed is not None:
             return replace(found, mixed=mixed)
         if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
-            found = self._refined(problem, choice.penalty, path, start, search, opens=False)
+            found = penalised_starts(*given, opens=False)
         return self._with_outliers(problem, found, search)
 
     def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
@@ -115,16 +116,9 @@ class Auto(PathMethod):
         return replace(cut(sample, path, choice.steps), penalty=choice.penalty)
 
     def _topics(
-        self,
-        problem: FusionProblem,
-        observed: FusionProblem,
-        search: Search,
-        walk: Walk | None,
+        self, problem: FusionProblem, observed: FusionProblem, search: Search, walk: Walk | None
     ) -> Matching:
-        """Choose the size by evidence; of all plans of that size take the one that loses least.
-
-        Doubtful merges are made where they lose little.
-        """
+        """The plan of least loss at the size that evidence chooses; doubtful merges if cheap."""
         compared, seen = problem, observed
         if problem.n > most_on_path(problem.family.size):  # pairs are compared over fewer words
             compared, seen = problem.coarser(OUTCOMES), observed.coarser(OUTCOMES)
@@ -155,41 +149,16 @@ class Auto(PathMethod):
         found = certified(problem, labels, [value], True, choice.penalty, least)
         return replace(found, mixed=mixed)
 
-    def _refined(
-        self,
-        problem: FusionProblem,
-        penalty: float,
-        path: MergePath,
-        start: IntArray,
-        search: Search,
-        *,
-        opens: bool = True,
-    ) -> Matching:
-        """Local search at a penalty from the path's cut, and from seeds."""
-        return penalised_starts(
-            problem, penalty, path, [start], self.n_init - 1, search, opens=opens
-        )
-
     def _with_outliers(self, problem: FusionProblem, found: Matching, search: Search) -> Matching:
         """Components that one silo alone has, moved to a cluster that is near enough."""
         gathered = merge_singletons(problem, found.labels)
         if (gathered == found.labels).all():
             return found
-        labels, trace, converged = refine(
-            problem,
-            gathered,
-            found.penalty,
-            search,
-            fixed_size=True,
-        )
+        labels, trace, converged = refine(problem, gathered, found.penalty, search, fixed_size=True)
         return certified(problem, labels, trace, converged, found.penalty, found.path)
 
     def _of_known_size(
-        self,
-        problem: FusionProblem,
-        path: MergePath,
-        size: int,
-        search: Search,
+        self, problem: FusionProblem, path: MergePath, size: int, search: Search
     ) -> Matching:
         steps = problem.n - size
         if steps > len(path.merges):  # the path ended in clusters that exclude each other
@@ -200,7 +169,6 @@ class Auto(PathMethod):
 
 
 def _mixed(problem: FusionProblem, labels: IntArray) -> BoolArray | None:
-    """Which components are mixtures of two others, if any is."""
-    # Mixed components that were taken for members of a cluster are looked for as a part of it.
+    """Which components, parts of clusters included, are mixtures of two others, if any is."""
     mixed = find_mixed(problem, split_clusters(problem, labels))
     return mixed if mixed.any() else None

@@ -24,11 +24,7 @@ METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Binary, Relaxed, H
 
 
 def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
-    """The configuration for these silos, from a name or a configuration.
-
-    For networks `Auto` and `Penalised` become `Networks`; for topics they learn that components
-    are topics.
-    """
+    """The configuration for these silos: `Networks` for networks, ``topics`` set for topics."""
     if not isinstance(method, str | Method) or (isinstance(method, str) and method not in METHODS):
         raise KLFusionError(
             f"expected method to be one of {sorted(METHODS)} or a Method such as "

@@ -29,10 +29,7 @@ def match_silos(
     rng: np.random.Generator,
     report: Report,
 ) -> tuple[Prepared, Matching]:
-    """Prepare the silos' components and match them; global components are ordered by size.
-
-    Labels, plan and path of the matching are those of the prepared problem's components.
-    """
+    """Prepare the silos' components and match those; global components are ordered by size."""
     search = method.search(n_components, rng, report)
     prepared = prepare(posteriors, weights, clean=method.cleans and len(posteriors) > 1)
     problem = prepared.problem
@@ -47,10 +44,7 @@ def match_silos(
 
 
 def _other_divergence(
-    method: Method,
-    problem: FusionProblem,
-    found: Matching,
-    search: Search,
+    method: Method, problem: FusionProblem, found: Matching, search: Search
 ) -> Matching:
     """Alternate under the method's divergence, from the matching under KL."""
     kept, variation = np.flatnonzero(found.labels >= 0), found.variation

@@ -81,10 +81,8 @@ class MaxLoss(PathMethod):
                 f"worth, got {problem.family}, which does not"
             )
         path = least_loss_path(problem, observed, search.report, within_silos=True)
-        if search.n_components is not None:
-            steps = problem.n - search.n_components
-        else:
-            steps = path.steps_within(self.max_loss)
+        size = search.n_components
+        steps = path.steps_within(self.max_loss) if size is None else problem.n - size
         labels, _, _ = refine(
             replace(observed, silo=np.arange(problem.n)),
             path.labels(steps),

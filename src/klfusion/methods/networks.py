@@ -1,8 +1,4 @@
-"""`Networks`: matching of hidden units, hundreds of components of hundreds of weights.
-
-Networks trained separately share few units. So matching them is compression, and the penalty limits
-its cost.
-"""
+"""`Networks`: matching of hidden units. Few are shared: it is compression at a limited cost."""
 
 from __future__ import annotations
 
@@ -11,15 +7,14 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_integer, check_number
 from klfusion._utils.penalty import merge_saving
-from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
 from klfusion.merging.neighbours import neighbour_path
 from klfusion.methods.method import PenalisedMethod
-from klfusion.methods.search import best_of, known_size, known_size_starts
+from klfusion.methods.search import best_of, known_size, known_size_starts, least_costs
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
@@ -78,12 +73,7 @@ class Networks(PenalisedMethod):
     def compared(
         self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
     ) -> FusionProblem:
-        """Give every weight one variance, so that units are compared by their mean weights.
-
-        Standard deviations of weights differ by orders of magnitude with the silo's size, prior and
-        tempering, and would dominate the divergence. So would outgoing weights much larger than
-        the incoming ones, as a horseshoe prior has them.
-        """
+        """Give every weight one variance, and outgoing ones a scale: neither is to dominate."""
         del variation
         if not isinstance(problem.family, DiagonalNormal):
             return problem.centred(*like)
@@ -102,23 +92,22 @@ class Networks(PenalisedMethod):
         if size is not None:  # the path ended in clusters that exclude each other
             return best_of(known_size_starts(problem, size, search, n_init=_STARTS, path=path))
         penalty = self.given_penalty or self._chosen(problem, path)
-        steps = path.steps_at(penalty)
         labels, trace, converged = refine(
-            problem,
-            path.labels(steps),
-            penalty,
-            search,
-            fixed_size=True,
+            problem, path.labels(path.steps_at(penalty)), penalty, search, fixed_size=True
         )
-        value = trace[-1]
-        bound = min(_bound(problem, labels, penalty), value)
-        return Matching(labels, value, bound, trace, penalty, Status.of(converged), path)
+        # Lower bound: each silo's best assignment, and clusters with a unit of every silo.
+        full = problem.n / np.sqrt(len(problem.silos))
+        bound = min(float(least_costs(problem, labels) + penalty * full), trace[-1])
+        return Matching(labels, trace[-1], bound, trace, penalty, Status.of(converged), path)
 
     def _chosen(self, problem: FusionProblem, path: MergePath) -> float:
         if len(path.ratios) == 0:
             return 1.0
-        null = _null_penalty(problem, self.within)
-        return max(min(null, _loss_penalty(problem, path, self.loss)), _TINY)
+        # The penalty up to which merges lose this share of the divergence from one average.
+        whole = problem.divergence(np.zeros(problem.n, dtype=np.intp), 1)
+        steps = int(np.searchsorted(path.divergences, self.loss * whole, side="right")) - 1
+        lossy = path.penalties[steps - 1] if steps > 0 else 0.5 * path.penalties[0]
+        return max(min(_null_penalty(problem, self.within), float(lossy)), _TINY)
 
 
 def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
@@ -129,13 +118,6 @@ def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
     if going > coming > 0:
         scales[first:] = np.sqrt(coming / going)
     return scales
-
-
-def _loss_penalty(problem: FusionProblem, path: MergePath, loss: float) -> float:
-    """The penalty up to which merges lose this share of the divergence from one average."""
-    whole = problem.divergence(np.zeros(problem.n, dtype=np.intp), 1)
-    steps = int(np.searchsorted(path.divergences, loss * whole, side="right")) - 1
-    return float(path.penalties[steps - 1]) if steps > 0 else 0.5 * float(path.penalties[0])
 
 
 def _null_penalty(problem: FusionProblem, quantile: float) -> float:
@@ -149,11 +131,3 @@ def _null_penalty(problem: FusionProblem, quantile: float) -> float:
     state = Clusters(problem, np.arange(problem.n, dtype=np.intp))
     ratios = state.merge_increases(a, b) / merge_saving(1, 1)
     return float(np.quantile(ratios, quantile))
-
-
-def _bound(problem: FusionProblem, labels: IntArray, penalty: float) -> float:
-    """Lower bound: each silo's best assignment, and clusters with a unit of every silo."""
-    costs: FloatArray = problem.costs(problem.average(labels, int(labels.max()) + 1))
-    best = solve_hungarian(costs, problem.silos)
-    full = problem.n / np.sqrt(len(problem.silos))
-    return float(costs[np.arange(problem.n), best].sum() + penalty * full)

@@ -24,15 +24,11 @@ _MOST_MOVES = 50_000_000  # natural parameters of the moves that a sweep of loca
 
 @dataclass(frozen=True, kw_only=True)
 class PathMethod(Method):
-    """A method that walks the merge path of all components, or of a sample of the silos.
-
-    Posteriors of silos of different size are brought to comparable certainty, and the variation
-    between silos is estimated. ``topics`` is set by `klfusion.methods.method_for`.
-    """
+    """A method that walks the merge path of all components, or of a sample of the silos."""
 
     cleans: ClassVar[bool] = True
     n_init: int = 1
-    topics: bool = field(default=False, repr=False)
+    topics: bool = field(default=False, repr=False)  # set by `klfusion.methods.method_for`
 
     def compared(
         self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
@@ -75,11 +71,7 @@ class PathMethod(Method):
         if (found.labels < 0).any() or moves > _MOST_MOVES:
             return found
         labels, trace, converged = refine(
-            problem,
-            found.labels,
-            found.penalty,
-            search,
-            fixed_size=True,
+            problem, found.labels, found.penalty, search, fixed_size=True
         )
         trace = [*found.trace[:-1], *trace]
         return certified(problem, labels, trace, converged, found.penalty, found.path)

@@ -8,8 +8,7 @@ from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
 from klfusion.merging.local_search import refine
-from klfusion.methods.alternation import alternate, assign_binary, assign_hungarian
-from klfusion.methods.seeding import kl_plus_plus
+from klfusion.methods.alternation import Alternation, alternate, assign_binary, assign_hungarian
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status, objective
@@ -25,26 +24,15 @@ def penalised_starts(
     *,
     opens: bool = True,
 ) -> Matching:
-    """Refine every start at a penalty, with seeded ones added, and certify the best.
-
-    Unless it ``opens``, no start ends with more clusters than it had.
-    """
+    """Refine every start, and seeded ones, at a penalty; more clusters only if it ``opens``."""
     best: tuple[IntArray, list[float], bool] | None = None
     for number in range(len(starts) + n_seeded):
         if number < len(starts):
             labels, head = starts[number], []
         else:
-            least = problem.largest_silo
-            centres = seed_centres(problem, 2 * least, search.rng, least)
-            found = alternate(problem, centres, assign_binary, penalty, search)
+            found = _seeded(problem, penalty, search)
             labels, head = found.plan.astype(np.intp), found.trace[:-1]
-        labels, trace, converged = refine(
-            problem,
-            labels,
-            penalty,
-            search,
-            opens=opens,
-        )
+        labels, trace, converged = refine(problem, labels, penalty, search, opens=opens)
         if best is None or trace[-1] < best[1][-1]:
             best = labels, head + trace, converged
     assert best is not None  # every caller offers a start
@@ -95,10 +83,7 @@ def known_size_starts(
     from_silos: bool = False,
     path: MergePath | None = None,
 ) -> list[Matching]:
-    """Known size from KL k-means++ seeds, several times.
-
-    With ``from_silos`` the first starts are silos that are of that size.
-    """
+    """Known size from silos of that size, if ``from_silos``, then from KL k-means++ seeds."""
     n_init = n_init or search.n_init
     whole = [rows for rows in problem.silos if from_silos and rows.stop - rows.start == size]
     starts = [problem.natural[rows] for rows in whole[:n_init]]
@@ -118,41 +103,42 @@ def known_size(
     found = alternate(problem, centres, assign_hungarian, 0.0, search)
     labels, trace, converged = found.plan.astype(np.intp), found.trace, found.converged
     if refined:
-        labels, more, converged = refine(
-            problem,
-            labels,
-            0.0,
-            search,
-            fixed_size=True,
-        )
+        labels, more, converged = refine(problem, labels, 0.0, search, fixed_size=True)
         trace = trace[:-1] + more
+    value = objective(problem, labels, int(labels.max()) + 1, 0.0)
+    bound = min(least_costs(problem, labels), value)
+    return Matching(labels, value, bound, [*trace[:-1], value], 0.0, Status.of(converged), path)
+
+
+def least_costs(problem: FusionProblem, labels: IntArray) -> float:
+    """Costs of each silo's best assignment to the averages of a plan."""
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
     best = solve_hungarian(costs, problem.silos)
-    value = objective(problem, labels, int(labels.max()) + 1, 0.0)
-    bound = min(float(costs[np.arange(problem.n), best].sum()), value)
-    return Matching(labels, value, bound, [*trace[:-1], value], 0.0, Status.of(converged), path)
+    return float(costs[np.arange(problem.n), best].sum())
 
 
 def other_divergence(
     problem: FusionProblem, found: Matching, penalty: float | None, search: Search
 ) -> Matching:
-    """Alternate under another divergence than the one of ``found``.
+    """Alternate under another divergence: from ``found``, or from seeds at a given penalty.
 
-    Local search and the path rest on Jensen gaps, which belong to KL alone; so the size and the
-    start are those of ``found``. A penalty is in the divergence's own units, and starts are seeded.
+    Local search and the path rest on Jensen gaps, which belong to KL alone.
     """
     if penalty is None:
         labels = relabel(found.labels)
         centres = problem.average(labels, int(labels.max()) + 1)
         return known_size(problem, centres, search, refined=False, path=found.path)
-    least, runs = problem.largest_silo, []
-    for _ in range(max(search.n_init, 3)):
-        centres = seed_centres(problem, 2 * least, search.rng, least)
-        run = alternate(problem, centres, assign_binary, penalty, search)
-        runs.append(run)
+    runs = (_seeded(problem, penalty, search) for _ in range(max(search.n_init, 3)))
     best = min(runs, key=lambda run: run.trace[-1])
     labels = best.plan.astype(np.intp)
     return certified(problem, labels, best.trace, best.converged, penalty, None)
+
+
+def _seeded(problem: FusionProblem, penalty: float, search: Search) -> Alternation:
+    """The binary problem from seeds, twice as many as the largest silo has components."""
+    least = problem.largest_silo
+    centres = seed_centres(problem, 2 * least, search.rng, least)
+    return alternate(problem, centres, assign_binary, penalty, search)
 
 
 def seed_centres(
@@ -162,6 +148,26 @@ def seed_centres(
     rows = kl_plus_plus(problem, n_seeds, rng)
     missing = (n_seeds if least is None else least) - len(rows)
     if missing > 0:
-        rest = np.setdiff1d(np.arange(problem.n), rows)
-        rows = np.concatenate([rows, rest[:missing]])
+        rows = np.append(rows, np.setdiff1d(np.arange(problem.n), rows)[:missing])
     return problem.natural[rows]
+
+
+def kl_plus_plus(problem: FusionProblem, n_seeds: int, rng: np.random.Generator) -> IntArray:
+    """Rows of ``n_seeds`` well-spread components, fewer where all others are copies of these.
+
+    Greedy k-means++ with the KL divergence for the squared distance (paper, appendix E): each seed
+    is the best of a few candidates drawn in proportion to their divergence from the seeds so far.
+    """
+    n_trials = 2 + int(np.log(n_seeds))
+    seeds = [int(rng.integers(problem.n))]
+    nearest = problem.costs(problem.natural[seeds])[:, 0]
+    while len(seeds) < min(n_seeds, problem.n):
+        if not (total := nearest.sum()) > 0:
+            break
+        draws = rng.random(n_trials) * total
+        candidates = np.minimum(np.searchsorted(np.cumsum(nearest), draws), problem.n - 1)
+        reached = np.minimum(nearest[:, None], problem.costs(problem.natural[candidates]))
+        best = int(reached.sum(axis=0).argmin())
+        seeds.append(int(candidates[best]))
+        nearest = reached[:, best]
+    return np.unique(np.array(seeds, dtype=np.intp))

@@ -1,10 +1,8 @@
 """Choose a plan of given size by how well mixtures of the global components reconstruct local ones.
 
-A document mixes topics: words that one average does not predict, another may. So each local
-component is predicted by the best *mixture* of the global ones, and loses
-``KL(component || mixture)``. Predicted by its own average alone, as in
-`klfusion.merging.loss_path`, it loses as much at least. Among plans that are all good by that loss,
-the loss of mixtures shows which predicts documents better.
+A document mixes topics. So each local component is predicted by the best *mixture* of the global
+ones, and loses ``KL(component || mixture)``: no more than by its own average alone, as in
+`klfusion.merging.loss_path`. Among plans good by that loss, this one shows which predicts better.
 """
 
 from __future__ import annotations
@@ -33,11 +31,7 @@ _SMOOTHING = 0.2  # weight of the uniform mixture after a move: EM never changes
 def best_reconstruction(
     observed: FusionProblem, size: int, search: Search, *, n_init: int
 ) -> IntArray:
-    """Labels, (n,), of the plan with the least loss of mixtures.
-
-    The ``observed`` problem is a `FusionProblem.per_observation` of topics. No silo has more than
-    ``size`` components. The ``n_init`` starts are whole silos of that size, then seeds.
-    """
+    """Labels, (n,), of the plan with the least loss of mixtures, from silos and then seeds."""
     coarse = observed.coarser(OUTCOMES)
     reconstruction = Reconstruction(coarse, size)
     runs = known_size_starts(coarse, size, search, n_init=n_init, from_silos=True)
@@ -81,20 +75,15 @@ class Reconstruction:
         self._silo, self._silos, self._size = observed.silo, observed.silos, size
 
     def fit(self, labels: IntArray, mixtures: FloatArray | None = None) -> Fitted:
-        """Mixtures and loss of a plan by EM, started at the mixtures of a similar plan.
-
-        EM approaches a mixture of one component slowly. So each local component is predicted by
-        its mixture or by its own average alone, whichever loses less.
-        """
+        """Mixtures and loss of a plan by EM, started at the mixtures of a similar plan."""
         centres = _normalised(self._sums(labels))
         if mixtures is None:
             mixtures = 0.5 * np.eye(self._size)[labels] + 0.5 / self._size
         for _ in range(_EM_STEPS):
             mixtures = mixtures * ((self._probability / (mixtures @ centres)) @ centres.T)
-        predicted, own = (
-            np.sum(self._counts * np.log(by), axis=1)
-            for by in (mixtures @ centres, centres[labels])
-        )
+        # EM approaches a mixture of one component slowly; its own average alone may lose less.
+        both = (mixtures @ centres, centres[labels])
+        predicted, own = (np.sum(self._counts * np.log(by), axis=1) for by in both)
         return Fitted(self._self - float(np.maximum(predicted, own).sum()), labels, mixtures)
 
     def polished(self, labels: IntArray, max_iter: int) -> Fitted:

@@ -1,4 +1,1 @@
-"""Numerical kernels that several families share.
-
-Functions of arrays only; no family is imported here.
-"""
+"""Numerical kernels that families share: functions of arrays; no family is imported here."""

@@ -38,8 +38,7 @@ def kl_matrix(
 ) -> FloatArray:
     """``KL(centres[g] || locals_[i])`` as an ``(i, g)`` matrix, from ``A`` of both."""
     mean = mean_map(centres)
-    inner = np.einsum("gp,gp->g", mean, centres)
-    offset = inner - log_partition_centres
+    offset = np.einsum("gp,gp->g", mean, centres) - log_partition_centres
     scale = np.abs(log_partition_centres) + np.einsum("gp,gp->g", np.abs(mean), np.abs(centres))
     out = np.empty((len(locals_), len(centres)))
     step = max(1, _BLOCK_ENTRIES // max(1, len(centres)))
@@ -59,29 +58,18 @@ def kl_matrix(
             i, g, terms = i[lost], g[lost], terms[lost]
             for k in range(0, len(i), batch):
                 pairs = i[k : k + batch], g[k : k + batch]
-                block[pairs] = _near_pairs(
-                    mean_map,
-                    centres[pairs[1]],
-                    locals_[low + pairs[0]],
-                    block[pairs],
-                    terms[k : k + batch],
-                )
+                ends = centres[pairs[1]], locals_[low + pairs[0]]
+                block[pairs] = _near_pairs(mean_map, *ends, block[pairs], terms[k : k + batch])
     return out
 
 
 def _near_pairs(
-    mean_map: _Mean,
-    first: FloatArray,
-    second: FloatArray,
-    rough: FloatArray,
-    terms: FloatArray,
+    mean_map: _Mean, first: FloatArray, second: FloatArray, rough: FloatArray, terms: FloatArray
 ) -> FloatArray:
     """``KL(first[i] || second[i])`` with an error that vanishes with their distance.
 
-    The KL is the Bregman divergence of ``A``, the integral over t in [0, 1] of
-    ``<mu(first + t d) - mu(first), d>``. Unlike differences of ``A`` it is exactly zero at
-    ``d = 0``. For near pairs the integrand is almost linear. Where it is not, the ``rough``
-    value stays: a difference of ``terms``, as exact as their rounding.
+    It is the integral over t in [0, 1] of ``<mu(first + t d) - mu(first), d>``. Where the integrand
+    is not nearly linear, the ``rough`` value stays: a difference of ``terms``.
     """
     d = second - first
     kl = np.zeros(len(first))

@@ -75,67 +75,49 @@ def _by_blocks(
 def _log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:
     y: FloatArray
     z, inverse, y, product = room
-    np.add(x, 7.0, out=y)
-    y *= x
-    np.add(y, _STEPS[0], out=product)
-    product *= y
+    np.multiply(np.add(x, 7.0, out=y), x, out=y)
+    np.multiply(np.add(y, _STEPS[0], out=product), y, out=product)
     for step in _STEPS[1:]:
-        np.add(y, step, out=z)
-        product *= z
-    np.add(x, _SHIFT, out=z)
+        product *= np.add(y, step, out=z)
     np.log(product, out=product)
-    product += z
+    product += np.add(x, _SHIFT, out=z)
     np.divide(1.0, z, out=inverse)
     np.log(z, out=y)
-    z -= 0.5
-    y *= z
+    y *= np.subtract(z, 0.5, out=z)
     y -= product
     np.multiply(inverse, inverse, out=z)
-    series = _polynomial(_LOG_GAMMA_SERIES, z, product)
-    series *= inverse
-    y += series
+    y += np.multiply(_polynomial(_LOG_GAMMA_SERIES, z, product), inverse, out=product)
     return y
 
 
 def _large_log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:
     y: FloatArray
     y, inverse, z, _ = room
-    np.log(x, out=y)
-    np.subtract(x, 0.5, out=z)
-    y *= z
+    np.multiply(np.log(x, out=y), np.subtract(x, 0.5, out=z), out=y)
     y -= x
     np.divide(1.0, x, out=inverse)
     np.multiply(inverse, inverse, out=z)
     z *= _LOG_GAMMA_SERIES[-2]
     z += _LOG_GAMMA_SERIES[-1]
-    z *= inverse
-    y += z
+    y += np.multiply(z, inverse, out=z)
     return y
 
 
 def _digamma(x: FloatArray, room: FloatArray) -> FloatArray:
     y: FloatArray
     z, inverse, y, total = room
-    np.add(x, 7.0, out=y)
-    y *= x
+    np.multiply(np.add(x, 7.0, out=y), x, out=y)
     np.divide(1.0, y, out=total)
     for step in _STEPS:
-        np.add(y, step, out=z)
-        np.divide(1.0, z, out=z)
-        total += z
-    np.add(x, 3.5, out=z)
-    total *= z
+        total += np.divide(1.0, np.add(y, step, out=z), out=z)
+    total *= np.add(x, 3.5, out=z)
     total *= 2.0
-    np.add(x, _SHIFT, out=z)
-    np.divide(1.0, z, out=inverse)
+    np.divide(1.0, np.add(x, _SHIFT, out=z), out=inverse)
     np.log(z, out=y)
     y -= total
-    np.multiply(inverse, 0.5, out=total)
-    y -= total
+    y -= np.multiply(inverse, 0.5, out=total)
     inverse *= inverse
-    series = _polynomial(_DIGAMMA_SERIES, inverse, total)
-    series *= inverse
-    y -= series
+    y -= np.multiply(_polynomial(_DIGAMMA_SERIES, inverse, total), inverse, out=total)
     return y
 
 

@@ -48,8 +48,7 @@ def pack(matrices: FloatArray) -> FloatArray:
 def unpack(packed: FloatArray, dim: int) -> FloatArray:
     """``(..., d (d + 1) / 2) -> (..., d, d)``."""
     flat, scale = unpacking(dim)
-    full = np.take(packed, flat, axis=-1) * scale
-    return full.reshape(*packed.shape[:-1], dim, dim)
+    return (np.take(packed, flat, axis=-1) * scale).reshape(*packed.shape[:-1], dim, dim)
 
 
 def matrices(value: Any, dim: int, name: str) -> FloatArray:
@@ -100,10 +99,8 @@ def smallest_pivot(symmetric: FloatArray) -> FloatArray:
 
 def log_gamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
     """``log Gamma_d(a)`` of each entry of a vector."""
-    shifts = 0.5 * np.arange(dim)
-    return np.asarray(
-        gammaln(a[:, None] - shifts).sum(axis=1) + 0.25 * dim * (dim - 1) * np.log(np.pi)
-    )
+    gammas = gammaln(a[:, None] - 0.5 * np.arange(dim)).sum(axis=1)
+    return np.asarray(gammas + 0.25 * dim * (dim - 1) * np.log(np.pi))
 
 
 def digamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
