@@ -84,8 +84,9 @@ class Atoms(ABC):
         at = np.empty(n, dtype=np.intp)
         at[~new] = used[column[~new]]
         at[new] = len(self.count) + np.arange(int(new.sum()))
-        self.count = np.pad(self.count, (0, int(new.sum())))
-        self.total = np.pad(self.total, ((0, int(new.sum())), (0, 0)))
+        n_new = int(new.sum())
+        self.count = np.append(self.count, np.zeros(n_new, dtype=np.intp))
+        self.total = np.concatenate([self.total, np.zeros((n_new, self.total.shape[1]))])
         self.count[at] += 1
         self.total[at] += self.values[rows]
         self.labels[rows] = at
