@@ -25,9 +25,7 @@ _UNSEEN = 1e-7  # least share of a word, for logarithms
 @final
 @dataclass(frozen=True)
 class Categorical(DimensionalFamily):
-    """``x ~ Categorical(probability)``; natural parameters are log-probabilities.
-
-    A constant added to a row of natural parameters changes nothing.
+    """``x ~ Categorical(probability)``; natural parameters are log-probabilities, up to a constant.
 
     Examples
     --------
@@ -177,8 +175,7 @@ class Beta(TwoParameters):
     Examples
     --------
     >>> import klfusion as kf
-    >>> beta = kf.families.Beta()
-    >>> beta.natural(a=[2.0, 3.0], b=[1.0, 1.0])
+    >>> kf.families.Beta().natural(a=[2.0, 3.0], b=[1.0, 1.0])
     array([[2., 1.],
            [3., 1.]])
     """
@@ -202,28 +199,23 @@ class Beta(TwoParameters):
 
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``a + b``, its geometric mean over dimensions."""
-        a, b = self._split(natural)
-        return geometric_mean(a + b)
+        return geometric_mean(np.add(*self._split(natural)))
 
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Of smoothed frequencies, squares added up over dimensions."""
-        shares = []
-        for eta in (first, second):
-            counts = np.stack(self._split(eta), axis=2) + _SMOOTHING
-            shares.append(counts / counts.sum(axis=2, keepdims=True))
-        squares = _deviations_between(*shares) ** 2
-        return np.asarray(np.sqrt(squares.sum(axis=1)))
+        both = (np.stack(self._split(eta), axis=2) + _SMOOTHING for eta in (first, second))
+        shares = (counts / counts.sum(axis=2, keepdims=True) for counts in both)
+        return np.asarray(np.sqrt((_deviations_between(*shares) ** 2).sum(axis=1)))
 
 
 def _deviations_between(first: FloatArray, second: FloatArray) -> FloatArray:
     """Standard deviations between probabilities ``p`` and ``q`` of outcomes, ``(..., d) -> (...)``.
 
-    That of Fisher's linear discriminant: of all functions of an outcome, the largest difference of
-    means in pooled standard deviations. The pooled covariance of the indicators of outcomes is
+    By Fisher's linear discriminant. The pooled covariance of the indicators of outcomes is
     ``diag(m) - m m' - d d' / 4``, with ``m = (p + q) / 2`` and ``d = p - q``. So the square is
     ``c / (1 - c / 4)``, where ``c = sum d^2 / m``; and ``1 - c / 4 = sum 2 p q / (p + q)``.
     """
-    total = np.maximum(first + second, np.finfo(np.float64).tiny)
+    total = np.maximum(first + second, _TINY)
     apart = (0.5 * (first - second) ** 2 / total).sum(axis=-1)
     overlap = (2.0 * first * second / total).sum(axis=-1)
     with np.errstate(divide="ignore"):  # without overlap: infinitely many

@@ -177,8 +177,7 @@ class Product(Family):
         *arrays: FloatArray | None,
     ) -> FloatArray:
         """Parameters with factors of a capability changed, given their columns of each array."""
-        given = [self._parts(array) for array in arrays if array is not None]
-        blocks = []
+        given, blocks = [self._parts(array) for array in arrays if array is not None], []
         for of_factor in zip(*given, strict=True):
             factor, own = of_factor[0][1], [part for _, _, part in of_factor]
             blocks.append(change(factor, *own) if isinstance(factor, capability) else own[0])

@@ -28,8 +28,7 @@ class Wishart(DimensionalFamily, Tempered):
     Examples
     --------
     >>> import numpy as np, klfusion as kf
-    >>> wishart = kf.families.Wishart(dim=2)
-    >>> wishart.natural(scale_inv=np.eye(2)[None], dof=[4.0])
+    >>> kf.families.Wishart(dim=2).natural(scale_inv=np.eye(2)[None], dof=[4.0])
     array([[1., 0., 1., 4.]])
     """
 
