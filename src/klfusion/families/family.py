@@ -121,8 +121,8 @@ class Family(ABC):
         """The same of centres ``g`` and locals ``i``, (i, g); ``log_partition`` is the locals'."""
         if log_partition is None:
             log_partition = self.log_partition(locals_)
-        of_centres = self.log_partition(centres)
-        return kl_matrix(self.mean, centres, of_centres, locals_, log_partition)
+        of_centres = centres, self.log_partition(centres)
+        return kl_matrix(self.mean, of_centres, (locals_, log_partition))
 
     @final
     def barycenter(self, natural: FloatArray, weights: FloatArray | None = None) -> FloatArray:

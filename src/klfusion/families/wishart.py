@@ -56,10 +56,8 @@ class Wishart(DimensionalFamily, Tempered):
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
         scale_inv, dof = self._split(natural)
-        return np.asarray(
-            0.5 * dof * (self.dim * _LOG_2 - sym.log_det(scale_inv))
-            + sym.log_gamma_multivariate(0.5 * dof, self.dim)
-        )
+        gammas = sym.log_gamma_multivariate(0.5 * dof, self.dim)
+        return np.asarray(0.5 * dof * (self.dim * _LOG_2 - sym.log_det(scale_inv)) + gammas)
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[-L / 2], E[log|L| / 2]``."""
@@ -152,11 +150,8 @@ class NormalWishart(GaussianPosterior):
         where, scale = _bordered_layout(d)
         bordered = (np.take(natural, where, axis=1) * scale).reshape(-1, d + 1, d + 1)
         log_det = sym.log_det(bordered) - log_kappa
-        return np.asarray(
-            0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2)
-            - 0.5 * dof * log_det
-            + sym.log_gamma_multivariate(0.5 * dof, d)
-        )
+        total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_det
+        return np.asarray(total + sym.log_gamma_multivariate(0.5 * dof, d))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""

@@ -153,6 +153,5 @@ def check_penalty(penalty: object, *, auto: bool = False) -> None:
 def no_size(method: Method, n_components: int | None, why: str) -> None:
     """Refuse a size for a method that has its own way to it."""
     if n_components is not None:
-        raise KLFusionError(
-            f"method {method.name!r}: expected no n_components, {why}, got {n_components}"
-        )
+        expected = f"expected no n_components, {why}, got {n_components}"
+        raise KLFusionError(f"method {method.name!r}: {expected}")

@@ -71,7 +71,11 @@ class Networks(PenalisedMethod):
         mean, variance = problem.family.params(problem.centred(*like).natural).values()
         others = problem.family.params(like[0] if like else problem.natural)
         common = np.full_like(variance, np.exp(np.log(others["variance"]).mean()))
-        scale = _scales(others["mean"], self.outgoing)
+        # The spread of outgoing weights is at most that of incoming ones.
+        spread, scale = others["mean"].var(axis=0), np.ones(mean.shape[1])
+        coming, going = np.split(spread, [len(spread) - self.outgoing])
+        if going.sum() > coming.sum() > 0:
+            scale[len(coming) :] = np.sqrt(coming.sum() / going.sum())
         return replace(problem, natural=problem.family.natural(scale * mean, common))
 
     def run(self, problem: FusionProblem, search: Search) -> Matching:
@@ -95,16 +99,6 @@ class Networks(PenalisedMethod):
         steps = int(np.searchsorted(path.divergences, self.loss * whole, side="right")) - 1
         lossy = path.penalties[steps - 1] if steps > 0 else 0.5 * path.penalties[0]
         return max(min(_null_penalty(problem, self.within), float(lossy)), _TINY)
-
-
-def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
-    """Factors of the weights: the spread of outgoing ones is at most that of incoming ones."""
-    spread, first = mean.var(axis=0), mean.shape[1] - outgoing
-    coming, going = spread[:first].sum(), spread[first:].sum()
-    scales = np.ones(mean.shape[1])
-    if going > coming > 0:
-        scales[first:] = np.sqrt(coming / going)
-    return scales
 
 
 def _null_penalty(problem: FusionProblem, quantile: float) -> float:
