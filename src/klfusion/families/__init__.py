@@ -1,6 +1,5 @@
 """Exponential families: `family` has what all share, `capabilities` what some can do."""
 
-from klfusion.families.beta import Beta
 from klfusion.families.capabilities import (
     CERTAIN,
     Centred,
@@ -12,15 +11,13 @@ from klfusion.families.capabilities import (
     UncertainLocation,
     require,
 )
-from klfusion.families.categorical import Categorical
-from klfusion.families.dirichlet import Dirichlet
 from klfusion.families.family import Family, family_from_config, registered_families
 from klfusion.families.gamma import Gamma, InverseGamma
 from klfusion.families.normal import DiagonalNormal, Normal
 from klfusion.families.normal_gamma import IsotropicNormalGamma, NormalGamma
-from klfusion.families.normal_wishart import NormalWishart
+from klfusion.families.probabilities import Beta, Categorical, Dirichlet
 from klfusion.families.product import Product
-from klfusion.families.wishart import Wishart
+from klfusion.families.wishart import NormalWishart, Wishart
 
 __all__ = [
     "CERTAIN",

@@ -25,17 +25,7 @@ _C = TypeVar("_C", bound=Capability)
 
 
 def require(family: Family, capability: type[_C], what: str) -> _C:
-    """The family, if it has the capability that ``what`` needs.
-
-    Examples
-    --------
-    >>> import klfusion as kf
-    >>> require(kf.families.Categorical(2), Tempered, "tempering")
-    Traceback (most recent call last):
-    ...
-    klfusion.errors.KLFusionError: tempering: expected a family with effective_size \
-(klfusion.families.Tempered), got Categorical(dim=2)
-    """
+    """The family, if it has the capability that ``what`` needs; else an error names both."""
     if isinstance(family, capability):
         return family
     methods = ", ".join(sorted(capability.__abstractmethods__ - Family.__abstractmethods__))

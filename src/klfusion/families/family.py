@@ -90,9 +90,8 @@ class Family(ABC):
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Standard deviations between ``first[i]`` and ``second[i]``, ``(m, p), (m, p) -> (m,)``.
 
-        Two Normals of one covariance whose means are ``s`` deviations apart have the symmetrised
-        divergence ``KL(first || second) + KL(second || first) = s^2``. In every exponential family
-        that sum is ``<eta - eta', mu - mu'>``; its root is the separation.
+        It is the root of the symmetrised divergence, ``<eta - eta', mu - mu'>``, as for Normals of
+        one covariance.
         """
         difference = self.mean(first) - self.mean(second)
         square = np.einsum("mp,mp->m", first - second, difference)
@@ -122,8 +121,8 @@ class Family(ABC):
         """The same of centres ``g`` and locals ``i``, (i, g); ``log_partition`` is the locals'."""
         if log_partition is None:
             log_partition = self.log_partition(locals_)
-        of_centres = self.log_partition(centres)
-        return kl_matrix(self.mean, centres, of_centres, locals_, log_partition)
+        of_centres = centres, self.log_partition(centres)
+        return kl_matrix(self.mean, of_centres, (locals_, log_partition))
 
     @final
     def barycenter(self, natural: FloatArray, weights: FloatArray | None = None) -> FloatArray:
@@ -218,13 +217,7 @@ class DimensionalFamily(Family):
 
 
 def family_from_config(config: Mapping[str, Any]) -> Family:
-    """The family that a JSON description names.
-
-    Examples
-    --------
-    >>> family_from_config({"name": "gamma", "dim": 3})
-    Gamma(dim=3)
-    """
+    """The family that a JSON description, such as ``{"name": "gamma", "dim": 3}``, names."""
     rest = dict(config)
     name = rest.pop("name", None)
     if not isinstance(name, str) or name not in _REGISTRY:

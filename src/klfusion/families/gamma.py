@@ -101,8 +101,7 @@ class InverseGamma(GammaLike):
     Examples
     --------
     >>> import klfusion as kf
-    >>> variances = kf.families.InverseGamma()
-    >>> variances.natural(shape=[3.0], scale=[2.0])
+    >>> kf.families.InverseGamma().natural(shape=[3.0], scale=[2.0])
     array([[3., 2.]])
     """
 

@@ -7,13 +7,7 @@ from abc import abstractmethod
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.families.capabilities import (
-    Centred,
-    GaussianObservations,
-    SiloVariation,
-    Tempered,
-    UncertainLocation,
-)
+from klfusion.families import capabilities as can
 from klfusion.families.family import DimensionalFamily
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -33,7 +27,12 @@ def deviations_between(difference: FloatArray, covariance: FloatArray) -> FloatA
 
 
 class GaussianPosterior(
-    DimensionalFamily, Tempered, Centred, UncertainLocation, GaussianObservations, SiloVariation
+    DimensionalFamily,
+    can.Tempered,
+    can.Centred,
+    can.UncertainLocation,
+    can.GaussianObservations,
+    can.SiloVariation,
 ):
     """Posterior of the mean and the precision of a Gaussian: ``N(mean, covariance / kappa)``.
 

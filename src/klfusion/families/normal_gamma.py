@@ -138,8 +138,7 @@ class NormalGamma(DiagonalGaussianPosterior):
     Examples
     --------
     >>> import klfusion as kf
-    >>> ng = kf.families.NormalGamma(dim=1)
-    >>> ng.natural(mean=[2.0], kappa=[3.0], shape=[4.0], rate=[5.0])
+    >>> kf.families.NormalGamma(dim=1).natural(mean=[2.0], kappa=[3.0], shape=[4.0], rate=[5.0])
     array([[ 6.,  3., 22.,  8.]])
     """
 

@@ -13,16 +13,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
-from klfusion.families.capabilities import (
-    Capability,
-    Centred,
-    DiscreteOutcomes,
-    GaussianObservations,
-    Located,
-    SiloVariation,
-    Tempered,
-    UncertainLocation,
-)
+from klfusion.families import capabilities as can
 from klfusion.families.family import Family, family_from_config
 from klfusion.families.parameters import rows, stack
 
@@ -172,7 +163,7 @@ class Product(Family):
     # For the capabilities below ---------------------------------------------------------------
 
     def _each(
-        self, capability: type[Capability], natural: FloatArray
+        self, capability: type[can.Capability], natural: FloatArray
     ) -> Iterator[tuple[Any, FloatArray]]:
         """The factors with a capability, and their columns."""
         for _, factor, part in self._parts(natural):
@@ -181,13 +172,12 @@ class Product(Family):
 
     def _changed(
         self,
-        capability: type[Capability],
+        capability: type[can.Capability],
         change: Callable[..., FloatArray],
         *arrays: FloatArray | None,
     ) -> FloatArray:
         """Parameters with factors of a capability changed, given their columns of each array."""
-        given = [self._parts(array) for array in arrays if array is not None]
-        blocks = []
+        given, blocks = [self._parts(array) for array in arrays if array is not None], []
         for of_factor in zip(*given, strict=True):
             factor, own = of_factor[0][1], [part for _, _, part in of_factor]
             blocks.append(change(factor, *own) if isinstance(factor, capability) else own[0])
@@ -197,36 +187,36 @@ class Product(Family):
 # Capabilities of products -------------------------------------------------------------------------
 
 
-class _TemperedProduct(Product, Tempered):
+class _TemperedProduct(Product, can.Tempered):
     """Factors without an effective sample size stay as they are."""
 
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """Geometric mean over the factors that have one."""
-        sizes = [np.log(f.effective_size(part)) for f, part in self._each(Tempered, natural)]
+        sizes = [np.log(f.effective_size(part)) for f, part in self._each(can.Tempered, natural)]
         return np.asarray(np.exp(np.mean(sizes, axis=0)))
 
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
-        return self._changed(Tempered, lambda f, part: f.tempered(part, factor), natural)
+        return self._changed(can.Tempered, lambda f, part: f.tempered(part, factor), natural)
 
     def comparable(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        return self._changed(Tempered, lambda f, *own: f.comparable(*own), natural, like)
+        return self._changed(can.Tempered, lambda f, *own: f.comparable(*own), natural, like)
 
 
-class _CentredProduct(Product, Centred):
+class _CentredProduct(Product, can.Centred):
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
-        return self._changed(Centred, lambda f, *own: f.centred(*own), natural, like)
+        return self._changed(can.Centred, lambda f, *own: f.centred(*own), natural, like)
 
 
-class _LocatedProduct(Product, Located):
+class _LocatedProduct(Product, can.Located):
     def location(self, natural: FloatArray) -> FloatArray:
-        return np.concatenate([f.location(x) for f, x in self._each(Located, natural)], axis=1)
+        return np.concatenate([f.location(x) for f, x in self._each(can.Located, natural)], axis=1)
 
     def relocated(
         self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
     ) -> FloatArray:
         """Each factor relocated; with a covariance, by its block of the diagonal."""
         low, blocks = 0, []
-        for factor, part in self._each(Located, natural):
+        for factor, part in self._each(can.Located, natural):
             own = slice(low, low + factor.location(part).shape[1])
             low = own.stop
             block = [] if covariance is None else [covariance[:, own, own]]
@@ -234,15 +224,15 @@ class _LocatedProduct(Product, Located):
         return stack(*blocks)
 
 
-class _UncertainProduct(_LocatedProduct, UncertainLocation):
+class _UncertainProduct(_LocatedProduct, can.UncertainLocation):
     def location_covariance(self, natural: FloatArray) -> FloatArray:
-        parts = self._each(UncertainLocation, natural)
+        parts = self._each(can.UncertainLocation, natural)
         return _block_diagonal([factor.location_covariance(part) for factor, part in parts])
 
 
-class _GaussianProduct(Product, GaussianObservations):
+class _GaussianProduct(Product, can.GaussianObservations):
     def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
-        parts = self._each(GaussianObservations, natural)
+        parts = self._each(can.GaussianObservations, natural)
         means, covariances = zip(*(f.observation_moments(x) for f, x in parts), strict=True)
         return np.concatenate(means, axis=1), _block_diagonal(covariances)
 
@@ -259,48 +249,48 @@ def _block_diagonal(blocks: Sequence[FloatArray]) -> FloatArray:
     return out
 
 
-class _DiscreteProduct(Product, DiscreteOutcomes):
+class _DiscreteProduct(Product, can.DiscreteOutcomes):
     def coarser(
         self, natural: FloatArray, weights: FloatArray, most: int
     ) -> tuple[Family, FloatArray]:
         found = {
-            name: f.coarser(x, weights, most) if isinstance(f, DiscreteOutcomes) else (f, x)
+            name: f.coarser(x, weights, most) if isinstance(f, can.DiscreteOutcomes) else (f, x)
             for name, f, x in self._parts(natural)
         }
         family = Product(**{name: factor for name, (factor, _) in found.items()})
         return family, stack(*(block for _, block in found.values()))
 
     def without_prior(self, natural: FloatArray) -> FloatArray:
-        return self._changed(DiscreteOutcomes, lambda f, part: f.without_prior(part), natural)
+        return self._changed(can.DiscreteOutcomes, lambda f, part: f.without_prior(part), natural)
 
 
-class _VaryingProduct(Product, SiloVariation):
+class _VaryingProduct(Product, can.SiloVariation):
     @property
     def variation_size(self) -> int:
-        return sum(f.variation_size for _, f in self.factors if isinstance(f, SiloVariation))
+        return sum(f.variation_size for _, f in self.factors if isinstance(f, can.SiloVariation))
 
     def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
-        parts = self._each(SiloVariation, natural)
+        parts = self._each(can.SiloVariation, natural)
         return np.concatenate([f.variation(part, labels) for f, part in parts])
 
     def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
         rest = iter(variation)
 
-        def change(factor: SiloVariation, part: FloatArray) -> FloatArray:
+        def change(factor: can.SiloVariation, part: FloatArray) -> FloatArray:
             return factor.varied(part, np.array([*islice(rest, factor.variation_size)]))
 
-        return self._changed(SiloVariation, change, natural)
+        return self._changed(can.SiloVariation, change, natural)
 
 
 # A capability, whether all factors must have it or any, and what a product then does.
-_DERIVED: tuple[tuple[type[Capability], Callable[..., bool], type[Product]], ...] = (
-    (Tempered, any, _TemperedProduct),
-    (Centred, any, _CentredProduct),
-    (UncertainLocation, all, _UncertainProduct),
-    (Located, all, _LocatedProduct),
-    (GaussianObservations, all, _GaussianProduct),
-    (DiscreteOutcomes, any, _DiscreteProduct),
-    (SiloVariation, any, _VaryingProduct),
+_DERIVED: tuple[tuple[type[can.Capability], Callable[..., bool], type[Product]], ...] = (
+    (can.Tempered, any, _TemperedProduct),
+    (can.Centred, any, _CentredProduct),
+    (can.UncertainLocation, all, _UncertainProduct),
+    (can.Located, all, _LocatedProduct),
+    (can.GaussianObservations, all, _GaussianProduct),
+    (can.DiscreteOutcomes, any, _DiscreteProduct),
+    (can.SiloVariation, any, _VaryingProduct),
 )
 
 

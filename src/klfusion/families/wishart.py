@@ -1,20 +1,23 @@
-"""Wishart: posterior of a precision matrix whose mean is known."""
+"""Wishart, of precision matrices, and Normal-Wishart, of a Gaussian's mean and precision."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families.capabilities import Tempered
 from klfusion.families.family import DimensionalFamily
+from klfusion.families.gaussian import LOG_2PI, GaussianPosterior
 from klfusion.families.numerics import symmetric as sym
-from klfusion.families.parameters import rows, stack
+from klfusion.families.parameters import check_offset, rows, stack
+from klfusion.families.random_effects import group_means, reliability, variance_between_silos
 
-LOG_2 = np.log(2.0)
+_LOG_2 = np.log(2.0)
 
 
 @final
@@ -25,8 +28,7 @@ class Wishart(DimensionalFamily, Tempered):
     Examples
     --------
     >>> import numpy as np, klfusion as kf
-    >>> wishart = kf.families.Wishart(dim=2)
-    >>> wishart.natural(scale_inv=np.eye(2)[None], dof=[4.0])
+    >>> kf.families.Wishart(dim=2).natural(scale_inv=np.eye(2)[None], dof=[4.0])
     array([[1., 0., 1., 4.]])
     """
 
@@ -54,19 +56,17 @@ class Wishart(DimensionalFamily, Tempered):
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
         scale_inv, dof = self._split(natural)
-        return np.asarray(
-            0.5 * dof * (self.dim * LOG_2 - sym.log_det(scale_inv))
-            + sym.log_gamma_multivariate(0.5 * dof, self.dim)
-        )
+        gammas = sym.log_gamma_multivariate(0.5 * dof, self.dim)
+        return np.asarray(0.5 * dof * (self.dim * _LOG_2 - sym.log_det(scale_inv)) + gammas)
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[-L / 2], E[log|L| / 2]``."""
-        precision, log_det = expectations(*self._split(natural))
+        precision, log_det = _expectations(*self._split(natural))
         return stack(-0.5 * sym.pack(precision), 0.5 * log_det)
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """``dof - (dim - 1)`` and the pivots of ``scale_inv``."""
-        return matrix_domain(*self._split(natural))
+        return _matrix_domain(*self._split(natural))
 
     @property
     def least_count(self) -> float:
@@ -84,21 +84,174 @@ class Wishart(DimensionalFamily, Tempered):
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """Scale the excess of ``dof``; the expected precision stays."""
         dof = natural[:, -1:]
-        new_dof = tempered_dof(dof, factor[:, None], self.dim)
+        new_dof = _tempered_dof(dof, factor[:, None], self.dim)
         return stack(natural[:, :-1] * (new_dof / dof), new_dof)
 
 
-# The Wishart part of this family and of the Normal-Wishart ----------------------------------------
+@final
+@dataclass(frozen=True)
+class NormalWishart(GaussianPosterior):
+    """``mu | L ~ N(mean, (kappa L)^-1)``, ``L ~ Wishart(inv(scale_inv), dof)``.
+
+    The natural parameters are ``kappa mean``, ``kappa``, ``scale_inv + kappa mean mean'`` (packed)
+    and ``dof``: each grows with the data, so that averages are averages of pseudo-data.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> nw = kf.families.NormalWishart(dim=2)
+    >>> eta = nw.natural(mean=[[0, 1]], kappa=[10], scale_inv=10 * np.eye(2)[None], dof=[12])
+    >>> nw.params(eta)["mean"]
+    array([[0., 1.]])
+    """
+
+    name: ClassVar[str] = "normal-wishart"
+
+    @property
+    def size(self) -> int:
+        """``p = d + 1 + d (d + 1) / 2 + 1``."""
+        return self.dim + sym.packed_size(self.dim) + 2
+
+    def natural(self, mean: Any, kappa: Any, scale_inv: Any, dof: Any) -> FloatArray:
+        """From ``mean`` (n, d), ``kappa`` (n,), ``scale_inv`` (n, d, d), ``dof`` (n,)."""
+        mean, kappa = rows(mean, self.dim, "mean"), rows(kappa, 1, "kappa")
+        scatter, dof = sym.matrices(scale_inv, self.dim, "scale_inv"), rows(dof, 1, "dof")
+        stack(mean, kappa, scatter, dof)  # refuses batches of different length
+        check_offset(mean, kappa, np.einsum("nii->ni", scatter))
+        return self._joined(mean, kappa[:, 0], scatter, dof[:, 0])
+
+    def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Mean (n, d), kappa (n,), scale_inv (n, d, d), dof (n,)."""
+        d = self.dim
+        kappa = natural[:, d]
+        mean = natural[:, :d] / kappa[:, None]
+        scale_inv = sym.unpack(natural[:, d + 1 : -1], d)
+        scale_inv -= kappa[:, None, None] * sym.outer(mean)  # exactly symmetric
+        return mean, kappa, scale_inv, natural[:, -1]
+
+    def _joined(
+        self, mean: FloatArray, kappa: FloatArray, scatter: FloatArray, weight: FloatArray
+    ) -> FloatArray:
+        kappa, weight = kappa[:, None], weight[:, None]
+        moment = scatter + kappa[:, :, None] * sym.outer(mean)
+        return np.concatenate([kappa * mean, kappa, sym.pack(moment), weight], axis=1)
+
+    def params(self, natural: FloatArray) -> dict[str, FloatArray]:
+        """``mean``, ``kappa``, ``scale_inv`` and ``dof``."""
+        mean, kappa, scale_inv, dof = self._split(natural)
+        return {"mean": mean, "kappa": kappa.copy(), "scale_inv": scale_inv, "dof": dof.copy()}
+
+    def log_partition(self, natural: FloatArray) -> FloatArray:
+        """``A(eta)``."""
+        d, dof = self.dim, natural[:, -1]
+        log_kappa = np.log(natural[:, d])
+        # scale_inv is the Schur complement of kappa in [[moment, s], [s', kappa]], s = kappa mean:
+        # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
+        where, scale = _bordered_layout(d)
+        bordered = (np.take(natural, where, axis=1) * scale).reshape(-1, d + 1, d + 1)
+        log_det = sym.log_det(bordered) - log_kappa
+        total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_det
+        return np.asarray(total + sym.log_gamma_multivariate(0.5 * dof, d))
+
+    def mean(self, natural: FloatArray) -> FloatArray:
+        """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""
+        mean, kappa, scale_inv, dof = self._split(natural)
+        precision, log_det = _expectations(scale_inv, dof)
+        first = np.einsum("nij,nj->ni", precision, mean)
+        square = self.dim / kappa + np.einsum("ni,ni->n", first, mean)
+        return stack(first, -0.5 * square, -0.5 * sym.pack(precision), 0.5 * log_det)
+
+    def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """``kappa``, ``dof - (dim - 1)`` and the pivots of ``scale_inv``."""
+        kappa = natural[:, self.dim]
+        safe = natural.copy()
+        safe[:, self.dim] = np.where(kappa > 0, kappa, 1.0)
+        _, _, scale_inv, dof = self._split(safe)
+        return {"kappa": kappa, **_matrix_domain(scale_inv, dof)}
+
+    def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
+        """Such that a draw with that covariance is at the expected Mahalanobis distance."""
+        return np.asarray(self.dim / np.einsum("nii->n", np.linalg.solve(observed, covariance)))
+
+    @property
+    def least_count(self) -> float:
+        """A mean and a covariance matrix take ``d + 2`` points."""
+        return self.dim + 2.0
+
+    def n_parameters(self, natural: FloatArray) -> FloatArray:
+        """A mean and a covariance matrix."""
+        return np.full(len(natural), float(self.dim + sym.packed_size(self.dim)))
+
+    def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
+        """Scale ``kappa`` and the excess of ``dof``; mean and expected precision stay."""
+        mean, kappa, scale_inv, dof = self._split(natural)
+        new_dof = _tempered_dof(dof, factor, self.dim)
+        scatter = scale_inv * (new_dof / dof)[:, None, None]
+        return self._joined(mean, factor * kappa, scatter, new_dof)
+
+    @property
+    def variation_size(self) -> int:
+        """Variances and reliabilities of means and of covariances, and a reference covariance."""
+        return 4 + sym.packed_size(self.dim)
+
+    def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
+        """``1 / kappa`` and ``1 / dof`` of the variation, reliabilities, a geometric mean."""
+        d = self.dim
+        mean, kappa, scale_inv, dof = self._split(natural)
+        covariance = scale_inv / dof[:, None, None]
+        reference = sym.of_eigenvalues(np.exp, sym.of_eigenvalues(np.log, covariance).mean(axis=0))
+        root = np.linalg.cholesky(np.linalg.inv(reference))
+        in_group = group_means(covariance, labels)
+        relative = np.linalg.solve(in_group, covariance)
+        residual = mean - group_means(mean, labels)
+        scaled = np.linalg.solve(in_group, residual[..., None])[..., 0]
+        of_means = np.einsum("ni,ni->n", residual, scaled) / d
+        trace = np.einsum("nii->n", relative)
+        # |R - I|^2 of a Wishart with mean I is d (d + 1) / dof on average.
+        of_shapes = np.einsum("nij,nji->n", relative, relative) - 2.0 * trace + d
+        numbers = [
+            variance_between_silos(of_means, 1.0 / kappa, labels),
+            variance_between_silos(of_shapes / (d * (d + 1)), 1.0 / (dof - (d - 1)), labels),
+            reliability(mean @ root, labels),
+            reliability(sym.pack(sym.of_eigenvalues(np.log, root.T @ covariance @ root)), labels),
+        ]
+        return np.concatenate([numbers, sym.pack(reference)])
+
+    def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
+        """Less certain means, and covariances shrunk geometrically, each by its reliability."""
+        of_means, of_shapes, means_reliable, shapes_reliable = variation[:4]
+        mean, kappa, scale_inv, dof = self._split(natural)
+        floor = self.dim - 1.0
+        new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
+        root = np.linalg.cholesky(np.linalg.inv(sym.unpack(variation[4:], self.dim)))
+        back = np.linalg.inv(root)
+        shape = sym.of_eigenvalues(np.log, root.T @ (scale_inv / dof[:, None, None]) @ root)
+        covariance = back.T @ sym.of_eigenvalues(np.exp, shapes_reliable * shape) @ back
+        covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
+        kappa = means_reliable / (1.0 / kappa + of_means)
+        return self._joined(mean, kappa, covariance * new_dof[:, None, None], new_dof)
 
 
-def expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
+@lru_cache(maxsize=64)
+def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
+    """Which natural parameter, times what, each entry of ``[[moment, s], [s', kappa]]`` is."""
+    where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
+    inner, inner_scale = sym.unpacking(dim)
+    where[:dim, :dim] = dim + 1 + inner.reshape(dim, dim)
+    scale[:dim, :dim] = inner_scale.reshape(dim, dim)
+    where[dim, :dim] = where[:dim, dim] = np.arange(dim)
+    where[dim, dim] = dim
+    return where.ravel(), scale.ravel()
+
+
+def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
     dim = scale_inv.shape[1]
-    log_det = sym.digamma_multivariate(0.5 * dof, dim) + dim * LOG_2 - sym.log_det(scale_inv)
+    log_det = sym.digamma_multivariate(0.5 * dof, dim) + dim * _LOG_2 - sym.log_det(scale_inv)
     return dof[:, None, None] * np.linalg.inv(scale_inv), log_det
 
 
-def matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:
+def _matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:
     """Quantities by name that must be > 0."""
     return {
         "dof - (dim - 1)": dof - (scale_inv.shape[1] - 1),
@@ -106,6 +259,6 @@ def matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArra
     }
 
 
-def tempered_dof(dof: FloatArray, factor: FloatArray, dim: int) -> FloatArray:
+def _tempered_dof(dof: FloatArray, factor: FloatArray, dim: int) -> FloatArray:
     """``dof`` with its excess over the lower limit, ``dim - 1``, scaled."""
     return np.asarray((dim - 1) + factor * (dof - (dim - 1)))

@@ -8,24 +8,17 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, IntArray
+from klfusion._utils.iterate import Descent
 from klfusion.errors import KLFusionError
 from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
 from klfusion.merging.penalty_path import penalty_path
 from klfusion.methods.path_method import PathMethod, most_on_path
-from klfusion.methods.search import (
-    best_of,
-    certified,
-    cut,
-    known_size,
-    known_size_starts,
-    penalised_starts,
-)
+from klfusion.methods.search import certified, cut, known_size_on_path, penalised_starts
 from klfusion.methods.topics import OUTCOMES, best_reconstruction
 from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters
 from klfusion.model_size.selection import choose
 from klfusion.model_size.silo_variation import Walk
-from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, objective
 
@@ -89,7 +82,8 @@ class Auto(PathMethod):
         path, distances = walk or penalty_path(problem, search.report)
         path = replace(path, losses=path_losses(problem, path))
         if search.n_components is not None:
-            return self._of_known_size(problem, path, search.n_components, search)
+            n_init = max(self.n_init, _STARTS)
+            return known_size_on_path(problem, path, search.n_components, search, n_init)
         choice = choose(problem, path, distances)
         start = path.labels(choice.steps)
         given = problem, choice.penalty, path, [start], self.n_init - 1, search
@@ -131,8 +125,7 @@ class Auto(PathMethod):
                 return cut(problem, least, steps)
             starts = max(self.n_init, _TOPIC_STARTS)
             labels = best_reconstruction(observed, search.n_components, search, n_init=starts)
-            value = objective(problem, labels, int(labels.max()) + 1, 0.0)
-            return certified(problem, labels, [value], True, 0.0, least)
+            return certified(problem, _unrefined(problem, labels, 0.0), 0.0, least)
         path, distances = walk or penalty_path(compared, search.report)
         if compared is not problem:  # the penalty is that over all words
             path = path_of(problem, path)
@@ -145,27 +138,22 @@ class Auto(PathMethod):
         steps = max(steps, min(choice.possible, least.steps_within(_DOUBTFUL_LOSS)))
         if steps <= len(least.merges):
             labels = least.labels(steps)
-        value = objective(problem, labels, int(labels.max()) + 1, choice.penalty)
-        found = certified(problem, labels, [value], True, choice.penalty, least)
-        return replace(found, mixed=mixed)
+        found = _unrefined(problem, labels, choice.penalty)
+        return replace(certified(problem, found, choice.penalty, least), mixed=mixed)
 
     def _with_outliers(self, problem: FusionProblem, found: Matching, search: Search) -> Matching:
         """Components that one silo alone has, moved to a cluster that is near enough."""
         gathered = merge_singletons(problem, found.labels)
         if (gathered == found.labels).all():
             return found
-        labels, trace, converged = refine(problem, gathered, found.penalty, search, fixed_size=True)
-        return certified(problem, labels, trace, converged, found.penalty, found.path)
+        refined = refine(problem, gathered, found.penalty, search, fixed_size=True)
+        return certified(problem, refined, found.penalty, found.path)
 
-    def _of_known_size(
-        self, problem: FusionProblem, path: MergePath, size: int, search: Search
-    ) -> Matching:
-        steps = problem.n - size
-        if steps > len(path.merges):  # the path ended in clusters that exclude each other
-            n_init = max(self.n_init, _STARTS)
-            return best_of(known_size_starts(problem, size, search, n_init=n_init, path=path))
-        centres = problem.average(path.labels(steps), size)
-        return known_size(problem, centres, search, path=path)
+
+def _unrefined(problem: FusionProblem, labels: IntArray, penalty: float) -> Descent[IntArray]:
+    """A plan without local search."""
+    value = objective(problem, labels, int(labels.max()) + 1, penalty)
+    return Descent(labels, [value], converged=True)
 
 
 def _mixed(problem: FusionProblem, labels: IntArray) -> BoolArray | None:

@@ -54,7 +54,5 @@ class Homogeneous(Method):
                 f"{problem.largest_silo}, got {search.n_components}"
             )
         order = search.rng.permutation(len(problem.silos))[: self.n_init]
-        starts = [problem.natural[problem.silos[j]] for j in order]
-        return best_of(
-            [known_size(problem, start, search, refined=self.leave_one_out) for start in starts]
-        )
+        starts, refined = [problem.natural[problem.silos[j]] for j in order], self.leave_one_out
+        return best_of([known_size(problem, start, search, refined=refined) for start in starts])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from klfusion.model_size.preparation import Prepared, prepare
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
+from klfusion.posteriors.compatibility import Silo
 from klfusion.posteriors.posterior import Posterior
 
 
@@ -35,7 +35,9 @@ def match_silos(
     problem = prepared.problem
     check_size(method, n_components, problem.largest_silo, problem.n, posteriors)
     if len(posteriors) == 1 and not method.within_silos:
-        found = _single_silo(problem, method.given_penalty or 0.0)
+        penalty = method.given_penalty or 0.0
+        labels, value = np.arange(problem.n), penalty * problem.n  # all stay themselves
+        found = Matching(labels, value, value, [value], penalty, Status.SINGLE_SILO)
     else:
         found = method.match(problem, search)
         if method.divergence != KL.name:
@@ -69,20 +71,8 @@ def _ordered(found: Matching, prepared: Prepared) -> Matching:
     )
 
 
-class Sized(Protocol):
-    """A silo, as far as its size goes."""
-
-    @property
-    def name(self) -> str:
-        """Unique within a fusion."""
-
-    @property
-    def n_components(self) -> int:
-        """As it was sent."""
-
-
 def check_size(
-    method: Method, n_components: int | None, largest_silo: int, n: int, silos: Sequence[Sized]
+    method: Method, n_components: int | None, largest_silo: int, n: int, silos: Sequence[Silo]
 ) -> None:
     """Refuse a size below that of the largest silo, or above that of all ``n`` components."""
     if n_components is None:
@@ -101,9 +91,3 @@ def check_size(
             "(some methods first leave out those without data and merge splits), "
             f"got {n_components}"
         )
-
-
-def _single_silo(problem: FusionProblem, penalty: float) -> Matching:
-    """One silo: every component stays itself."""
-    labels, value = np.arange(problem.n), penalty * problem.n
-    return Matching(labels, value, value, [value], penalty, Status.SINGLE_SILO)

@@ -48,6 +48,7 @@ class MaxLoss(PathMethod):
     """
 
     name: ClassVar[str] = "max-loss"
+    samples: ClassVar[bool] = False  # losses are those of the path of all components
     max_loss: float = 0.02
     within_silos: bool = False
 
@@ -59,11 +60,6 @@ class MaxLoss(PathMethod):
                 f"expected max_loss to be a number >= 0, nats per observation, "
                 f"got {self.max_loss!r}"
             )
-
-    @property
-    def samples(self) -> bool:
-        """No: losses are those of the path of all components."""
-        return False
 
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Merge what loses least, within silos or between them only."""
@@ -83,14 +79,9 @@ class MaxLoss(PathMethod):
         path = least_loss_path(problem, observed, search.report, within_silos=True)
         size = search.n_components
         steps = path.steps_within(self.max_loss) if size is None else problem.n - size
-        labels, _, _ = refine(
-            replace(observed, silo=np.arange(problem.n)),
-            path.labels(steps),
-            0.0,
-            search,
-            fixed_size=True,
-        )
-        return without_penalty(problem, labels, path)
+        free = replace(observed, silo=np.arange(problem.n))  # no two exclude each other
+        found = refine(free, path.labels(steps), 0.0, search, fixed_size=True)
+        return without_penalty(problem, found.state, path)
 
     def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
         """Cut the path where the loss is reached."""

@@ -130,14 +130,7 @@ class UnknownMethod(Method):
 
 
 def method_from_config(config: Mapping[str, Any]) -> Method:
-    """The method that `Method.to_config` described; an `UnknownMethod` if that is impossible.
-
-    Examples
-    --------
-    >>> import klfusion as kf
-    >>> method_from_config(kf.Penalised(20.0).to_config()) == kf.Penalised(20.0)
-    True
-    """
+    """The method that `Method.to_config` described; an `UnknownMethod` if that is impossible."""
     kind = _REGISTRY.get(str(config.get("name")))
     settings = {key: value for key, value in config.items() if key != "name"}
     if kind is None or set(settings) != {one.name for one in fields(kind)}:
@@ -153,15 +146,12 @@ def check_penalty(penalty: object, *, auto: bool = False) -> None:
     if auto and penalty == "auto":
         return
     if not (is_number(penalty) and np.isfinite(penalty) and penalty > 0):  # type: ignore[operator,call-overload]
-        raise KLFusionError(
-            f"expected penalty to be a number > 0{' or ' + repr('auto') if auto else ''}, "
-            f"got {penalty!r}"
-        )
+        or_auto = " or 'auto'" if auto else ""
+        raise KLFusionError(f"expected penalty to be a number > 0{or_auto}, got {penalty!r}")
 
 
 def no_size(method: Method, n_components: int | None, why: str) -> None:
     """Refuse a size for a method that has its own way to it."""
     if n_components is not None:
-        raise KLFusionError(
-            f"method {method.name!r}: expected no n_components, {why}, got {n_components}"
-        )
+        expected = f"expected no n_components, {why}, got {n_components}"
+        raise KLFusionError(f"method {method.name!r}: {expected}")

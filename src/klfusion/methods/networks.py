@@ -14,7 +14,7 @@ from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
 from klfusion.merging.neighbours import neighbour_path
 from klfusion.methods.method import PenalisedMethod
-from klfusion.methods.search import best_of, known_size, known_size_starts, least_costs
+from klfusion.methods.search import known_size_on_path, least_costs
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
@@ -47,11 +47,9 @@ class Networks(PenalisedMethod):
     >>> import numpy as np, klfusion as kf
     >>> rng = np.random.default_rng(0)
     >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
-    >>> a, b = (
-    ...     {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
-    ...     for _ in range(2)
-    ... )
-    >>> kf.fuse({"a": a, "b": b}, method=kf.Networks(within=0.001)).n_components
+    >>> silos = {name: {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
+    ...          for name in "ab"}
+    >>> kf.fuse(silos, method=kf.Networks(within=0.001)).n_components
     16
     """
 
@@ -80,21 +78,21 @@ class Networks(PenalisedMethod):
         mean, variance = problem.family.params(problem.centred(*like).natural).values()
         others = problem.family.params(like[0] if like else problem.natural)
         common = np.full_like(variance, np.exp(np.log(others["variance"]).mean()))
-        scale = _scales(others["mean"], self.outgoing)
+        # The spread of outgoing weights is at most that of incoming ones.
+        spread, scale = others["mean"].var(axis=0), np.ones(mean.shape[1])
+        coming, going = np.split(spread, [len(spread) - self.outgoing])
+        if going.sum() > coming.sum() > 0:
+            scale[len(coming) :] = np.sqrt(coming.sum() / going.sum())
         return replace(problem, natural=problem.family.natural(scale * mean, common))
 
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Walk the path, cut it, refine."""
         path, size = neighbour_path(problem, search.report), search.n_components
-        if size is not None and problem.n - size <= len(path.merges):
-            centres = problem.average(path.labels(problem.n - size), size)
-            return known_size(problem, centres, search, path=path)
-        if size is not None:  # the path ended in clusters that exclude each other
-            return best_of(known_size_starts(problem, size, search, n_init=_STARTS, path=path))
+        if size is not None:
+            return known_size_on_path(problem, path, size, search, _STARTS)
         penalty = self.given_penalty or self._chosen(problem, path)
-        labels, trace, converged = refine(
-            problem, path.labels(path.steps_at(penalty)), penalty, search, fixed_size=True
-        )
+        start = path.labels(path.steps_at(penalty))
+        labels, trace, converged = refine(problem, start, penalty, search, fixed_size=True)
         # Lower bound: each silo's best assignment, and clusters with a unit of every silo.
         full = problem.n / np.sqrt(len(problem.silos))
         bound = min(float(least_costs(problem, labels) + penalty * full), trace[-1])
@@ -108,16 +106,6 @@ class Networks(PenalisedMethod):
         steps = int(np.searchsorted(path.divergences, self.loss * whole, side="right")) - 1
         lossy = path.penalties[steps - 1] if steps > 0 else 0.5 * path.penalties[0]
         return max(min(_null_penalty(problem, self.within), float(lossy)), _TINY)
-
-
-def _scales(mean: FloatArray, outgoing: int) -> FloatArray:
-    """Factors of the weights: the spread of outgoing ones is at most that of incoming ones."""
-    spread, first = mean.var(axis=0), mean.shape[1] - outgoing
-    coming, going = spread[:first].sum(), spread[first:].sum()
-    scales = np.ones(mean.shape[1])
-    if going > coming > 0:
-        scales[first:] = np.sqrt(coming / going)
-    return scales
 
 
 def _null_penalty(problem: FusionProblem, quantile: float) -> float:

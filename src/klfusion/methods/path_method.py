@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from klfusion._utils.arrays import FloatArray
@@ -27,6 +28,7 @@ class PathMethod(Method):
     """A method that walks the merge path of all components, or of a sample of the silos."""
 
     cleans: ClassVar[bool] = True
+    samples: ClassVar[bool] = True  # whether very many silos are sampled
     n_init: int = 1
     topics: bool = field(default=False, repr=False)  # set by `klfusion.methods.method_for`
 
@@ -47,11 +49,6 @@ class PathMethod(Method):
             found = self.on_path(varying.problem, search, varying.walk)
         return replace(found, variation=varying.variation)
 
-    @property
-    def samples(self) -> bool:
-        """Whether very many silos are sampled."""
-        return True
-
     def most_on_path(self, problem: FusionProblem) -> int:
         """Components above which silos are sampled."""
         return most_on_path(problem.family.size)
@@ -70,21 +67,15 @@ class PathMethod(Method):
         moves = problem.n * int(found.labels.max()) * problem.family.size
         if (found.labels < 0).any() or moves > _MOST_MOVES:
             return found
-        labels, trace, converged = refine(
-            problem, found.labels, found.penalty, search, fixed_size=True
-        )
-        trace = [*found.trace[:-1], *trace]
-        return certified(problem, labels, trace, converged, found.penalty, found.path)
+        refined = refine(problem, found.labels, found.penalty, search, fixed_size=True)
+        refined = refined._replace(trace=found.trace[:-1] + refined.trace)
+        return certified(problem, refined, found.penalty, found.path)
 
     def stream(self, store: SiloStore, search: Search) -> Matching:
         """The path of a sample of silos that lie in parts, then assignments of all."""
-        return fuse_many(
-            store,
-            lambda sample: self.on_sample(sample, search),
-            search,
-            most=most_on_path(store.batches.family.size),
-            revise=self.given_penalty is None,
-        )
+        most, revise = most_on_path(store.batches.family.size), self.given_penalty is None
+        on_sample = partial(self.on_sample, search=search)
+        return fuse_many(store, on_sample, search, most=most, revise=revise)
 
 
 def most_on_path(size: int) -> int:

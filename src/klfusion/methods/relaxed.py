@@ -71,17 +71,9 @@ class Relaxed(PenalisedMethod):
             penalty = self.scale * float(problem.costs(centres).std()) or 1.0
         found = alternate(problem, centres, assign_relaxed, penalty, search)
         plan = np.asarray(found.plan, dtype=np.float64)
-        certificate = solve_relaxed(
-            problem.costs(found.centres), problem.silo, penalty, start=found.plan
-        )
-        value = found.trace[-1]
-        return Matching(
-            # The components of a silo stay apart when fractions are rounded, too.
-            labels=solve_hungarian(-plan, problem.silos),
-            objective=value,
-            lower_bound=min(certificate.lower_bound, value),
-            trace=found.trace,
-            penalty=penalty,
-            status=Status.of(found.converged),
-            plan=plan,
-        )
+        costs = problem.costs(found.centres)
+        certificate = solve_relaxed(costs, problem.silo, penalty, start=found.plan)
+        # The components of a silo stay apart when fractions are rounded, too.
+        labels, trace = solve_hungarian(-plan, problem.silos), found.trace
+        bound, status = min(certificate.lower_bound, trace[-1]), Status.of(found.converged)
+        return Matching(labels, trace[-1], bound, trace, penalty, status, plan=plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
+from klfusion._utils.iterate import Descent
 from klfusion.assignment.hungarian import solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
 from klfusion.merging.local_search import refine
@@ -25,34 +26,22 @@ def penalised_starts(
     opens: bool = True,
 ) -> Matching:
     """Refine every start, and seeded ones, at a penalty; more clusters only if it ``opens``."""
-    best: tuple[IntArray, list[float], bool] | None = None
-    for number in range(len(starts) + n_seeded):
-        if number < len(starts):
-            labels, head = starts[number], []
-        else:
-            found = _seeded(problem, penalty, search)
-            labels, head = found.plan.astype(np.intp), found.trace[:-1]
-        labels, trace, converged = refine(problem, labels, penalty, search, opens=opens)
-        if best is None or trace[-1] < best[1][-1]:
-            best = labels, head + trace, converged
-    assert best is not None  # every caller offers a start
-    return certified(problem, *best, penalty, path)
+    runs = [refine(problem, start, penalty, search, opens=opens) for start in starts]
+    for _ in range(n_seeded):
+        seeded = _seeded(problem, penalty, search)
+        run = refine(problem, seeded.plan.astype(np.intp), penalty, search, opens=opens)
+        runs.append(run._replace(trace=seeded.trace[:-1] + run.trace))
+    return certified(problem, min(runs, key=lambda run: run.trace[-1]), penalty, path)
 
 
 def certified(
-    problem: FusionProblem,
-    labels: IntArray,
-    trace: list[float],
-    converged: bool,
-    penalty: float,
-    path: MergePath | None,
+    problem: FusionProblem, found: Descent[IntArray], penalty: float, path: MergePath | None
 ) -> Matching:
     """What a search ended with, and the relaxation's bound at its centres."""
+    labels, trace, converged = found
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
-    bound = certified_bound(costs, problem.silo, penalty, labels)
-    return Matching(
-        labels, trace[-1], min(bound, trace[-1]), trace, penalty, Status.of(converged), path
-    )
+    bound = min(certified_bound(costs, problem.silo, penalty, labels), trace[-1])
+    return Matching(labels, trace[-1], bound, trace, penalty, Status.of(converged), path)
 
 
 def cut(problem: FusionProblem, path: MergePath, steps: int) -> Matching:
@@ -110,6 +99,16 @@ def known_size(
     return Matching(labels, value, bound, [*trace[:-1], value], 0.0, Status.of(converged), path)
 
 
+def known_size_on_path(
+    problem: FusionProblem, path: MergePath, size: int, search: Search, n_init: int
+) -> Matching:
+    """Known size from the path's cut, or from seeds if its clusters came to exclude each other."""
+    steps = problem.n - size
+    if steps > len(path.merges):
+        return best_of(known_size_starts(problem, size, search, n_init=n_init, path=path))
+    return known_size(problem, problem.average(path.labels(steps), size), search, path=path)
+
+
 def least_costs(problem: FusionProblem, labels: IntArray) -> float:
     """Costs of each silo's best assignment to the averages of a plan."""
     costs = problem.costs(problem.average(labels, int(labels.max()) + 1))
@@ -130,8 +129,8 @@ def other_divergence(
         return known_size(problem, centres, search, refined=False, path=found.path)
     runs = (_seeded(problem, penalty, search) for _ in range(max(search.n_init, 3)))
     best = min(runs, key=lambda run: run.trace[-1])
-    labels = best.plan.astype(np.intp)
-    return certified(problem, labels, best.trace, best.converged, penalty, None)
+    stopped = Descent(best.plan.astype(np.intp), best.trace, best.converged)
+    return certified(problem, stopped, penalty, None)
 
 
 def _seeded(problem: FusionProblem, penalty: float, search: Search) -> Alternation:

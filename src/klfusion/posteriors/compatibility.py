@@ -28,6 +28,10 @@ class Silo(Protocol):
         """Unique within a fusion."""
 
     @property
+    def n_components(self) -> int:
+        """As it was sent."""
+
+    @property
     def family(self) -> Family:
         """Family of its components."""
 

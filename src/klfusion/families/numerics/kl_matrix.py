@@ -27,16 +27,12 @@ _BLOCK_ENTRIES = 1 << 16
 _BATCH_ENTRIES = 1 << 20
 
 _Mean = Callable[[FloatArray], FloatArray]  # the gradient of A, (n, p) -> (n, p)
+_WithA = tuple[FloatArray, FloatArray]  # natural parameters, (n, p), and their A, (n,)
 
 
-def kl_matrix(
-    mean_map: _Mean,
-    centres: FloatArray,
-    log_partition_centres: FloatArray,
-    locals_: FloatArray,
-    log_partition: FloatArray,
-) -> FloatArray:
+def kl_matrix(mean_map: _Mean, of_centres: _WithA, of_locals: _WithA) -> FloatArray:
     """``KL(centres[g] || locals_[i])`` as an ``(i, g)`` matrix, from ``A`` of both."""
+    (centres, log_partition_centres), (locals_, log_partition) = of_centres, of_locals
     mean = mean_map(centres)
     offset = np.einsum("gp,gp->g", mean, centres) - log_partition_centres
     scale = np.abs(log_partition_centres) + np.einsum("gp,gp->g", np.abs(mean), np.abs(centres))

@@ -8,8 +8,8 @@ numbers are large the series is enough. All is computed in place, in blocks that
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import pairwise, product
 
 import numpy as np
 from scipy import special
@@ -34,11 +34,9 @@ def sum_log_gamma(x: FloatArray) -> FloatArray:
     out = np.full(len(x), x.shape[1] * _HALF_LOG_TWO_PI)
     if x.max(initial=0.0) > _TOO_LARGE:
         return np.asarray(special.gammaln(x).sum(axis=1))
-
-    def add(rows: slice, columns: slice, values: FloatArray) -> None:
+    kernel = _log_gamma if x.min(initial=_LARGE) < _LARGE else _large_log_gamma
+    for rows, _, values in _by_blocks(kernel, x):
         out[rows] += values.sum(axis=1)
-
-    _by_blocks(_log_gamma if x.min(initial=_LARGE) < _LARGE else _large_log_gamma, x, add)
     return out
 
 
@@ -47,29 +45,23 @@ def digamma(x: FloatArray) -> FloatArray:
     out = np.empty(x.shape)
     if x.max(initial=0.0) > _TOO_LARGE:
         return np.asarray(special.digamma(x))
-
-    def put(rows: slice, columns: slice, values: FloatArray) -> None:
+    for rows, columns, values in _by_blocks(_digamma, x):
         out[rows, columns] = values
-
-    _by_blocks(_digamma, x, put)
     return out
 
 
-def _by_blocks(
-    kernel: _Kernel, x: FloatArray, take: Callable[[slice, slice, FloatArray], None]
-) -> None:
-    """Whole rows, or parts of one row, of about `_BLOCK` numbers at a time."""
+def _by_blocks(kernel: _Kernel, x: FloatArray) -> Iterator[tuple[slice, slice, FloatArray]]:
+    """Values of whole rows, or parts of one row, of about `_BLOCK` numbers at a time."""
     n, p = x.shape
     step = max(1, _BLOCK // max(p, 1))
     n_parts = -(-p // _BLOCK)
     parts = [p * k // n_parts for k in range(n_parts + 1)]
     room = np.empty((4, min(_BLOCK, n * p)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for low in range(0, n, step):
-            for a, b in pairwise(parts):
-                block = x[low : low + step, a:b]
-                values = kernel(block.reshape(-1), room[:, : block.size])
-                take(slice(low, low + step), slice(a, b), values.reshape(block.shape))
+    for low, (a, b) in product(range(0, n, step), pairwise(parts)):
+        block = x[low : low + step, a:b]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = kernel(block.reshape(-1), room[:, : block.size])
+        yield slice(low, low + step), slice(a, b), values.reshape(block.shape)
 
 
 def _log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:

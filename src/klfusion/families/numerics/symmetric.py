@@ -108,13 +108,7 @@ def digamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
     return np.asarray(digamma(a[:, None] - 0.5 * np.arange(dim)).sum(axis=1))
 
 
-def log(positive_definite: FloatArray) -> FloatArray:
-    """Matrix logarithm of each."""
-    values, vectors = np.linalg.eigh(positive_definite)
-    return np.asarray((vectors * np.log(values)[..., None, :]) @ vectors.swapaxes(-1, -2))
-
-
-def exp(symmetric: FloatArray) -> FloatArray:
-    """Matrix exponential of each."""
+def of_eigenvalues(function: np.ufunc, symmetric: FloatArray) -> FloatArray:
+    """Matrix function of each, such as the logarithm."""
     values, vectors = np.linalg.eigh(symmetric)
-    return np.asarray((vectors * np.exp(values)[..., None, :]) @ vectors.swapaxes(-1, -2))
+    return np.asarray((vectors * function(values)[..., None, :]) @ vectors.swapaxes(-1, -2))
