@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import klfusion as kf
@@ -36,3 +37,20 @@ def test_the_nearest_supported_models_are_named():
 def test_an_adapter_must_extract():
     with pytest.raises(KLFusionError, match="expected an adapter with a function extract"):
         kf.adapters.register("nowhere", "Nothing", object())
+
+
+def test_what_newcomers_pass_is_answered_with_what_to_pass():
+    from sklearn.mixture import BayesianGaussianMixture
+    from sklearn.pipeline import make_pipeline
+
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    model = BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
+    with pytest.raises(kf.KLFusionError, match=r"silo 'a'.* Pipeline: pass the model in it"):
+        kf.extract(make_pipeline(model), name="a")
+    with pytest.raises(kf.KLFusionError, match=r"silo 'a'.* ndarray: fit a model"):
+        kf.extract(x, name="a")
+    with pytest.raises(kf.KLFusionError, match=r"got BayesianGaussianMixture: kf\.extract"):
+        kf.save("unused.safetensors", model)
+    model.means_ = model.means_[:1]
+    with pytest.raises(kf.KLFusionError, match=r"silo 'a': expected a fitted Bayesian.* agree"):
+        kf.extract(model, name="a")

@@ -34,6 +34,12 @@ _INSTEAD = {
     "GaussianHMM": "hmmlearn's VariationalGaussianHMM or klfusion.learners.StickyHDPHMM",
     "CategoricalHMM": "hmmlearn's VariationalCategoricalHMM",
 }
+# What to pass in the place of what newcomers pass.
+_HINTS = {
+    "Pipeline": ": pass the model in it, pipeline[-1]",
+    "DataFrame": ": fit a model to it first",
+    "ndarray": ": fit a model to it first",
+}
 
 
 def register(package: str, cls: str, adapter: Any) -> None:
@@ -105,8 +111,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         raise KLFusionError(f"{where}: expected a posterior, got {estimate}")
     supported = ", ".join(sorted(_readable(*key) for key in _ADAPTERS))
     raise KLFusionError(
-        f"{where}: cannot read a posterior from {kind}; supported: {supported}, "
-        "klfusion.Posterior, or the path of a saved one"
+        f"{where}: cannot read a posterior from {kind}{_HINTS.get(kind, '')}; "
+        f"supported: {supported}, klfusion.Posterior, or the path of a saved one"
     )
 
 
@@ -127,6 +133,11 @@ def _extracted(adapter: Any, model: Any, name: str, options: dict[str, Any]) -> 
             raise
         mark = ":" if str(error).startswith("expected ") else ","  # a comma before a component
         raise type(error)(f"silo {name!r}{mark} {error}") from error
+    except (IndexError, ValueError) as error:  # such as arrays of different length
+        raise KLFusionError(
+            f"silo {name!r}: expected a fitted {type(model).__name__} whose attributes agree, "
+            f"got {type(error).__name__}: {error}"
+        ) from error
 
 
 def rebuild(posterior: Posterior) -> Any:

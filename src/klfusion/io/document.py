@@ -45,7 +45,10 @@ _Arrays = Mapping[str, NDArray[Any]]
 def take_apart(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The document without its hash, and float64 and int64 arrays by name."""
     if not isinstance(obj, Posterior | Fusion):
-        raise KLFusionError(f"expected a Posterior or a Fusion, got {type(obj).__name__}")
+        raise KLFusionError(
+            f"expected a Posterior or a Fusion, got {type(obj).__name__}: "
+            "kf.extract(model, name=...) gives the posterior of a fitted model"
+        )
     own, arrays = _posterior_parts(obj.posterior if isinstance(obj, Fusion) else obj)
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": "posterior"}
     document["posterior"] = own

@@ -93,7 +93,7 @@ def fuse_files(
     for number, (name, path) in enumerate(named):
         if not isinstance(path, str | os.PathLike):
             raise KLFusionError(
-                f"silo {name or number}: fuse_files expected the path of a file, "
+                f"silo {name or str(number)!r}: fuse_files expected the path of a file, "
                 f"got {type(path).__name__}: save it first, with kf.save"
             )
         if not Path(path).is_file():
