@@ -1,7 +1,5 @@
 """`fuse`: read the silos, match their components, pool them, assemble the result."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal

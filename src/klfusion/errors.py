@@ -1,7 +1,5 @@
 """Every error klfusion raises on purpose; catch `KLFusionError` to catch them all."""
 
-from __future__ import annotations
-
 
 class KLFusionError(ValueError):
     """What klfusion was given cannot be used; the message says expected and got."""

@@ -1,7 +1,5 @@
 """Reading what `fuse` was given: models, posteriors or files, each as a posterior."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

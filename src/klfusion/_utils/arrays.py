@@ -1,7 +1,5 @@
 """Array types used throughout, and how labels are numbered."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checks of settings before any work, with one-line errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Repeat a step until the objective hardly falls, or until nothing changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 

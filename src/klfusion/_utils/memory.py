@@ -1,7 +1,5 @@
 """Checks that an array fits in memory before it is allocated."""
 
-from __future__ import annotations
-
 import os
 
 from klfusion.errors import KLFusionError

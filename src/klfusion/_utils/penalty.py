@@ -4,8 +4,6 @@ Cluster ``g`` has ``n_g`` local components. The penalty is the L2,2,1 norm of th
 the counts: the next member of a large cluster costs less than that of a small one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray

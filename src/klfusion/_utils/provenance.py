@@ -1,7 +1,5 @@
 """Provenance of a result: versions of libraries, and fields of the caller."""
 
-from __future__ import annotations
-
 import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version

@@ -1,7 +1,5 @@
 """Functions of later packages, imported by name when called: imports point in one direction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any

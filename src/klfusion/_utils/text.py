@@ -1,7 +1,5 @@
 """Text for messages and terminals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Sized
 from typing import Any
 

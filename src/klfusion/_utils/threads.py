@@ -3,8 +3,6 @@
 Their number is ``OMP_NUM_THREADS``, or else the cores available to this process.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ With all silos but one fixed, the penalty (`klfusion._utils.penalty`) is linear 
 So each block is one rectangular LAP.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

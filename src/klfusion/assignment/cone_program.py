@@ -5,8 +5,6 @@ rank-one term per silo and column, minus one rank-one term per column. So it red
 block per silo and one (G, G) system.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Each silo's components to distinct global ones at least cost; silos do not interact."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Iterates stay strictly feasible for both the primal and the dual. So each has an
 bound, and needs no repair. It takes 8 to 15 iterations.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

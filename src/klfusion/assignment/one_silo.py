@@ -1,7 +1,5 @@
 """The assignment of one silo: distinct columns, or new ones, at least cost."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 

@@ -8,8 +8,6 @@ The relaxation is a second-order cone programme,
 solved by an interior-point method made for it (`cone_program`, `interior_point`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

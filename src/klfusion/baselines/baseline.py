@@ -5,8 +5,6 @@ maximise ``sum_k A(eta_0 + sum_j (eta_{j, P_j(k)} - eta_0))``: given all silos b
 assignment.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The baselines as functions, called like `klfusion.fuse`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from klfusion._fuse import fuse

@@ -1,7 +1,5 @@
 """Baselines for networks with one hidden layer: PFNM, averages, ensembles."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line: ``klfusion demo | fuse | add | remove | inspect | report``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

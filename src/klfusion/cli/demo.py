@@ -1,7 +1,5 @@
 """The demo: ten sites fuse models of handwritten digits without sharing images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

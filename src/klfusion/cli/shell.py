@@ -1,7 +1,5 @@
 """Shared by all commands: one-line errors with names of options, and exit codes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

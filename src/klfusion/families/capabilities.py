@@ -3,8 +3,6 @@
 Callers ask ``isinstance(family, Tempered)``, or `require` a capability.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import TypeVar

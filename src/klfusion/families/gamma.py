@@ -1,7 +1,5 @@
 """Gamma, of rates and of precisions, and inverse Gamma, of variances."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final

@@ -1,7 +1,5 @@
 """What the posteriors of a Gaussian's parameters share."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import numpy as np

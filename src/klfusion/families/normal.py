@@ -1,7 +1,5 @@
 """Normals with a full or with a diagonal covariance matrix."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Normal-Gammas: Normal-Wisharts with a diagonal precision matrix, or one precision for all."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

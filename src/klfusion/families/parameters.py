@@ -1,7 +1,5 @@
 """Parameters as users give them: checked, and stacked in columns."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

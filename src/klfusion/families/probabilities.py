@@ -1,7 +1,5 @@
 """Tables of probabilities, and Dirichlet and Beta, the posteriors of probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final

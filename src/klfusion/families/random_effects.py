@@ -5,8 +5,6 @@ silos: variances add. The *reliability* of a part, such as means or shapes, is i
 correlation. A part whose variance is all within global components does not help to match.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray

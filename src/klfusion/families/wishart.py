@@ -1,7 +1,5 @@
 """Wishart, of precision matrices, and Normal-Wishart, of a Gaussian's mean and precision."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The Flower app of a silo: fit a model locally, send one posterior."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Posteriors as Flower messages: bytes of klfusion files, with limits of size and time."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

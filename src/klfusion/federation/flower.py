@@ -1,7 +1,5 @@
 """One-shot federation on Flower: each silo sends one posterior, and the server fuses them."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """From a matching to a `Fusion`: the one place where a fusion is assembled."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reading of regular files and atomic writing, with one clear error."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

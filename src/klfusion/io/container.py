@@ -3,8 +3,6 @@
 Every claim of a header is checked before memory is allocated.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """A posterior or a fusion as a JSON document and named arrays, with checks on reading."""
 
-from __future__ import annotations
-
 import math
 import reprlib
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The silos' posteriors in a fusion's file: one flat array, an index, and shared values once."""
 
-from __future__ import annotations
-
 import math
 import reprlib
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Everything but arrays is a JSON document with a SHA-256, which detects damage, not forgery.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Files of format version 1, whose fusions held their method as text."""
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 

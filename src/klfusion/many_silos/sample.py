@@ -9,8 +9,6 @@ repeats until no new global component is found. A sample of the result is then r
 outliers join their cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The loop of every agglomerative path: always merge the pair of clusters with the lowest price."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 

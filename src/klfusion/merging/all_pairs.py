@@ -5,8 +5,6 @@ with the union of ``a`` and ``b`` has a bound: that with either, less that of me
 ``b``. The exact increase is computed only when this bound comes near the lowest price.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray

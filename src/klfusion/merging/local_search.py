@@ -5,8 +5,6 @@ attracts it back. Here a silo is removed from the sums before it is assigned aga
 optimal for the joint problem over plans *and* centres, still by one LAP.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from klfusion._utils.arrays import IntArray

@@ -8,8 +8,6 @@ subtracted. The estimate is an upper one, because other components may predict w
 does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Neighbours are found with one matrix of divergences. A merged cluster may merge 
 of both, so that a merge costs a few dozen log-partitions instead of one per cluster.
 """
 
-from __future__ import annotations
-
 from heapq import heappop, heappush
 
 import numpy as np

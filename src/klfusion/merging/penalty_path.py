@@ -9,8 +9,6 @@ Clusters that *do* share a silo are known to differ. The distances between them,
 step, are the null distribution of "different" along the path.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

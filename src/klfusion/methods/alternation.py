@@ -7,8 +7,6 @@ What differs between the paper's three problems is the assignment step alone. Ho
 4.3): the convex relaxation with the L2,2,1 norm, or the binary problem itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`Auto`: the default. The whole merge path, a size chosen by evidence, and local search."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 

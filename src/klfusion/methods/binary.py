@@ -1,7 +1,5 @@
 """`Binary`: local search on the binary objective from random starts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, final
 

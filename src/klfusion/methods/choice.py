@@ -1,7 +1,5 @@
 """Which method a model gets: the one place where the kind of model decides."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`Homogeneous`: every silo has the same components (paper, section 3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, final
 

@@ -1,7 +1,5 @@
 """From silos to a matching: prepare their components, run the method, order the result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """`MaxLoss`: the smallest model that, by an estimate, predicts nearly as well."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 

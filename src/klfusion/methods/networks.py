@@ -1,7 +1,5 @@
 """`Networks`: matching of hidden units. Few are shared: it is compression at a limited cost."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 

@@ -1,7 +1,5 @@
 """What the methods share that walk the merge path: how they compare, and very many silos."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """`Penalised`: the price of a global component is given, in nats."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 

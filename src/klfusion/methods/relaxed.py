@@ -1,7 +1,5 @@
 """`Relaxed`: the paper to the letter, by the convex relaxation of the assignment problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, final
 

@@ -1,7 +1,5 @@
 """Searches that the methods share: from starts to a certified solution."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel

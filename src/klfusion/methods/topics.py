@@ -5,8 +5,6 @@ ones, and loses ``KL(component || mixture)``: no more than by its own average al
 `klfusion.merging.loss_path`. Among plans good by that loss, this one shows which predicts better.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From silos to a problem: which components are matched, and in which order."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ p-value. A component of one silo alone may be a failed local fit; its p-value is
 prior odds of a component that no other silo has.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import insort
 from dataclasses import dataclass

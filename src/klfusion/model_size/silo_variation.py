@@ -6,8 +6,6 @@ So the path and the variation of the components it matches are computed alternat
 matching stays the same. See `klfusion.families.random_effects`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

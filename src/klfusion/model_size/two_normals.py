@@ -1,7 +1,5 @@
 """Mutual information between an observation and which of two Normals it came from, in nats."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ The cost of a cluster at its own barycenter is its Jensen gap ``sum_i w_i A(eta_
 with ``S = sum_i w_i eta_i`` and ``W = sum_i w_i``, so sums suffice.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A divergence is one small object: ``costs`` from centres to components, and the 
 minimises their weighted sum. `DivergenceProblem` gives both to the alternation.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, final

@@ -5,8 +5,6 @@
 map by finite differences; their errors slow the method down but do not move its limit.
 """
 
-from __future__ import annotations
-
 from functools import singledispatch
 
 import numpy as np

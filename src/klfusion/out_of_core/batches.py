@@ -3,8 +3,6 @@
 Each step is a task on one batch of silos. Only sums, labels and structures come back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial

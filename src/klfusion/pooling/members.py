@@ -1,7 +1,5 @@
 """Matched components as pooling needs them: their labels, and the priors behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ The generalised least squares estimate of ``m`` has the covariance ``inv(sum_j i
 which ``hierarchical`` keeps. So a large silo outweighs a small one little if silos vary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, get_args
 

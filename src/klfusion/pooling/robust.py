@@ -11,8 +11,6 @@ If the medoid is honest and ``s`` is the share of others in the average, ``KL(me
 (1 + 8 s) D``: 1.8 ``D`` for one in ten. Nothing that the others send enters the bound.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from klfusion._utils import memory

@@ -1,7 +1,5 @@
 """Points of the report's curves, thinned to what a screen can show."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

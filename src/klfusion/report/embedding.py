@@ -1,7 +1,5 @@
 """A map of components in a plane by their divergences, and the confidence of each match."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

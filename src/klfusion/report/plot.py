@@ -1,7 +1,5 @@
 """`plot`: a fusion as a matplotlib figure, for notebooks and papers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`summarize`: a fusion as plain JSON values, for pages, terminals and programs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

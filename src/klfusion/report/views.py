@@ -1,7 +1,5 @@
 """The view per kind of model: ellipses, words, transitions, weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

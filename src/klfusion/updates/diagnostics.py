@@ -1,7 +1,5 @@
 """How far a fusion can be trusted: each match, each silo, each component."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ The matching, penalty, certainty and variation are kept. All else is computed fr
 stay, so a removed silo leaves no trace in any number.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

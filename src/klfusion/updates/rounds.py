@@ -5,8 +5,6 @@ silo ``j`` has the prior ``q - t_j``; what its data add to it is its new ``t_j``
 counted twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol

@@ -4,8 +4,6 @@
 terms where the two are near; those entries are computed again, by an integral.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

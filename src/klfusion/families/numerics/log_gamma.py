@@ -6,8 +6,6 @@ series at ``z = x + 8``, less what eight steps of the recurrence add. The produc
 numbers are large the series is enough. All is computed in place, in blocks that stay in cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
 

@@ -4,8 +4,6 @@ The upper triangle is kept, its off-diagonal entries times sqrt(2), so that the 
 packed matrices is the trace inner product of the matrices.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 
