@@ -1,5 +1,8 @@
 """What all tests share: how Hypothesis draws its examples, and what is not collected."""
 
+from importlib.util import find_spec
+
+import pytest
 from hypothesis import settings
 
 collect_ignore = ["federation/faulty_app"]  # an app of its own, for processes of its own
@@ -10,3 +13,17 @@ settings.register_profile(
     "klfusion", derandomize=True, deadline=None, max_examples=30, print_blob=True
 )
 settings.load_profile("klfusion")
+
+# Examples in docstrings that need an extra, and the library.
+EXAMPLES = {
+    "klfusion.fusion.result.Fusion.to_frame": "pandas",
+    "klfusion.baselines.networks.Ensemble": "torch",
+}
+
+
+def pytest_collection_modifyitems(items):
+    """Skip examples by name where their library is missing."""
+    for item in items:
+        library = EXAMPLES.get(item.name)
+        if library is not None and find_spec(library) is None:
+            item.add_marker(pytest.mark.skip(reason=f"needs {library}"))
