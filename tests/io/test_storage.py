@@ -736,6 +736,10 @@ for _ in range(40):
     ("fusion/silo_names", ["a", 1, "b"], "strings"),
     ("fusion/silo_names", ["a"], r"'offsets': expected shape \(2,\)"),
     ("fusion/settings", KeyError, "fusion: expected the fields"),
+    ("fusion/settings/pooling", "sum", "settings: unexpected pooling, got 'sum'"),
+    ("fusion/settings/weights", [1.0], "settings: unexpected weights"),
+    ("fusion/settings/random_state", -1, "settings: unexpected random_state"),
+    ("fusion/unmatched/b", "x", "unexpected unmatched"),
 ])  # fmt: skip
 def test_forged_documents(path: str, value: Any, message: str):
     document, arrays = parts(handmade())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from klfusion._utils.checks import is_integer, is_number
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, SiloVariation
 from klfusion.methods import Auto, Method, method_from_config
+from klfusion.pooling.pool import Pooling
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _valid(n_silos: int) -> dict[str, Any]:
     return {
         "method": lambda v: isinstance(v, Mapping),
         "weights": lambda v: numbers(v, positive) and len(v) == n_silos,
-        "pooling": lambda v: isinstance(v, str),
+        "pooling": lambda v: v in get_args(Pooling),
         "n_components": lambda v: numbers(v, size) and len(v) >= 1,
         "random_state": lambda v: is_integer(v) and v >= 0,
         "min_support": lambda v: is_integer(v) and v >= 1,

@@ -4,7 +4,7 @@ import ast
 from typing import Any
 
 _METHODS = {"Auto": "auto", "Exact": "binary", "Homogeneous": "homogeneous", "Relaxed": "relaxed"}
-_LONGEST = 2_000  # characters of a method; longer text is none
+_LONGEST = 2_000  # characters that are parsed; every method was written in a few hundred
 _SETTINGS = ("silo_weights", "pooling", "min_support", "divergence", "variation", "certainty")
 
 

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -60,8 +60,8 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     if not set(counted(new)).isdisjoint(counted(fusion.posterior)):  # else none can be
         compatibility.check_counted_once([*silos, new])
     table, posterior = _aligned(_table(fusion, "add a silo"), new, fusion)
-    labels, own = _assign_newcomer(fusion, table, posterior, float(weights[-1]))
-    table = table.joined(new, posterior, labels, own)
+    placed = _assign_newcomer(fusion, table, posterior, float(weights[-1]))
+    table = table.joined((new, posterior), *placed)
     return _kept(fusion, table, history=_history(fusion, "add", new.name))
 
 
@@ -242,7 +242,8 @@ def _aligned(table: Table, new: Posterior, fusion: Fusion) -> tuple[Table, Poste
     """
     first, named = table.posteriors[0], [p for p in table.posteriors if p.name == new.name]
     infos = ((p, p.structure.info) for p in table.posteriors if p.structure is not None)
-    named += [p for p, info in infos if info.get("features") is not None][:1]
+    with_features = (p for p, info in infos if info.get("features") is not None)
+    named += islice(with_features, 1)
     *others, posterior = compatibility.aligned_silos([*dict.fromkeys([first, *named]), new])
     is_topics = first.structure is not None and first.structure.kind == topics.KIND
     if posterior is new or (is_topics and words(others[0]) == words(first)):
@@ -254,8 +255,8 @@ def _aligned(table: Table, new: Posterior, fusion: Fusion) -> tuple[Table, Poste
 
 def _assign_newcomer(
     fusion: Fusion, table: Table, new: Posterior, weight: float
-) -> tuple[IntArray, Matched]:
-    """A new silo matched to the others' clusters by one assignment: its labels and its units."""
+) -> tuple[IntArray, Matched, FusionProblem]:
+    """A new silo matched by one assignment: its labels, its units, and these as compared."""
     groups = [(np.array([row]), eta) for row, eta in enumerate(new.natural)]
     size, others = fusion.n_components, table.units
     if isinstance(fusion.settings.method, PathMethod):
@@ -280,4 +281,4 @@ def _assign_newcomer(
     labels = np.full(new.n_components, -1, dtype=np.intp)
     for (rows_of_group, _), label in zip(groups, column, strict=True):
         labels[rows_of_group] = label
-    return labels, Matched(own, column, priors_of([new], silo))
+    return labels, Matched(own, column, priors_of([new], silo)), compared

@@ -111,11 +111,16 @@ class Table:
         return tuple([values[a:b] for a, b in pairwise(edges)])
 
     def joined(
-        self, silo: Posterior, posterior: Posterior, labels: IntArray, own: Matched
+        self,
+        sent: tuple[Posterior, Posterior],
+        labels: IntArray,
+        own: Matched,
+        own_compared: FusionProblem,
     ) -> Table:
-        """With one more silo: as it was sent, as it is aligned, and its units."""
+        """With one more silo: as it was sent and as it is aligned, and its units."""
         number, weight = len(self.silos), float(own.problem.weights[0])
-        new = replace(own.problem, silo=np.full(own.problem.n, number))
+        (silo, posterior), silo_of_units = sent, np.full(own.problem.n, number)
+        new = replace(own.problem, silo=silo_of_units)
         priors = None
         if self.units.priors is not None and own.priors is not None:
             priors = np.concatenate([self.units.priors, own.priors])
@@ -125,8 +130,10 @@ class Table:
         if self.stacked is not self.units.problem or new.n < len(labels):
             rows = np.full(len(labels), number), np.full(len(labels), weight)
             stacked = self.stacked.joined(FusionProblem(new.family, posterior.natural, *rows))
-        apply, alike = self.comparison.apply, self.comparison.like is not None
-        compared = self.compared.joined(apply(new)) if alike else apply(units.problem)
+        if self.comparison.like is None:
+            compared = self.comparison.apply(units.problem)
+        else:
+            compared = self.compared.joined(replace(own_compared, silo=silo_of_units))
         lists = (*self.silos, silo), (*self.posteriors, posterior), (*self.labels, labels)
         return Table(*lists, stacked, units, compared, self.comparison)
 
