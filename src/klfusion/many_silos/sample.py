@@ -77,7 +77,7 @@ def _all_found(
         problem = store.take(np.sort(search.rng.permutation(single)[: most // 2]))
         if problem.n < 2:
             break
-        path, _ = penalty_path(problem, search.report, penalty)
+        path = penalty_path(problem, search.report, penalty)
         labels = path.labels(len(path.merges))
         new = Centres.of_labels(problem, labels, problem.n / len(single))
         several = np.bincount(labels) > 1

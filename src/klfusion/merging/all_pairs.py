@@ -50,8 +50,7 @@ class AllPairs:
     """Candidates: every pair of clusters.
 
     The ``state`` has single components, with ``prices``, (n, n), infinite for pairs that may not
-    merge. Unless ``apart`` is false, clusters that share a silo stay apart. The squared distances
-    between their centres, ``differing``, are then kept up to date.
+    merge. Unless ``apart`` is false, clusters that share a silo stay apart.
     """
 
     def __init__(
@@ -61,10 +60,8 @@ class AllPairs:
         pricing: Pricing,
         *,
         apart: bool = True,
-        differing: Nearest | None = None,
     ) -> None:
         self._state, self._pairs, self._pricing = state, Nearest(prices), pricing
-        self._differing = differing
         self._holds = state.occupied().astype(np.float32) * apart
         self._bounded = np.zeros((state.size, state.size), dtype=bool)
 
@@ -95,15 +92,12 @@ class AllPairs:
         holds[a] += holds[b]
         excluded = shared_silos(holds[others], holds[a]) > 0
         later = ~excluded & (pricing.prices(increases, a, others) > _AFTER_MERGE * price)
-        exact = ~later if self._differing is not None else ~(later | excluded)
+        exact = ~(later | excluded)
         increases[exact] = state.merge_increases_with(a, others[exact])
         self._bounded[a, :] = self._bounded[:, a] = False
         self._bounded[a, others[later]] = self._bounded[others[later], a] = True
         prices = np.where(excluded, np.inf, pricing.prices(increases, a, others))
         self._pairs.replace(a, b, others, prices)
-        if self._differing is not None:
-            squared = increases * inverse_sum(state.counts[a], state.counts[others])
-            self._differing.replace(a, b, others, np.where(excluded, squared, np.inf))
 
     def _make_exact(self, one: int, most: float) -> None:
         """Replace a cluster's bounds up to ``most`` by exact prices."""
@@ -111,8 +105,3 @@ class AllPairs:
         increases = self._state.merge_increases_with(one, others)
         self._bounded[one, others] = self._bounded[others, one] = False
         self._pairs.raise_to(one, others, self._pricing.prices(increases, one, others))
-
-
-def inverse_sum(n_a: IntArray | int, n_b: IntArray | int) -> FloatArray:
-    """``1/n_a + 1/n_b``: times the increase of a merge, the squared distance of the centres."""
-    return np.asarray(1.0 / n_a + 1.0 / n_b)

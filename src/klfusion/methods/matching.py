@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, by_size, numbering
+from klfusion._utils.arrays import FloatArray, IntArray, by_size, numbering
 from klfusion._utils.progress import Report
 from klfusion.errors import IncompatibleSilosError
 from klfusion.methods.method import Method
@@ -40,7 +40,24 @@ def match_silos(
         found = method.match(problem, search)
         if method.divergence != KL.name:
             found = _other_divergence(method, problem, found, search)
-    return prepared, _ordered(found.of_rows(np.arange(problem.n), problem.n), prepared)
+    found = found.of_rows(np.arange(problem.n), problem.n)
+    if found.part_of is not None and (found.part_of >= 0).any():
+        prepared, found = _with_parts(prepared, found, found.part_of)
+    return prepared, _ordered(found, prepared)
+
+
+def _with_parts(
+    prepared: Prepared, found: Matching, part_of: IntArray
+) -> tuple[Prepared, Matching]:
+    """Fragments of components as rows of the components they belong to."""
+    alone = np.flatnonzero(part_of < 0)
+    path, probability = found.path, found.probability
+    if path is not None and path.rows is not None:
+        path = replace(path, rows=path.rows[alone])
+    if probability is not None:
+        probability = probability[alone]
+    found = replace(found, labels=found.labels[alone], path=path, probability=probability)
+    return prepared.with_parts(part_of), found
 
 
 def _other_divergence(

@@ -34,6 +34,8 @@ class MergePath:
     losses : array of shape (m + 1,), optional
         Estimated predictive loss after so many merges, in nats per observation; None where the
         number of observations behind the posteriors is unknown.
+    evidence : array of shape (m + 1,), optional
+        Log-evidence of each step's clusters, in nats; None unless the default chose the size.
 
     Examples
     --------
@@ -59,6 +61,7 @@ class MergePath:
     n_components: IntArray
     rows: IntArray | None = None
     losses: FloatArray | None = None
+    evidence: FloatArray | None = None
 
     @classmethod
     def of_merges(

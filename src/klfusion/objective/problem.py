@@ -45,6 +45,8 @@ class FusionProblem:
         Number of observations behind each component.
     given : array of shape (n, p), optional
         Natural parameters before they were made comparable.
+    prior : array of shape (n, p), optional
+        Natural parameters of the prior of each component's silo.
     """
 
     family: Family
@@ -53,11 +55,17 @@ class FusionProblem:
     weights: FloatArray
     counts: FloatArray | None = None
     given: FloatArray | None = None
+    prior: FloatArray | None = None
 
     @cached_property
     def log_partition(self) -> FloatArray:
         """``A`` of each component, (n,)."""
         return self.family.log_partition(self.natural)
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """Mean parameters of each component, (n, p)."""
+        return self.family.mean(self.natural)
 
     @cached_property
     def pair_increases(self) -> FloatArray:
@@ -206,13 +214,27 @@ class FusionProblem:
     def _made(self, make: Callable[[list[Any]], Any], *others: FusionProblem) -> FusionProblem:
         """A problem with arrays made of those of this and others."""
         every, arrays = (self, *others), dict[str, Any]()
-        for name in ("natural", "silo", "weights", "counts", "given"):
+        for name in ("natural", "silo", "weights", "counts", "given", "prior"):
             own = [getattr(one, name) for one in every]
             arrays[name] = None if any(array is None for array in own) else make(own)
         made = replace(self, **arrays)
         if "log_partition" in vars(self):
             vars(made)["log_partition"] = make([one.log_partition for one in every])
         return made
+
+    def with_parts(self, parts: IntArray, whole: IntArray) -> FusionProblem:
+        """The observations of components ``parts`` (k,) added to those of ``whole`` (k,)."""
+        if len(parts) == 0:
+            return self
+        assert self.prior is not None  # of each component that is added, it counts once only
+        natural, counts = self.natural.copy(), self.counts
+        np.add.at(natural, whole, self.natural[parts] - self.prior[parts])
+        if counts is not None:
+            counts = counts.copy()
+            np.add.at(counts, whole, counts[parts])
+        return FusionProblem(
+            self.family, natural, self.silo, self.weights, counts, prior=self.prior
+        )
 
     def centred(self, *like: FloatArray) -> FusionProblem:
         """The same divergences, at an origin where rounding loses the fewest digits.

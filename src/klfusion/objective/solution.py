@@ -7,7 +7,7 @@ from enum import Enum
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.penalty import total_penalty
 from klfusion._utils.progress import Report
 from klfusion.objective.merge_path import MergePath
@@ -47,7 +47,8 @@ class Matching:
     plan: FloatArray | None = None  # fractional, (n, G); the labels are its rounding
     location: FloatArray | None = None  # point estimates, (G, k), where the method has its own
     variation: FloatArray | None = None  # between silos, as estimated
-    mixed: BoolArray | None = None  # to leave out before `Method.match` matches the rest, (n,)
+    probability: FloatArray | None = None  # that each component is of its cluster, (n,)
+    part_of: IntArray | None = None  # the component of its silo that a fragment belongs to; -1
 
     def of_rows(self, rows: IntArray, n: int) -> Matching:
         """The matching of some rows as that of all ``n``: the others are matched to none."""
@@ -58,7 +59,11 @@ class Matching:
             on_path = np.full(n, -1, dtype=np.intp)
             on_path[rows] = np.arange(len(rows))
             path = replace(path, rows=on_path)
-        return replace(self, labels=labels, path=path, mixed=None)
+        probability = self.probability
+        if probability is not None:
+            probability = np.full(n, np.nan)
+            probability[rows] = self.probability
+        return replace(self, labels=labels, path=path, probability=probability)
 
 
 @dataclass(frozen=True, eq=False)
