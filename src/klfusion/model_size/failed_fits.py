@@ -17,7 +17,8 @@ from scipy.special import betaln
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.progress import Report
-from klfusion.model_size.distances import between, centre_distances
+from klfusion.families import GaussianObservations
+from klfusion.model_size.distances import between, centre_distances, to_clusters
 from klfusion.model_size.linkage import Linked, LinkageSettings, leave_one_out, link
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
@@ -92,7 +93,7 @@ def link_rows(
 
 
 def find_failed(given: FusionProblem, base: FusionProblem, linked: Linked) -> Failed:
-    """Failed fits of a matching; fragments only where the silos' priors are known.
+    """Failed fits of a matching.
 
     The ``base`` problem has the ``given`` components made comparable, without variation between
     silos. Every silo keeps one component.
@@ -101,19 +102,23 @@ def find_failed(given: FusionProblem, base: FusionProblem, linked: Linked) -> Fa
     for cluster in np.argsort(search.clusters.counts, kind="stable").tolist():
         search.judge(cluster)
     search.judge_unexplained()
-    mixed = search.mixed
+    mixed, part_of = search.mixed, search.part_of
+    gone = (part_of >= 0) & mixed[part_of]  # with the component they are a part of
+    mixed[gone], part_of[gone] = True, -1
     for rows in base.silos:
         if mixed[rows].all():
             mixed[rows] = False
-    return Failed(mixed, search.part_of)
+    return Failed(mixed, part_of)
 
 
 class _Search:
     """Clusters not yet found to be failed fits."""
 
     def __init__(self, given: FusionProblem, base: FusionProblem, linked: Linked) -> None:
-        self.given, self.base, self.linked, self.prior = given, base, linked, given.prior
+        self.given, self.base, self.linked = given, base, linked
         self.problem = linked.problem
+        # Fragments add up to the whole only where natural parameters are sums over observations.
+        self.observed = given.prior is not None or isinstance(given.family, GaussianObservations)
         self.clusters = Clusters(self.problem, linked.labels)
         self.counts = self.clusters.counts.copy()  # 0 for what has failed
         self.holds = self.clusters.occupied()
@@ -137,10 +142,10 @@ class _Search:
         if odds + self._mixed_odds(cluster, rows) > 0:
             self.mixed[rows] = True
             self.counts[cluster] = 0
-        elif count == 1 and self.prior is not None:
-            gain, sibling = self._fragment_odds(int(rows[0]))
+        elif self.observed:
+            gain, siblings = self._fragment_odds(cluster, rows)
             if odds + gain > 0:
-                self.part_of[rows] = sibling
+                self.part_of[rows] = siblings
                 self.counts[cluster] = 0
 
     def _log_failed(self, count: int) -> float:
@@ -186,28 +191,51 @@ class _Search:
         odds = self.linked.log_odds(distance, own, mass[share])
         return float(odds.reshape(len(rows), -1).max(axis=1).sum())
 
-    def _fragment_odds(self, row: int) -> tuple[float, int]:
-        """Log-likelihood ratio of the best sibling with the fragment against it alone."""
-        silo = self.base.silos[self.base.silo[row]]
-        labels = self.linked.labels
-        siblings = np.array(
-            [k for k in range(silo.start, silo.stop) if k != row and self.counts[labels[k]] > 1]
-        )
-        if len(siblings) == 0:
-            return -np.inf, -1
-        assert self.prior is not None
-        given = self.given.natural
-        pooled = given[siblings] + given[[row]] - self.prior[[row]]
-        both = np.concatenate([self._varied(self._compared(pooled)), self.problem.natural[siblings]])
-        group = np.tile(labels[siblings], 2)
-        own = np.tile(self.problem.weights[siblings], 2)
-        rest = self.clusters.mass[group] - own
-        taken = np.tile(own[: len(siblings), None] * self.problem.natural[siblings], (2, 1))
-        centres = (self.clusters.sums[group] - taken) / rest[:, None]
-        distance = between(_alone(self.problem, both), np.arange(len(both)), centres) * 0.5 * own * rest / (own + rest)
-        odds = self.linked.log_odds(distance, own, rest).reshape(2, -1)
-        best = int((odds[0] - odds[1]).argmax())
-        return float(odds[0, best] - odds[1, best]), int(siblings[best])
+    def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
+        """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
+
+        A fragment and its sibling, pooled, are compared with the sibling's cluster, a larger one. A
+        single fragment and a sibling without match may join a cluster that their silo lacks.
+        """
+        labels, silos = self.linked.labels, [self.base.silos[j] for j in self.base.silo[rows]]
+        part = np.repeat(np.arange(len(rows)), [own.stop - own.start for own in silos])
+        sibling = np.concatenate([np.arange(own.start, own.stop) for own in silos])
+        larger = self.counts[labels[sibling]] > self.counts[cluster]
+        single = (self.counts[labels[sibling]] == 1) & (len(rows) == 1) & (sibling != rows[part])
+        part, sibling = part[larger | single], sibling[larger | single]
+        odds = np.full((len(rows), self.base.n), -np.inf)
+        if len(part):
+            pooled = self._varied(self._compared(self.given.pooled(sibling, rows[part])))
+            odds[part, sibling] = self._pooled_odds(pooled, sibling)
+        best = odds.argmax(axis=1)
+        total = odds[np.arange(len(rows)), best].sum() - self.own[rows].sum()
+        return float(total), best
+
+    def _pooled_odds(self, pooled: FloatArray, sibling: IntArray) -> FloatArray:
+        """Log-odds of pooled components (m, p) in the place of siblings (m,)."""
+        labels, weights = self.linked.labels[sibling], self.problem.weights[sibling]
+        trial, every = _alone(self.problem, pooled, weights), np.arange(len(sibling))
+        odds = np.full(len(sibling), -np.inf)
+        matched = np.flatnonzero(self.counts[labels] > 1)
+        if len(matched):
+            g, own, some = labels[matched], weights[matched], sibling[matched]
+            rest = self.clusters.mass[g] - own
+            taken = own[:, None] * self.problem.natural[some]
+            centres = (self.clusters.sums[g] - taken) / rest[:, None]
+            harmonic = 0.5 * own * rest / (own + rest)
+            both = (between(trial, matched, centres), between(self.problem, some, centres))
+            n = self.counts[g] - 1.0
+            with_part, alone = (self.linked.log_odds(harmonic * d, 1.0, n) for d in both)
+            odds[matched] = with_part - alone
+        single = np.setdiff1d(every, matched)
+        silo = self.base.silo[sibling[:1]]
+        shared = np.flatnonzero((self.counts > 1) & ~self.holds[:, silo].any(axis=1))
+        if len(single) and len(shared):
+            centres, mass = self.clusters.centres_of(shared), self.clusters.mass[shared]
+            distance = to_clusters(trial, single, centres, mass)
+            join = self.linked.log_odds(distance, 1.0, self.counts[shared].astype(np.float64))
+            odds[single] = (join + self.linked.prior.joining(self.counts)[shared]).max(axis=1)
+        return odds
 
     def _compared(self, natural: FloatArray) -> FloatArray:
         """Comparable with the components of the problem."""
@@ -219,7 +247,10 @@ class _Search:
         return _alone(self.base, natural).with_variation(self.linked.variation).natural
 
 
-def _alone(problem: FusionProblem, natural: FloatArray) -> FusionProblem:
+def _alone(
+    problem: FusionProblem, natural: FloatArray, weights: FloatArray | None = None
+) -> FusionProblem:
     """Other components (m, p) of the same family."""
     n = len(natural)
-    return FusionProblem(problem.family, natural, np.zeros(n, np.intp), np.ones(n))
+    own = np.ones(n) if weights is None else weights
+    return FusionProblem(problem.family, natural, np.zeros(n, np.intp), own)

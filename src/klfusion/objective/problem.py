@@ -224,17 +224,25 @@ class FusionProblem:
 
     def with_parts(self, parts: IntArray, whole: IntArray) -> FusionProblem:
         """The observations of components ``parts`` (k,) added to those of ``whole`` (k,)."""
-        if len(parts) == 0:
-            return self
-        assert self.prior is not None  # of each component that is added, it counts once only
-        natural, counts = self.natural.copy(), self.counts
-        np.add.at(natural, whole, self.natural[parts] - self.prior[parts])
-        if counts is not None:
-            counts = counts.copy()
-            np.add.at(counts, whole, counts[parts])
-        return FusionProblem(
-            self.family, natural, self.silo, self.weights, counts, prior=self.prior
-        )
+        made = self
+        for part, one in zip(parts, whole, strict=True):
+            natural, counts = made.natural.copy(), made.counts
+            natural[one] = made.pooled(np.array([one]), np.array([part]))[0]
+            if counts is not None:
+                counts = counts.copy()
+                counts[one] += counts[part]
+            made = FusionProblem(
+                made.family, natural, made.silo, made.weights, counts, prior=made.prior
+            )
+        return made
+
+    def pooled(self, first: IntArray, second: IntArray) -> FloatArray:
+        """Components of one silo taken as one, (k, p): observations add up, the prior does not.
+
+        Without a prior, the average stands for them.
+        """
+        both = self.natural[first] + self.natural[second]
+        return np.asarray(0.5 * both if self.prior is None else both - self.prior[first])
 
     def centred(self, *like: FloatArray) -> FusionProblem:
         """The same divergences, at an origin where rounding loses the fewest digits.
