@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.checks import check_flag, check_integer, generator, seed_of
-from klfusion._utils.progress import Report, progress_bar
-from klfusion._utils.text import brief
+from klfusion._utils.checks import brief, check_flag, check_integer, generator, seed_of
+from klfusion._utils.running import Report, progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, Located, require
 from klfusion.fusion.assemble import assemble, match_divergences, unmatched_reasons
@@ -19,8 +18,7 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import Method, method_for
 from klfusion.methods.matching import match_silos
 from klfusion.objective.divergences import problem_with_divergence
-from klfusion.pooling.members import Matched, priors_of
-from klfusion.pooling.pool import Pooling, check_pooling, pool
+from klfusion.pooling.pool import Matched, Pooling, check_pooling, pool, priors_of
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network

@@ -8,7 +8,7 @@ from klfusion._utils.providers import provide, provided
 
 
 def test_a_name_leads_to_its_function():
-    provide({"a test's function": "_utils.text:few"})
+    provide({"a test's function": "_utils.checks:few"})
     assert provided("a test's function")(["a"]) == "'a'"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from klfusion.families.numerics import symmetric as sym
+from klfusion.families import numerics as sym
 
 TINY = np.finfo(np.float64).tiny
 BELOW_ONE = np.nextafter(1.0, 0.0)
@@ -172,3 +172,11 @@ STATISTICS = {
     "normal-wishart": _of_normal_wishart,
     "wishart": _of_wishart,
 }
+
+
+def jensen_gap(family, natural, weights=None):
+    """``min_q sum_i w_i KL(q || q_i)``, the cost of one cluster, from log-partitions alone."""
+    w = np.ones(len(natural)) if weights is None else weights
+    centre = family.barycenter(natural, w)[None]
+    gap = w @ family.log_partition(natural) - w.sum() * family.log_partition(centre)[0]
+    return float(np.maximum(gap, 0.0))  # unlike max(), keeps a NaN

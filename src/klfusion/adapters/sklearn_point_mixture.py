@@ -11,10 +11,9 @@ from sklearn.mixture import BayesianGaussianMixture
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.adapters import sklearn_mixture
-from klfusion.adapters._gaussian import Gaussians
-from klfusion.adapters._library import check_fitted
+from klfusion.adapters._library import Gaussians, check_fitted
 from klfusion.errors import KLFusionError
-from klfusion.families.numerics.symmetric import outer
+from klfusion.families.numerics import outer
 from klfusion.posteriors.posterior import Posterior
 
 

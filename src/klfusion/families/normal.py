@@ -9,11 +9,10 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
+from klfusion.families import numerics as sym
 from klfusion.families.capabilities import Centred, UncertainLocation
-from klfusion.families.family import DimensionalFamily
+from klfusion.families.family import DimensionalFamily, rows, stack
 from klfusion.families.gaussian import LOG_2PI, deviations_between
-from klfusion.families.numerics import symmetric as sym
-from klfusion.families.parameters import rows, stack
 
 
 class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.families.capabilities import group_means, reliability, variance_between_silos
+from klfusion.families.family import check_offset, geometric_mean, rows, stack
 from klfusion.families.gaussian import LOG_2PI, GaussianPosterior
-from klfusion.families.parameters import check_offset, geometric_mean, rows, stack
-from klfusion.families.random_effects import group_means, reliability, variance_between_silos
 
 
 class DiagonalGaussianPosterior(GaussianPosterior):

@@ -10,10 +10,9 @@ from scipy import special
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import DiscreteOutcomes, Located, Tempered
-from klfusion.families.family import DimensionalFamily, Family
+from klfusion.families.family import DimensionalFamily, Family, geometric_mean, rows, stack
 from klfusion.families.gamma import TwoParameters
-from klfusion.families.numerics.log_gamma import digamma, sum_log_gamma
-from klfusion.families.parameters import geometric_mean, rows, stack
+from klfusion.families.numerics import digamma, sum_log_gamma
 
 _TINY = np.finfo(np.float64).tiny
 _SMOOTHING = 0.5  # observations added to each outcome, so that unseen ones do not decide

@@ -6,14 +6,18 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
+from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.capabilities import Tempered
-from klfusion.families.family import DimensionalFamily
+from klfusion.families import numerics as sym
+from klfusion.families.capabilities import (
+    Tempered,
+    group_means,
+    reliability,
+    variance_between_silos,
+)
+from klfusion.families.family import DimensionalFamily, check_offset, rows, stack
 from klfusion.families.gaussian import LOG_2PI, GaussianPosterior
-from klfusion.families.numerics import symmetric as sym
-from klfusion.families.parameters import check_offset, rows, stack
-from klfusion.families.random_effects import group_means, reliability, variance_between_silos
 
 _LOG_2 = np.log(2.0)
 
@@ -54,7 +58,7 @@ class Wishart(DimensionalFamily, Tempered):
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
         scale_inv, dof = self._split(natural)
-        gammas = sym.log_gamma_multivariate(0.5 * dof, self.dim)
+        gammas = _log_gamma_multivariate(0.5 * dof, self.dim)
         return np.asarray(0.5 * dof * (self.dim * _LOG_2 - sym.log_det(scale_inv)) + gammas)
 
     def mean(self, natural: FloatArray) -> FloatArray:
@@ -149,7 +153,7 @@ class NormalWishart(GaussianPosterior):
         bordered = (np.take(natural, where, axis=1) * scale).reshape(-1, d + 1, d + 1)
         log_det = sym.log_det(bordered) - log_kappa
         total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_det
-        return np.asarray(total + sym.log_gamma_multivariate(0.5 * dof, d))
+        return np.asarray(total + _log_gamma_multivariate(0.5 * dof, d))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""
@@ -197,7 +201,7 @@ class NormalWishart(GaussianPosterior):
         d = self.dim
         mean, kappa, scale_inv, dof = self._split(natural)
         covariance = scale_inv / dof[:, None, None]
-        reference = sym.of_eigenvalues(np.exp, sym.of_eigenvalues(np.log, covariance).mean(axis=0))
+        reference = _of_eigenvalues(np.exp, _of_eigenvalues(np.log, covariance).mean(axis=0))
         root = np.linalg.cholesky(np.linalg.inv(reference))
         in_group = group_means(covariance, labels)
         relative = np.linalg.solve(in_group, covariance)
@@ -211,7 +215,7 @@ class NormalWishart(GaussianPosterior):
             variance_between_silos(of_means, 1.0 / kappa, labels),
             variance_between_silos(of_shapes / (d * (d + 1)), 1.0 / (dof - (d - 1)), labels),
             reliability(mean @ root, labels),
-            reliability(sym.pack(sym.of_eigenvalues(np.log, root.T @ covariance @ root)), labels),
+            reliability(sym.pack(_of_eigenvalues(np.log, root.T @ covariance @ root)), labels),
         ]
         return np.concatenate([numbers, sym.pack(reference)])
 
@@ -223,8 +227,8 @@ class NormalWishart(GaussianPosterior):
         new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
         root = np.linalg.cholesky(np.linalg.inv(sym.unpack(variation[4:], self.dim)))
         back = np.linalg.inv(root)
-        shape = sym.of_eigenvalues(np.log, root.T @ (scale_inv / dof[:, None, None]) @ root)
-        covariance = back.T @ sym.of_eigenvalues(np.exp, shapes_reliable * shape) @ back
+        shape = _of_eigenvalues(np.log, root.T @ (scale_inv / dof[:, None, None]) @ root)
+        covariance = back.T @ _of_eigenvalues(np.exp, shapes_reliable * shape) @ back
         covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
         kappa = means_reliable / (1.0 / kappa + of_means)
         return self._joined(mean, kappa, covariance * new_dof[:, None, None], new_dof)
@@ -245,7 +249,7 @@ def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
 def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
     dim = scale_inv.shape[1]
-    log_det = sym.digamma_multivariate(0.5 * dof, dim) + dim * _LOG_2 - sym.log_det(scale_inv)
+    log_det = _digamma_multivariate(0.5 * dof, dim) + dim * _LOG_2 - sym.log_det(scale_inv)
     return dof[:, None, None] * np.linalg.inv(scale_inv), log_det
 
 
@@ -260,3 +264,20 @@ def _matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArr
 def _tempered_dof(dof: FloatArray, factor: FloatArray, dim: int) -> FloatArray:
     """``dof`` with its excess over the lower limit, ``dim - 1``, scaled."""
     return np.asarray((dim - 1) + factor * (dof - (dim - 1)))
+
+
+def _log_gamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
+    """``log Gamma_d(a)`` of each entry of a vector."""
+    gammas = gammaln(a[:, None] - 0.5 * np.arange(dim)).sum(axis=1)
+    return np.asarray(gammas + 0.25 * dim * (dim - 1) * np.log(np.pi))
+
+
+def _digamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
+    """Derivative of `_log_gamma_multivariate`."""
+    return np.asarray(digamma(a[:, None] - 0.5 * np.arange(dim)).sum(axis=1))
+
+
+def _of_eigenvalues(function: np.ufunc, symmetric: FloatArray) -> FloatArray:
+    """Matrix function of each, such as the logarithm."""
+    values, vectors = np.linalg.eigh(symmetric)
+    return np.asarray((vectors * function(values)[..., None, :]) @ vectors.swapaxes(-1, -2))

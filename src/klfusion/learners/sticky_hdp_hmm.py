@@ -11,11 +11,21 @@ from sklearn.base import BaseEstimator
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import check_integer, generator
-from klfusion._utils.progress import progress_bar
+from klfusion._utils.running import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
-from klfusion.learners import _starts
-from klfusion.learners._inference import Fit, Frames, Model, Problem, iterate, simplify
+from klfusion.learners._inference import (
+    Fit,
+    Frames,
+    Model,
+    Problem,
+    by_place,
+    by_time,
+    effective_share,
+    iterate,
+    simplify,
+    statistics_of,
+)
 from klfusion.learners._input import number, sequences
 from klfusion.learners._messages import Blocks, Smoothed, Workspace, viterbi
 from klfusion.learners._transitions import TransitionPrior
@@ -120,12 +130,12 @@ class StickyHDPHMM(BaseEstimator):  # type: ignore[misc]
         n_states = min(self.n_components, len(x))
 
         def fit_from(labels: IntArray) -> Fit:
-            first = _starts.statistics_of(frames, labels, sizes)
+            first = statistics_of(frames, labels, sizes)
             return iterate(Problem(model, frames, tol), first, self.max_iter)
 
         if self.frame_weight == "auto":
-            estimate = fit_from(_starts.by_place(x, n_states, rng)).estimate
-            weight = _starts.effective_share(model, frames, x, estimate)
+            estimate = fit_from(by_place(x, n_states, rng)).estimate
+            weight = effective_share(model, frames, x, estimate)
         else:
             weight = number(self.frame_weight, "frame_weight", above=0.0)
         frames = replace(frames, features=weight * frames.features)
@@ -134,9 +144,9 @@ class StickyHDPHMM(BaseEstimator):  # type: ignore[misc]
             for start in range(self.n_init):
                 report("fitting", start, self.n_init)
                 if start % _BY_TIME == _BY_TIME - 1:
-                    labels = _starts.by_time(len(x), n_states, rng)
+                    labels = by_time(len(x), n_states, rng)
                 else:
-                    labels = _starts.by_place(x, n_states, rng)
+                    labels = by_place(x, n_states, rng)
                 problem = Problem(model, frames, tol)
                 fits.append(simplify(problem, fit_from(labels), self.max_iter))
         self._keep(X, model, max(fits, key=attrgetter("bound")), weight, centre, scale)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
-from klfusion._utils.penalty import merge_saving, tangents
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, merge_saving, relabel, tangents
 from klfusion.families import Family
 from klfusion.many_silos.sweep import ClusterSums, sweep
 from klfusion.model_size.revision import MemberDistribution

@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils import iterate
-from klfusion._utils.arrays import FloatArray, IntArray, numbering
-from klfusion._utils.iterate import Descent
-from klfusion._utils.penalty import tangents, total_penalty
-from klfusion._utils.progress import Report
-from klfusion.assignment.one_silo import assign_silo
+from klfusion._utils import running
+from klfusion._utils.arrays import FloatArray, IntArray, numbering, tangents, total_penalty
+from klfusion._utils.running import Descent, Report
+from klfusion.assignment.binary import assign_silo
 from klfusion.families import Family
 from klfusion.objective.batches import InMemory, ProblemBatches
 from klfusion.objective.clusters import shared_silos
@@ -144,7 +142,7 @@ def descend(
         found = sweep(batches, centres, tangents(counts, penalty)).compact()
         return found, found.objective(batches.family, penalty)
 
-    return iterate.descend(
+    return running.descend(
         lambda found: step(found.centres, found.counts), *step(centres, counts),
         tol=tol, max_iter=max_iter - 1, stage="sweeping", report=report,
     )  # fmt: skip

@@ -7,10 +7,9 @@ optimal for the joint problem over plans *and* centres, still by one LAP.
 
 import numpy as np
 
-from klfusion._utils.arrays import IntArray
-from klfusion._utils.iterate import Descent, descend
-from klfusion._utils.penalty import joining, merge_saving, penalties
-from klfusion.assignment.one_silo import assign_silo
+from klfusion._utils.arrays import IntArray, joining, merge_saving, penalties
+from klfusion._utils.running import Descent, descend
+from klfusion.assignment.binary import assign_silo
 from klfusion.objective.clusters import Clusters, nearest_pairs, shared_silos
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Search

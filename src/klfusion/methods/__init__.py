@@ -5,8 +5,8 @@ One file per method; the kind of model chooses the method in `choice` and nowher
 
 from klfusion.methods.auto import Auto
 from klfusion.methods.binary import Binary
-from klfusion.methods.choice import METHODS, method_for
 from klfusion.methods.homogeneous import Homogeneous
+from klfusion.methods.matching import METHODS, method_for
 from klfusion.methods.max_loss import MaxLoss
 from klfusion.methods.method import Method, method_from_config
 from klfusion.methods.networks import Networks

@@ -11,7 +11,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_integer, is_number
-from klfusion._utils.progress import Report
+from klfusion._utils.running import Report
 from klfusion.errors import KLFusionError
 from klfusion.objective.divergences import KL, chosen_divergence
 from klfusion.objective.problem import FusionProblem

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
-from klfusion._utils.penalty import total_penalty
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel, total_penalty
 from klfusion.objective.problem import FusionProblem
 
 # Numbers in a batch of trial sums, 12 MB. Above, the divergence to the centre with its

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion._utils import memory, threads
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.running import require_memory, share
 from klfusion.families import (
     CERTAIN,
     Centred,
@@ -80,7 +80,7 @@ class FusionProblem:
             after = self.log_partition_of_averages(sums, a, b, total)
             out[a, b] = np.maximum(weighted[a] + weighted[b] - total * after, 0.0)
         else:
-            threads.share(compare, self.n, self.n**2 * self.family.size // 2)
+            share(compare, self.n, self.n**2 * self.family.size // 2)
         return np.asarray(np.minimum(out, out.T))
 
     @property
@@ -108,7 +108,7 @@ class FusionProblem:
     ) -> FloatArray:
         """``A((sums[one] + sums[others[k]]) / mass[k])``, (m,)."""
         out = np.empty(len(mass))
-        threads.share(
+        share(
             lambda some: self._beside(sums, one, others, mass, some, out),
             len(mass),
             len(mass) * sums.shape[1],
@@ -155,7 +155,7 @@ class FusionProblem:
 
     def costs(self, centres: FloatArray) -> FloatArray:
         """Weighted ``KL(centre g || component i)``, an (n, G) matrix."""
-        memory.require(
+        require_memory(
             2 * 8 * self.n * len(centres),
             f"a {self.n:,} x {len(centres):,} matrix of divergences",
             "ask for fewer global components",

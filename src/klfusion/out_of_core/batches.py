@@ -14,7 +14,7 @@ import numpy as np
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, by_size, numbering
 from klfusion._utils.checks import check_integer, generator, seed_of
-from klfusion._utils.progress import Report
+from klfusion._utils.running import Report
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.assemble import assemble, enough, match_divergences, unmatched_reasons

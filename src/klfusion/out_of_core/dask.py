@@ -28,7 +28,7 @@ except ImportError as error:
     ) from error
 
 from klfusion._utils.arrays import IntArray
-from klfusion._utils.progress import progress_bar
+from klfusion._utils.running import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import IntArray
-from klfusion._utils.progress import progress_bar
+from klfusion._utils.running import progress_bar
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from klfusion._utils import memory
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.running import require_memory
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior, check_equal
@@ -84,7 +84,7 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
     union = sorted(set().union(*present))
     n_bytes = 2 * 8 * len(union) * sum(p.n_components for p in posteriors)
     what = f"all topics over the {len(union):,} words of all silos"
-    memory.require(n_bytes, what, "drop rare words before training")
+    require_memory(n_bytes, what, "drop rare words before training")
     column = {word: i for i, word in enumerate(union)}
     columns = [np.fromiter(map(column.__getitem__, v), np.intp, len(v)) for v in present]
     return [_expanded(p, own, union) for p, own in zip(posteriors, columns, strict=True)]

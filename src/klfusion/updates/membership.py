@@ -14,23 +14,19 @@ from typing import Any
 import numpy as np
 
 from klfusion._fuse import fuse
-from klfusion._utils.arrays import FloatArray, IntArray, by_size, numbering
-from klfusion._utils.checks import check_flag, check_integer, is_integer, is_number
-from klfusion._utils.penalty import joining
+from klfusion._utils.arrays import FloatArray, IntArray, by_size, joining, numbering
+from klfusion._utils.checks import check_flag, check_integer, few, is_integer, is_number
 from klfusion._utils.provenance import library_version
-from klfusion._utils.text import few
-from klfusion.assignment.one_silo import assign_silo
+from klfusion.assignment.binary import assign_silo
 from klfusion.errors import KLFusionError
 from klfusion.fusion.assemble import EMPTY, UNSUPPORTED, assemble, match_divergences
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, MaxLoss, PathMethod
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.objective.divergences import KL, problem_with_divergence
-from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Status, objective
-from klfusion.pooling.members import Matched, priors_of
-from klfusion.pooling.pool import check_pooling, pool
+from klfusion.objective.solution import Matching, MergePath, Status, objective
+from klfusion.pooling.pool import Matched, check_pooling, pool, priors_of
 from klfusion.posteriors import compatibility
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import topics

@@ -24,7 +24,7 @@ from klfusion.methods import Method
 from klfusion.model_size.preparation import stack_silos
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
-from klfusion.pooling.members import Matched, matched, priors_of
+from klfusion.pooling.pool import Matched, matched, priors_of
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 
