@@ -1,15 +1,34 @@
 """What the posteriors of a Gaussian's parameters share."""
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
+from klfusion.errors import KLFusionError
 from klfusion.families import capabilities as can
-from klfusion.families.family import DimensionalFamily
+from klfusion.families.family import DimensionalFamily, numbers
 
 LOG_2PI = np.log(2.0 * np.pi)
 _RIDGE = 1e-9  # of the trace: a constant column has no variance
+
+
+def matrices(value: Any, dim: int, name: str) -> FloatArray:
+    """A parameter given as ``(n, d, d)``, checked to be symmetric."""
+    array = numbers(value, name)
+    if array.ndim != 3 or array.shape[1:] != (dim, dim):
+        raise KLFusionError(f"{name}: expected shape (n, {dim}, {dim}), got {array.shape}")
+    with np.errstate(invalid="ignore"):  # inf - inf; the check at the boundary names the silo
+        asymmetry = np.abs(array - array.swapaxes(1, 2)).max(axis=(1, 2), initial=0.0)
+    size = np.abs(array).max(axis=(1, 2), initial=0.0)
+    bad = np.flatnonzero(asymmetry > 1e-6 * size)
+    if len(bad):
+        raise KLFusionError(
+            f"{name}, component {bad[0]}: expected a symmetric matrix, "
+            f"got entries that differ by {asymmetry[bad[0]]:.3g}"
+        )
+    return 0.5 * (array + array.swapaxes(1, 2))
 
 
 def deviations_between(difference: FloatArray, covariance: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.families import NormalWishart
-from klfusion.families.numerics import outer, pack
+from klfusion.families.wishart import pack
 from klfusion.learners._messages import LOG_FLOOR, Blocks, Workspace
 from klfusion.learners._transitions import Sticks, TransitionPrior, Transitions, log_normaliser
 
@@ -69,7 +69,9 @@ class Frames:
         """Sufficient statistics of the frames (T, d) of concatenated sequences."""
         blocks = Blocks.of(lengths)
         x, one = x[blocks.order], np.ones((len(x), 1))
-        return cls(blocks, np.concatenate([x, one, pack(outer(x)), one], axis=1))
+        return cls(
+            blocks, np.concatenate([x, one, pack(x[:, :, None] * x[:, None, :]), one], axis=1)
+        )
 
     def workspace(self, n_states: int) -> Workspace:
         """Memory for a number of states; only the latest one is kept."""

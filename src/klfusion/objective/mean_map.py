@@ -12,7 +12,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Categorical, DiagonalNormal, Family, Normal
-from klfusion.families import numerics as sym
+from klfusion.families.wishart import unpack
 
 _MOST_PARAMETERS = 1500  # of one distribution: a step takes time in proportion to the cube
 _DIFFERENCE = 1e-6  # relative step of finite differences, about the cube root of rounding
@@ -72,7 +72,7 @@ def _(family: DiagonalNormal, mean: FloatArray, start: FloatArray) -> FloatArray
 def _(family: Normal, mean: FloatArray, start: FloatArray) -> FloatArray:
     del start
     first = mean[: family.dim]
-    second = -2.0 * sym.unpack(mean[family.dim :], family.dim)
+    second = -2.0 * unpack(mean[family.dim :], family.dim)
     return np.asarray(family.natural(first[None], (second - np.outer(first, first))[None])[0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -107,12 +107,12 @@ class FusionProblem:
         self, sums: FloatArray, one: int, others: IntArray, mass: FloatArray
     ) -> FloatArray:
         """``A((sums[one] + sums[others[k]]) / mass[k])``, (m,)."""
-        out = np.empty(len(mass))
-        share(
-            lambda some: self._beside(sums, one, others, mass, some, out),
-            len(mass),
-            len(mass) * sums.shape[1],
-        )
+        out, n = np.empty(len(mass)), len(mass)
+        if n * sums.shape[1] < _WIDE_BLOCK_ENTRIES:  # one block, which threads would not share
+            self._beside(sums, one, others, mass, slice(0, n), out)
+        else:
+            work = partial(self._beside, sums, one, others, mass, out=out)
+            share(work, n, n * sums.shape[1])
         return out
 
     def _beside(
