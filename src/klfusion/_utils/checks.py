@@ -1,40 +1,11 @@
-"""Checks of settings before any work, with one-line errors, and the text of messages."""
+"""Checks of settings before any work, with one-line errors."""
 
-from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
 
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
-
-_LONGEST = 80  # characters of a setting that an error repeats
-
-
-def printable(text: str) -> str:
-    """One line without control characters, for untrusted names."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def few(names: Sequence[Any], most: int = 5) -> str:
-    """The first few of many names, as in ``'a', 'b', 'c' and 4 more``."""
-    shown = ", ".join(map(repr, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def brief(value: object) -> str:
-    """A setting in an error: its type and size if it is long, for it may hold observations.
-
-    >>> import numpy as np
-    >>> brief("no"), brief(np.eye(3)), brief([1.5] * 99)
-    ("'no'", 'ndarray of shape (3, 3)', 'list of length 99')
-    """
-    shape, kind = getattr(value, "shape", ()), type(value).__name__
-    if shape:
-        return f"{kind} of shape {tuple(shape)}"
-    text = repr(value)
-    if len(text) <= _LONGEST:
-        return text
-    return f"{kind} of length {len(value)}" if isinstance(value, Sized) else kind
 
 
 def is_integer(value: object) -> bool:
@@ -71,6 +42,15 @@ def generator(random_state: Any) -> np.random.Generator:
     except (TypeError, ValueError) as error:
         text = "expected random_state to be an integer >= 0, a Generator or None"
         raise KLFusionError(f"{text}, got {brief(random_state)}") from error
+
+
+def number(value: Any, name: str, *, above: float, allow_equal: bool = False) -> float:
+    """A finite number above a bound, or equal to it if allowed."""
+    valid = is_number(value) and np.isfinite(value)
+    if not valid or value < above or (value == above and not allow_equal):
+        least = f"{'>=' if allow_equal else '>'} {above:g}"
+        raise KLFusionError(f"expected {name} to be a finite number {least}, got {value!r}")
+    return float(value)
 
 
 def check_number(name: str, value: object, low: float = 0.0, high: float = np.inf) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.provenance import provenance
+from klfusion._utils.package import provenance
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, IsotropicNormalGamma, NormalGamma, NormalWishart
 from klfusion.posteriors.posterior import Posterior

@@ -6,7 +6,8 @@ import numpy as np
 from sklearn.mixture import BayesianGaussianMixture
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.checks import brief, is_number
+from klfusion._utils.checks import is_number
+from klfusion._utils.text import brief
 from klfusion.adapters import _library
 from klfusion.adapters._library import family_of, gaussians_of, natural_of, scatter_of
 from klfusion.errors import KLFusionError

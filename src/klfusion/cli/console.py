@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from klfusion._utils.checks import printable
+from klfusion._utils.text import printable
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
 

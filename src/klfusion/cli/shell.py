@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from klfusion._utils.checks import printable
+from klfusion._utils.text import printable
 from klfusion.errors import KLFusionError
 
 

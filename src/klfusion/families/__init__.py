@@ -19,29 +19,8 @@ from klfusion.families.probabilities import Beta, Categorical, Dirichlet
 from klfusion.families.product import Product
 from klfusion.families.wishart import NormalWishart, Wishart
 
-__all__ = [
-    "CERTAIN",
-    "Beta",
-    "Categorical",
-    "Centred",
-    "DiagonalNormal",
-    "Dirichlet",
-    "DiscreteOutcomes",
-    "Family",
-    "Gamma",
-    "GaussianObservations",
-    "InverseGamma",
-    "IsotropicNormalGamma",
-    "Located",
-    "Normal",
-    "NormalGamma",
-    "NormalWishart",
-    "Product",
-    "SiloVariation",
-    "Tempered",
-    "UncertainLocation",
-    "Wishart",
-    "family_from_config",
-    "registered_families",
-    "require",
-]
+__all__ = ["Beta", "Categorical", "DiagonalNormal", "Dirichlet", "Family", "Gamma", "InverseGamma"]
+__all__ += ["IsotropicNormalGamma", "Normal", "NormalGamma", "NormalWishart", "Product", "Wishart"]
+__all__ += ["Centred", "DiscreteOutcomes", "GaussianObservations", "Located", "SiloVariation"]
+__all__ += ["CERTAIN", "Tempered", "UncertainLocation", "require"]
+__all__ += ["family_from_config", "registered_families"]

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.superlink.grid import HttpGrid
 
-from klfusion._utils.checks import printable
+from klfusion._utils.text import printable
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.io.storage import dumps, loads
 from klfusion.posteriors.posterior import Posterior

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.checks import few, is_integer
-from klfusion._utils.providers import provided
+from klfusion._utils.checks import is_integer
+from klfusion._utils.package import provided
+from klfusion._utils.text import few
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.solution import MergePath, Status

@@ -14,9 +14,8 @@ from klfusion.methods.auto import Auto
 from klfusion.methods.binary import Binary
 from klfusion.methods.homogeneous import Homogeneous
 from klfusion.methods.max_loss import MaxLoss
-from klfusion.methods.method import Method
+from klfusion.methods.method import Method, PathMethod
 from klfusion.methods.networks import Networks
-from klfusion.methods.path_method import PathMethod
 from klfusion.methods.penalised import Penalised
 from klfusion.methods.relaxed import Relaxed
 from klfusion.methods.search import other_divergence
@@ -26,7 +25,7 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
 from klfusion.posteriors.compatibility import Silo
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import network, topics
+from klfusion.posteriors.structure import kinds, network
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Binary, Relaxed, Homogeneous)}
 
@@ -52,7 +51,7 @@ def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
             return replace(chosen, outgoing=len(network.layer_arrays(first, 1)[0]))
         return chosen
     if isinstance(chosen, PathMethod):
-        of_topics = first is None or first.kind == topics.KIND
+        of_topics = first is None or first.kind == kinds.TOPICS
         return replace(chosen, topics=of_topics and isinstance(silos[0].family, Dirichlet))
     return chosen
 

@@ -6,13 +6,13 @@ Silos must be of one kind of model with equal features, and none may be counted 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.checks import brief, few
+from klfusion._utils.text import brief, few
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
 from klfusion.posteriors.posterior import Posterior, check_equal
@@ -24,36 +24,20 @@ _MAX_RATIO = 1e9  # of two weights: beyond it, rounding in float64 sums hides th
 _DEFAULT_NAME = re.compile(r"silo-\d+")  # given to silos without a name
 
 
-class Silo(Protocol):
-    """The attributes that the checks read; `Posterior` has them."""
+@dataclass(frozen=True, eq=False)
+class SiloDescription:
+    """A silo without its components: what checks and the assembly of a fusion need."""
 
-    @property
-    def name(self) -> str:
-        """Unique within a fusion."""
+    name: str
+    family: Family
+    n_components: int
+    prior: FloatArray | None
+    counts: FloatArray | None
+    structure: Structure | None
+    provenance: Mapping[str, Any]  # of a fusion also the names of its ``silos``
 
-    @property
-    def n_components(self) -> int:
-        """As it was sent."""
 
-    @property
-    def family(self) -> Family:
-        """Family of its components."""
-
-    @property
-    def prior(self) -> FloatArray | None:
-        """Natural parameters of the prior that its components share."""
-
-    @property
-    def counts(self) -> FloatArray | None:
-        """Expected number of observations per component."""
-
-    @property
-    def structure(self) -> Structure | None:
-        """Arrays and settings around the components."""
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """Versions and settings; for a fusion also the names of its ``silos``."""
+Silo = Posterior | SiloDescription
 
 
 def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:

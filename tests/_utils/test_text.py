@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klfusion._utils.checks import few, printable
+from klfusion._utils.text import few, printable
 
 
 def test_control_characters_are_escaped_and_letters_stay():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from klfusion._utils.providers import provide, provided
+from klfusion._utils.package import provide, provided
 
 
 def test_a_name_leads_to_its_function():
-    provide({"a test's function": "_utils.checks:few"})
+    provide({"a test's function": "_utils.text:few"})
     assert provided("a test's function")(["a"]) == "'a'"
 
 
