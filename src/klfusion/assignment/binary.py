@@ -28,13 +28,6 @@ def assign_silo(
 
     ``costs`` is (L, G). Any row may open a new component at the cost ``new``; none may if that is
     infinite. No row may take the ``forbidden`` columns, (G,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> costs = np.array([[1.0, 2.0], [0.0, 9.0]])
-    >>> assign_silo(costs), assign_silo(costs, new=0.5)
-    (array([1, 0]), array([-1,  0]))
     """
     if forbidden is not None:
         costs = np.where(forbidden, np.inf, costs)
@@ -51,12 +44,6 @@ def solve_hungarian(costs: FloatArray, silos: Sequence[slice]) -> IntArray:
 
     ``costs`` is (n, G). ``silos`` are the rows of each silo, no more than there are columns. Gives
     the column of each row, (n,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> solve_hungarian(np.array([[1.0, 2.0], [0.0, 9.0]]), [slice(0, 2)])
-    array([1, 0])
     """
     labels = np.empty(len(costs), dtype=np.intp)
     for rows in silos:

@@ -27,8 +27,6 @@ from klfusion.assignment.cone_program import (
     penalised_objective,
 )
 
-__all__ = ["RelaxedDual", "RelaxedPlan", "certified_bound", "penalised_objective", "solve_relaxed"]
-
 _NEGLIGIBLE = 1e-9  # penalty over costs below which the unpenalised plan is tried first
 
 
@@ -132,12 +130,6 @@ def certified_bound(
 
     Other arguments are those of `solve_relaxed`. The bound is valid for any number of iterations,
     and never more than the objective of the labels.
-
-    Examples
-    --------
-    >>> costs = [[0.0, 1.0], [1.0, 0.0], [0.1, 1.0]]
-    >>> round(certified_bound(costs, [0, 0, 1], 0.1, [0, 1, 0]), 3)
-    0.341
     """
     costs, silos = _validated(costs, silo, penalty)
     plan = _as_plan(labels, silos, costs.shape)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,9 @@ def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
                 "n_components or a penalty sets the size"
             )
         if isinstance(chosen, Auto | Penalised):
-            chosen = Networks(penalty=chosen.given_penalty or "auto", **_given(chosen))
+            shared = (field for field in fields(PathMethod) if field.name != "topics")
+            given = {f.name: v for f in shared if (v := getattr(chosen, f.name)) != f.default}
+            chosen = Networks(penalty=chosen.given_penalty or "auto", **given)
         if isinstance(chosen, Networks) and network.n_layers(first) == 2:
             return replace(chosen, outgoing=len(network.layer_arrays(first, 1)[0]))
         return chosen
@@ -54,12 +55,6 @@ def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
         of_topics = first is None or first.kind == kinds.TOPICS
         return replace(chosen, topics=of_topics and isinstance(silos[0].family, Dirichlet))
     return chosen
-
-
-def _given(method: PathMethod) -> dict[str, Any]:
-    """The shared settings that differ from their defaults."""
-    shared = {field.name: field.default for field in fields(PathMethod) if field.name != "topics"}
-    return {name: getattr(method, name) for name in shared if getattr(method, name) != shared[name]}
 
 
 def match_silos(

@@ -162,7 +162,7 @@ class Clusters:
 
     def merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
         """Increase of the gaps if clusters ``a[k]`` and ``b[k]`` merged."""
-        if self.problem.knows_pairs:
+        if "pair_increases" in vars(self.problem):  # computed before
             row = np.empty(self.size, dtype=np.intp)
             row[self.labels] = np.arange(self.problem.n)
             out = self.problem.pair_increases[row[a], row[b]]

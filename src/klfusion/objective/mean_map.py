@@ -26,21 +26,7 @@ _ROUNDING = 1e-10  # Newton decrement below which an increase is rounding
 def natural_from_mean(family: Family, mean: FloatArray, start: FloatArray) -> FloatArray:
     """The natural parameters, (p,), of the distribution with these mean parameters, (p,).
 
-    Parameters
-    ----------
-    family : Family
-    mean : array of shape (p,)
-        Within the range of the mean map, as every average of mean parameters is.
-    start : array of shape (p,)
-        Natural parameters to start from.
-
-    Examples
-    --------
-    >>> import numpy as np, klfusion as kf
-    >>> rates = kf.families.Gamma()
-    >>> eta = rates.natural(shape=[3.0], rate=[2.0])
-    >>> natural_from_mean(rates, rates.mean(eta)[0], np.array([50.0, 1.0])).round(6)
-    array([3., 2.])
+    These are within the range of the mean map, as every average of mean parameters is.
     """
     check_size(family)
     eta, best, shortest = start, start, np.inf

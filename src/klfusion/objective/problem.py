@@ -67,7 +67,9 @@ class FusionProblem:
         out = np.full((self.n, self.n), np.inf)
 
         def compare(rows: slice) -> None:
-            for i in _long_and_short(self.n)[rows]:
+            # Rows 0, n - 1, 1, n - 2, ...: any run of these has its share of a triangle.
+            for k in range(rows.start, rows.stop):
+                i = k // 2 if k % 2 == 0 else self.n - 1 - k // 2
                 later = slice(i + 1, None)
                 total = weights[i] + weights[later]
                 after = np.empty(len(total))
@@ -82,11 +84,6 @@ class FusionProblem:
         else:
             share(compare, self.n, self.n**2 * self.family.size // 2)
         return np.asarray(np.minimum(out, out.T))
-
-    @property
-    def knows_pairs(self) -> bool:
-        """Whether `pair_increases` has been computed."""
-        return "pair_increases" in vars(self)
 
     def log_partition_of_averages(
         self, sums: FloatArray, a: IntArray, b: IntArray, mass: FloatArray
@@ -281,8 +278,3 @@ class FusionProblem:
         if isinstance(self.family, Tempered):
             return self.family.effective_size(self.as_given)
         return None
-
-
-def _long_and_short(n: int) -> list[int]:
-    """``0, n - 1, 1, n - 2, ...``: any run of these rows has its share of a triangle."""
-    return [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]

@@ -32,7 +32,7 @@ from klfusion.posteriors import compatibility
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds
 from klfusion.posteriors.vocabularies import words
-from klfusion.updates.table import Table, kept_silos
+from klfusion.updates.table import TABLES, Table, kept_silos
 
 _History = Sequence[Mapping[str, Any]]
 _AGREES = 1e-6  # relative difference of fused parameters that rounding explains
@@ -158,7 +158,7 @@ def _history(fusion: Fusion, action: str, silo: str, *, rematch: bool = False) -
 
 def _table(fusion: Fusion, what: str) -> Table:
     """The fusion's table; refused if its parameters are not what its labels and silos give."""
-    table = Table.remembered(fusion)
+    table = TABLES.get(fusion)
     if table is None:
         table = Table.of(kept_silos(fusion, what), fusion.labels, fusion.settings)
         natural, given = _pooled(fusion, table), fusion.posterior.natural
