@@ -175,8 +175,9 @@ class AllPairs:
         state, pricing, holds = self._state, self._pricing, self._holds
         others = np.flatnonzero(state.counts)
         others = others[(others != a) & (others != b)]
-        known = [pricing.increases(self._pairs.matrix[one, others], one, others) for one in (a, b)]
-        increases = np.maximum(*known) - increase
+        both = np.array([[a], [b]])
+        known = pricing.increases(self._pairs.matrix[both, others], both, others)
+        increases = known.max(axis=0) - increase
         state.merge(a, b, increase)
         pricing.merge(a, b)
         holds[a] += holds[b]

@@ -17,6 +17,7 @@ from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.kinds import TOPICS
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 from klfusion.posteriors.vocabularies import align_vocabularies
 
@@ -42,7 +43,9 @@ Silo = Posterior | SiloDescription
 
 def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
     """Silos with a common vocabulary and common classes, checked by `check_compatible`."""
-    posteriors = align_classes(align_vocabularies(silos))
+    posteriors = align_classes(silos)
+    if any(p.structure is not None and p.structure.kind == TOPICS for p in silos):
+        posteriors = align_vocabularies(posteriors)
     check_compatible(posteriors)
     return posteriors
 
