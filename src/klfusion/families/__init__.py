@@ -13,8 +13,8 @@ from klfusion.families.capabilities import (
 )
 from klfusion.families.family import Family, family_from_config, registered_families
 from klfusion.families.gamma import Gamma, InverseGamma
+from klfusion.families.gaussian import IsotropicNormalGamma, NormalGamma
 from klfusion.families.normal import DiagonalNormal, Normal
-from klfusion.families.normal_gamma import IsotropicNormalGamma, NormalGamma
 from klfusion.families.probabilities import Beta, Categorical, Dirichlet
 from klfusion.families.product import Product
 from klfusion.families.wishart import NormalWishart, Wishart
