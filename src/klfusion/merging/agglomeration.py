@@ -1,15 +1,26 @@
-"""The loop of every agglomerative path: always merge the pair of clusters with the lowest price."""
+"""Agglomerative paths: always merge the pair of clusters with the lowest price.
 
+The price on the *penalty path* is the penalty above which a merge lowers the objective,
+``r = increase of the Jensen gap / (sqrt(n_a) + sqrt(n_b) - sqrt(n_a + n_b))``. The path merges the
+pair with the smallest ``r`` that shares no silo. One pass gives a solution for every penalty.
+
+All pairs are candidates, with few comparisons. The Jensen gap of a union is at least the sum of its
+parts' gaps. So the increase of merging ``c`` with the union of ``a`` and ``b`` has a bound: that
+with either, less that of merging ``a`` and ``b``. The exact increase is computed only when this
+bound comes near the lowest price.
+"""
+
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.penalty import merge_saving
-from klfusion._utils.progress import Report
-from klfusion.objective.clusters import Clusters
-from klfusion.objective.merge_path import MergePath
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, merge_saving
+from klfusion._utils.running import Report, require_memory
+from klfusion.objective.clusters import Clusters, shared_silos
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
 
 class Merge(NamedTuple):
@@ -83,3 +94,127 @@ def penalty_path_of(n: int, made: Sequence[Merge]) -> MergePath:
     price, a, b, increase = np.array(made, dtype=np.float64).reshape(-1, 4).T
     merges = np.stack([a, b], axis=1).astype(np.intp)
     return MergePath.of_merges(n, merges, increase, price)
+
+
+# Bounds below this multiple of the lowest price are replaced by exact prices: those of a cluster
+# just merged, and those of a cluster whose bound has become the lowest price. Larger multiples
+# compute more prices that are never needed, smaller ones compute them in smaller batches.
+_AFTER_MERGE, _WHEN_LOWEST = 1.5, 2.0
+
+
+class Nearest:
+    """A symmetric matrix of distances, and the smallest of each row."""
+
+    def __init__(self, matrix: FloatArray) -> None:
+        self.matrix = matrix
+        self.nearest = matrix.argmin(axis=1)
+        self.smallest = matrix[np.arange(len(matrix)), self.nearest]
+
+    def replace(self, a: int, b: int, others: IntArray, distances: FloatArray) -> None:
+        """Give row ``a`` new distances to ``others``; row ``b`` has none from now on."""
+        matrix = self.matrix
+        matrix[b, :] = matrix[:, b] = matrix[a, :] = matrix[:, a] = np.inf
+        matrix[a, others] = matrix[others, a] = distances
+        stale: BoolArray = (self.nearest == a) | (self.nearest == b)
+        stale[[a, b]] = True
+        self._search(np.flatnonzero(stale))
+        closer = matrix[:, a] < self.smallest
+        self.nearest[closer], self.smallest[closer] = a, matrix[closer, a]
+
+    def raise_to(self, a: int, others: IntArray, distances: FloatArray) -> None:
+        """Give row ``a`` distances to ``others`` that are no smaller than before."""
+        self.matrix[a, others] = self.matrix[others, a] = distances
+        self._search(np.append(others[self.nearest[others] == a], a))
+
+    def _search(self, rows: IntArray) -> None:
+        self.nearest[rows] = self.matrix[rows].argmin(axis=1)
+        self.smallest[rows] = self.matrix[rows, self.nearest[rows]]
+
+
+class AllPairs:
+    """Candidates: every pair of clusters.
+
+    The ``state`` has single components, with ``prices``, (n, n), infinite for pairs that may not
+    merge. Unless ``apart`` is false, clusters that share a silo stay apart.
+    """
+
+    def __init__(
+        self,
+        state: Clusters,
+        prices: FloatArray,
+        pricing: Pricing,
+        *,
+        apart: bool = True,
+    ) -> None:
+        self._state, self._pairs, self._pricing = state, Nearest(prices), pricing
+        self._holds = state.occupied().astype(np.float32) * apart
+        self._bounded = np.zeros((state.size, state.size), dtype=bool)
+
+    def cheapest(self, most: float) -> Merge | None:
+        """The pair with the lowest price; bounds that are lower are made exact first."""
+        pairs = self._pairs
+        while (price := float(pairs.smallest.min(initial=np.inf))) < most:
+            a = int(pairs.smallest.argmin())
+            b = int(pairs.nearest[a])
+            if not self._bounded[a, b]:
+                increase = self._pricing.increases(np.array([price]), a, np.array([b]))
+                return Merge(price, a, b, float(increase[0]))
+            self._make_exact(
+                a if self._state.counts[a] > 1 else b, max(price, _WHEN_LOWEST * price)
+            )
+        return None
+
+    def apply(self, merge: Merge) -> None:
+        """Merge two clusters; prices of the union are exact where they are low, else bounds."""
+        price, a, b, increase = merge
+        state, pricing, holds = self._state, self._pricing, self._holds
+        others = np.flatnonzero(state.counts)
+        others = others[(others != a) & (others != b)]
+        both = np.array([[a], [b]])
+        known = pricing.increases(self._pairs.matrix[both, others], both, others)
+        increases = known.max(axis=0) - increase
+        state.merge(a, b, increase)
+        pricing.merge(a, b)
+        holds[a] += holds[b]
+        excluded = shared_silos(holds[others], holds[a]) > 0
+        later = ~excluded & (pricing.prices(increases, a, others) > _AFTER_MERGE * price)
+        exact = ~(later | excluded)
+        increases[exact] = state.merge_increases_with(a, others[exact])
+        self._bounded[a, :] = self._bounded[:, a] = False
+        self._bounded[a, others[later]] = self._bounded[others[later], a] = True
+        prices = np.where(excluded, np.inf, pricing.prices(increases, a, others))
+        self._pairs.replace(a, b, others, prices)
+
+    def _make_exact(self, one: int, most: float) -> None:
+        """Replace a cluster's bounds up to ``most`` by exact prices."""
+        others = np.flatnonzero(self._bounded[one] & (self._pairs.matrix[one] <= most))
+        increases = self._state.merge_increases_with(one, others)
+        self._bounded[one, others] = self._bounded[others, one] = False
+        self._pairs.raise_to(one, others, self._pricing.prices(increases, one, others))
+
+
+def penalty_path(
+    problem: FusionProblem, report: Report, most: float = np.inf
+) -> MergePath:
+    """Agglomerate while a merge pays at penalty ``most``: O(n^2) log-partitions and memory."""
+    n = problem.n
+    require_memory(
+        4 * 8 * n * n,
+        f"comparing all pairs of {n:,} components",
+        "use kf.Binary with a penalty or n_components=, or drop components without data",
+    )
+    report("comparing", 0, None)
+    state = Clusters(problem, np.arange(n, dtype=np.intp))
+    one_silo = problem.silo[:, None] == problem.silo
+    ratios = np.where(one_silo, np.inf, problem.pair_increases / merge_saving(1, 1))
+    candidates = AllPairs(state, ratios, PenaltyPricing(state))
+    return penalty_path_of(n, list(agglomerate(candidates, n, report, most)))
+
+
+def penalty_between(path: MergePath, steps: int) -> float:
+    """A penalty at which so many merges lower the objective and, if possible, no more."""
+    before = float(np.max(path.ratios[:steps], initial=0.0))
+    after = float(path.ratios[steps]) if steps < len(path.ratios) else 1.5 * before
+    if before == 0.0 or after == 0.0:
+        return 0.5 * (before + after) or 1.0
+    return math.sqrt(before * after)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import betaln
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion._utils.progress import Report
+from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations
 from klfusion.model_size.distances import between, centre_distances, to_clusters
 from klfusion.model_size.linkage import Linked, LinkageSettings, leave_one_out, link

@@ -21,10 +21,10 @@ from functools import cached_property
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
-from klfusion._utils.progress import Report
-from klfusion.assignment.one_silo import assign_silo
+from klfusion._utils.running import Report
+from klfusion.assignment.binary import assign_silo
 from klfusion.families import SiloVariation
-from klfusion.merging.penalty_path import penalty_between, penalty_path
+from klfusion.merging.agglomeration import penalty_between, penalty_path
 from klfusion.model_size.densities import (
     Different,
     Same,
@@ -37,7 +37,7 @@ from klfusion.model_size.densities import (
 from klfusion.model_size.distances import centre_distances, pair_distances, to_clusters, to_others
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.clusters import Clusters
-from klfusion.objective.merge_path import MergePath
+from klfusion.objective.solution import MergePath
 from klfusion.objective.problem import FusionProblem
 
 _SWEEPS = 8  # at most, of one refinement

@@ -9,9 +9,9 @@ matching stays the same. See `klfusion.families.random_effects`.
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.progress import Report
+from klfusion._utils.running import Report
 from klfusion.families import SiloVariation
-from klfusion.merging.penalty_path import penalty_path
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.model_size.linkage import ROUNDS, LinkageSettings, link
 from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.problem import FusionProblem
