@@ -17,6 +17,7 @@ from experiments import (
     simulated,
     sizes,
     topics,
+    users,
 )
 
 # Each module has DESCRIPTION, add_arguments(parser) and main(args, console).
@@ -24,6 +25,7 @@ EXPERIMENTS = {
     "simulated": simulated,
     "sizes": sizes,
     "sharing": sharing,
+    "users": users,
     "mocap": mocap,
     "topics": topics,
     "bnn": bnn,

@@ -166,7 +166,9 @@ def _fused(
     stacked = problem_with_divergence(prepared.stacked, method.divergence)
     divergences = match_divergences(stacked, natural, labels)
     per_silo = prepared.by_silo(labels)
-    path = matching.path
+    path, probability = matching.path, matching.probability
+    if probability is not None:
+        probability = prepared.spread_values(probability)
     if path is not None and path.rows is not None:
         path = replace(path, rows=prepared.spread(path.rows))
     if matching.variation is not None:
@@ -185,7 +187,7 @@ def _fused(
     return assemble(
         (posteriors, per_silo, prepared.by_silo(divergences)),
         natural,
-        replace(matching, path=path),
+        replace(matching, path=path, probability=probability),
         settings,
         match_layer=match_layer,
         unmatched=unmatched_reasons(posteriors, per_silo, prepared.by_silo(prepared.is_member)),

@@ -56,11 +56,23 @@ def assemble(
         divergences=BySilo(divergences, names),
         **made,
         trace=np.array(matching.trace),
+        probability=_by_silo(matching.probability, labels, names),
         settings=settings,
         provenance=provenance(history=list(history) or None),
         silos=None if silos is None else tuple(silos),
         unmatched={} if unmatched is None else unmatched,
     )
+
+
+def _by_silo(
+    values: FloatArray | None, labels: Sequence[IntArray], names: Sequence[str]
+) -> BySilo[FloatArray] | None:
+    """Values of all local components by silo; None if they are of other components."""
+    edges = np.cumsum([len(own) for own in labels])
+    if values is None or len(values) != edges[-1]:
+        return None
+    matched = np.where(np.concatenate(labels) >= 0, values, np.nan)
+    return BySilo(np.split(matched, edges[:-1]), names)
 
 
 def _global_posterior(

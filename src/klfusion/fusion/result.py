@@ -78,6 +78,9 @@ class Fusion:
         What each silo sent. `add`, `remove` and `at` need it; None with ``keep_silos=False``.
     unmatched : mapping of silo to mapping of component to str
         Why a local component is matched to no global one.
+    probability : sequence of arrays, one per silo, optional
+        Probability that each local component is of its global one, given the other matches; NaN
+        where there is none. None unless the default chose the matching.
     """
 
     posterior: Posterior
@@ -94,6 +97,7 @@ class Fusion:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     silos: tuple[Posterior, ...] | None = None
     unmatched: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    probability: BySilo[FloatArray] | None = None
 
     def __post_init__(self) -> None:
         for name in ("labels", "divergences"):
@@ -124,6 +128,15 @@ class Fusion:
         """Number of local components that share a global one with another of their silo."""
         matched = sum(int((labels >= 0).sum()) for labels in self.labels)
         return matched - sum(len(np.unique(labels[labels >= 0])) for labels in self.labels)
+
+    @property
+    def expected_false_matches(self) -> float:
+        """Expected number of matches that are wrong; NaN where probabilities are unknown."""
+        if self.probability is None:
+            return float("nan")
+        labels, sure = np.concatenate(self.labels), np.concatenate(self.probability)
+        several = (labels >= 0) & (np.bincount(labels[labels >= 0])[labels] > 1)
+        return float((1.0 - sure[several]).sum())
 
     @property
     def gap(self) -> float:
@@ -259,8 +272,8 @@ class Fusion:
         """A pandas data frame with one row per local component.
 
         Columns: ``silo``, ``component``, ``global_component`` (-1 for none), ``divergence`` from
-        it, ``observations`` where the silo sent them, and the reason if it is ``unmatched``. Needs
-        ``pip install 'klfusion[pandas]'``.
+        it, ``probability`` of the match, ``observations`` where the silo sent them, and the reason
+        if it is ``unmatched``. Needs ``pip install 'klfusion[pandas]'``.
 
         Examples
         --------
@@ -291,6 +304,7 @@ class Fusion:
             "component": np.concatenate([np.arange(size) for size in sizes]),
             "global_component": np.concatenate(self.labels),
             "divergence": np.concatenate(self.divergences),
+            "probability": np.concatenate(self.probability or [np.full(n, np.nan) for n in sizes]),
             "observations": np.concatenate(counts),
             "unmatched": reasons,
         }

@@ -193,9 +193,7 @@ class AllPairs:
         self._pairs.raise_to(one, others, self._pricing.prices(increases, one, others))
 
 
-def penalty_path(
-    problem: FusionProblem, report: Report, most: float = np.inf
-) -> MergePath:
+def penalty_path(problem: FusionProblem, report: Report, most: float = np.inf) -> MergePath:
     """Agglomerate while a merge pays at penalty ``most``: O(n^2) log-partitions and memory."""
     n = problem.n
     require_memory(

@@ -9,8 +9,8 @@ from klfusion._utils.arrays import IntArray
 from klfusion._utils.checks import check_number
 from klfusion._utils.running import Descent
 from klfusion.errors import KLFusionError
-from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
 from klfusion.merging.agglomeration import penalty_path
+from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
 from klfusion.methods.method import PathMethod, most_on_path
 from klfusion.methods.search import certified, cut, known_size_on_path
 from klfusion.methods.topics import OUTCOMES, best_reconstruction
@@ -40,6 +40,9 @@ class Auto(PathMethod):
         Share of local components that are expected to describe no component of their own.
     least_evidence : float
         Log-odds, in nats, by which one more match must be better than none; 3 nats are odds of 20.
+    separation : float
+        Standard deviations of observations between different components. It counts only where
+        every silo has one component, so that no silo shows what different ones look like.
     false_matches : float, optional
         Expected share of wrong matches: the least probable are undone until the rest has at most
         this share.
@@ -61,19 +64,21 @@ class Auto(PathMethod):
     name: ClassVar[str] = "auto"
     failed_fits: float = LinkageSettings.failed_fits
     least_evidence: float = LinkageSettings.least_evidence
+    separation: float = LinkageSettings.separation
     false_matches: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("failed_fits", self.failed_fits, high=0.5)
         check_number("least_evidence", self.least_evidence)
+        check_number("separation", self.separation)
         if self.false_matches is not None:
             check_number("false_matches", self.false_matches, high=1.0)
 
     @property
     def linkage(self) -> LinkageSettings:
         """The numbers of the model."""
-        return LinkageSettings(self.failed_fits, self.least_evidence)
+        return LinkageSettings(self.failed_fits, self.least_evidence, self.separation)
 
     def match(self, problem: FusionProblem, search: Search) -> Matching:
         """Link the components; where the size is given or silos are sampled, use the path."""
@@ -88,6 +93,7 @@ class Auto(PathMethod):
             path = replace(path_of(kept, path), evidence=path.evidence)
         path = replace(path, losses=path_losses(kept, path))
         probability = linked.probabilities()
+        check_number("separation", self.separation)
         if self.false_matches is not None:
             labels, probability = linked.undone(probability, self.false_matches)
         value = objective(kept, labels, int(labels.max()) + 1, linked.penalty)

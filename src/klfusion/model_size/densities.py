@@ -18,8 +18,10 @@ from klfusion._utils.arrays import FloatArray, IntArray
 
 # Degrees of freedom (k, nu) of log-distances between copies of one component, equally likely.
 _SAME = np.array(
-    [(5, 8), (5, 300), (10, 8), (10, 300), (20, 30), (40, 8), (40, 300), (100, 30)]
-    + [(100, 1000), (400, 100), (400, 3000), (2000, 3000)],
+    [
+        *[(5, 8), (5, 300), (10, 8), (10, 300), (20, 30), (40, 8), (40, 300), (100, 30)],
+        *[(100, 1000), (400, 100), (400, 3000), (2000, 3000)],
+    ],
     dtype=np.float64,
 )
 # The same of different components. Few directions mean that some lie near by chance.
@@ -76,8 +78,8 @@ class Different:
         shift = np.linspace(-3.0, 3.0, 9) / np.sqrt(max(n_independent, 1))
         k, nu = (np.repeat(column, len(shift)) for column in _DIFFERENT.T)
         location = np.tile(shift, len(_DIFFERENT)) * _deviation(k, nu)
-        if len(y) > 2_000:  # quantiles say as much
-            y = np.quantile(y, (np.arange(2_000) + 0.5) / 2_000)
+        if len(y) > 300:  # quantiles say as much
+            y = np.quantile(y, (np.arange(300) + 0.5) / 300)
         each = _log_f(y[:, None] - location, k, nu)
         split = np.where(y < 0, np.log(splits / -_LOW), -np.inf)[:, None]
         each = np.logaddexp(np.log1p(-splits) + each, split)
@@ -98,7 +100,7 @@ class Different:
 @lru_cache(maxsize=4)
 def _same_grid() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Log-densities of the grid of `Same`, and of outliers, (y, grid); locations, log-prior."""
-    steps = np.minimum(1.2 * _deviation(*_SAME.T), 0.35)
+    steps = np.minimum(1.6 * _deviation(*_SAME.T), 0.5)
     below = [np.arange(0.1, 7.6, step) for step in steps]
     sizes = [len(one) for one in below]
     location = -np.concatenate(below)
@@ -132,12 +134,14 @@ class Same:
         table[:top] = table[top]  # what is nearer is no less alike
         return cls(centre, table, other, float(weight @ location))
 
-    def log_odds(self, x: FloatArray, shift: FloatArray, other: Different, outliers: float) -> FloatArray:
+    def log_odds(
+        self, x: FloatArray, shift: FloatArray, other: Different, outliers: float
+    ) -> FloatArray:
         """Log-likelihood ratio of *same* against *different* that lie farther by ``shift``."""
         y = x - self.centre
         inlier = _read(self.table, y) - other.log_density(x - shift)
         outlier = _read(self.outlier, y) - other.log_density(x)
-        return np.logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier)
+        return np.asarray(np.logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier))
 
     @property
     def ratio(self) -> float:
@@ -153,7 +157,7 @@ def grid_log_odds(
     y = np.maximum(x - other.centre, _LOW)
     inlier = _read(density, y) + (np.log1p(-outliers) - other.log_density(x - shift))[:, None]
     failed = _read(outlier, y) + (np.log(outliers) - other.log_density(x))[:, None]
-    return np.logaddexp(inlier, failed)
+    return np.asarray(np.logaddexp(inlier, failed))
 
 
 def log_marginal(log_likelihood: FloatArray) -> FloatArray:

@@ -14,9 +14,9 @@ from klfusion.objective.problem import FusionProblem
 _BLOCK_ENTRIES = 1 << 20  # numbers in a block of centres
 
 
-def pair_distances(problem: FusionProblem) -> FloatArray:
-    """Distances of all pairs of components, (n, n)."""
-    return _matrix(problem.natural, problem.mean, problem.weights)
+def pair_distances(problem: FusionProblem, rows: slice = slice(None)) -> FloatArray:
+    """Distances of all pairs of some components, (n, n)."""
+    return _matrix(problem.natural[rows], problem.mean[rows], problem.weights[rows])
 
 
 def centre_distances(clusters: Clusters) -> FloatArray:

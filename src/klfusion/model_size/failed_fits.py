@@ -19,7 +19,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations
 from klfusion.model_size.distances import between, centre_distances, to_clusters
-from klfusion.model_size.linkage import Linked, LinkageSettings, leave_one_out, link
+from klfusion.model_size.linkage import LinkageSettings, Linked, leave_one_out, link
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
@@ -132,13 +132,15 @@ class _Search:
 
     def judge(self, cluster: int) -> None:
         """Mark the members of a cluster that failed fits explain better."""
+        rows = np.flatnonzero(self.linked.labels == cluster)
+        if np.isin(rows, self.part_of).any():  # others are parts of these
+            return
         count = self.counts[cluster]
         without = self.linked.prior.changed(
             self.counts, np.array([[count]], dtype=np.float64), np.zeros((1, 0))
         )
         odds = float(without[0]) - self.linked.prior.of_sizes(self.counts)
         odds += self._log_failed(count)
-        rows = np.flatnonzero(self.linked.labels == cluster)
         if odds + self._mixed_odds(cluster, rows) > 0:
             self.mixed[rows] = True
             self.counts[cluster] = 0
@@ -157,11 +159,12 @@ class _Search:
     def judge_unexplained(self) -> None:
         """Leave out all private clusters if failed fits explain so many better."""
         single = np.flatnonzero(self.counts == 1)
-        shared = np.where(self.counts > 1, self.counts, 0)
+        whole = self.part_of[self.part_of >= 0]
+        single = np.setdiff1d(single, self.linked.labels[whole])
         prior = self.linked.prior
-        if len(single) == 0 or not shared.any():
+        if len(single) == 0 or not (self.counts > 1).any():
             return
-        odds = prior.of_sizes(shared) - prior.of_sizes(self.counts)
+        odds = prior.of_sizes(np.delete(self.counts, single)) - prior.of_sizes(self.counts)
         odds += self._log_failed(len(single))
         if odds > 0:
             self.mixed |= np.isin(self.linked.labels, single)
@@ -172,7 +175,11 @@ class _Search:
         lacked = (self.counts > len(rows)) & (absent.mean(axis=1) >= 0.5)
         near = np.flatnonzero(lacked)
         near = near[np.argsort(self.distances[cluster, near], kind="stable")[:_NEAREST]]
-        pairs = [(g, h) for g, h in combinations(near, 2) if (absent[g] & absent[h]).mean() >= 0.5]
+        pairs = [
+            (g, h)
+            for g, h in combinations(near.tolist(), 2)
+            if (absent[g] & absent[h]).mean() >= 0.5
+        ]
         if not pairs:
             return -np.inf
         best = max(self._average_odds(rows, g, h) for g, h in pairs)
@@ -224,7 +231,7 @@ class _Search:
             centres = (self.clusters.sums[g] - taken) / rest[:, None]
             harmonic = 0.5 * own * rest / (own + rest)
             both = (between(trial, matched, centres), between(self.problem, some, centres))
-            n = self.counts[g] - 1.0
+            n = np.asarray(self.counts[g] - 1, dtype=np.float64)
             with_part, alone = (self.linked.log_odds(harmonic * d, 1.0, n) for d in both)
             odds[matched] = with_part - alone
         single = np.setdiff1d(every, matched)

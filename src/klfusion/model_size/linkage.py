@@ -37,9 +37,11 @@ from klfusion.model_size.densities import (
 from klfusion.model_size.distances import centre_distances, pair_distances, to_clusters, to_others
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.clusters import Clusters
-from klfusion.objective.solution import MergePath
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
+_MOST_SINGLES = 40  # clusters, at most, of silos with one component each
+_NEGLIGIBLE = 10.0  # nats below the best score: no cluster to consider
 _SWEEPS = 8  # at most, of one refinement
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
@@ -50,6 +52,7 @@ class LinkageSettings:
 
     failed_fits: float = 0.05  # share of local components that describe no component
     least_evidence: float = 3.0  # nats by which one more match must be better than none
+    separation: float = 10.0  # standard deviations of different ones, where no silo has two
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +96,7 @@ class Linked:
 
     def evidence(self, labels: IntArray) -> float:
         """Log-evidence of a matching."""
-        rows, x, others = leave_one_out(self.problem, labels)
+        _, x, others = leave_one_out(self.problem, labels)
         odds = self.log_odds(np.exp(x), others, 1.0) * others / (others + 1.0)
         return float(odds.sum()) + self.prior.of_sizes(np.bincount(labels))
 
@@ -183,23 +186,52 @@ class Linked:
     # Probabilities ------------------------------------------------------------------------
 
     def probabilities(self) -> FloatArray:
-        """Probability that each component is of its cluster, given where all others are, (n,)."""
+        """Probability that each component is of its cluster, given where all others are, (n,).
+
+        Scores show which clusters come into question; where these are several, the evidence of
+        the matching with the component in each of them decides.
+        """
+        out = np.ones(self.problem.n)
         if self.same is None:
-            return np.ones(self.problem.n)
-        clusters, out = Clusters(self.problem, self.labels), np.ones(self.problem.n)
+            return out
+        clusters = Clusters(self.problem, self.labels)
         for rows in self.problem.silos:
             labels = clusters.labels[rows].copy()
             clusters.take_out(rows)
-            scores = self.scores(clusters, rows)
-            for k, own in enumerate(labels):
-                score = scores[k].copy()
-                score[np.delete(labels, k)] = -np.inf  # another of its silo is there
-                total = np.logaddexp.reduce(np.append(score, 0.0))
-                chosen = score[own] if clusters.counts[own] else 0.0
-                out[rows.start + k] = np.exp(chosen - total)
+            scores = np.hstack([self.scores(clusters, rows), np.zeros((len(labels), 1))])
             clusters.put_in(rows, labels)
+            for k, own in enumerate(labels):
+                scores[k, np.delete(labels, k)] = -np.inf  # another of its silo is there
+                possible = np.flatnonzero(scores[k] > scores[k].max() - _NEGLIGIBLE)
+                chosen = own if clusters.counts[own] > 1 else clusters.size
+                others = possible[possible != chosen]
+                if len(others):
+                    odds = [self._moved(rows.start + k, int(g), clusters) for g in others]
+                    out[rows.start + k] = 1.0 / (1.0 + float(np.exp(np.minimum(odds, 50.0)).sum()))
         return out
 
+    def _moved(self, row: int, target: int, clusters: Clusters) -> float:
+        """Change of the evidence if a component moved to another cluster, or to a new one."""
+        own, counts = clusters.labels[row], clusters.counts
+        before = np.flatnonzero(clusters.labels == own)
+        there = np.flatnonzero(clusters.labels == target)
+        left, joined = before[before != row], np.append(there, row)
+        change = self._of_cluster(left) + self._of_cluster(joined)
+        change -= self._of_cluster(before) + self._of_cluster(there)
+        old = np.array([[len(before), len(there)]], dtype=np.float64)
+        new = np.array([[len(left), len(joined)]], dtype=np.float64)
+        return change + float(self.prior.changed(counts, old, new)[0]) - self.prior.of_sizes(counts)
+
+    def _of_cluster(self, members: IntArray) -> float:
+        """Log-likelihood ratio of one cluster."""
+        if len(members) < 2:
+            return 0.0
+        weights = self.problem.weights[members]
+        sums, zero = weights @ self.problem.natural[members], np.zeros(len(members), np.intp)
+        mass = np.array([weights.sum()])
+        distance = to_others(self.problem, members, zero, sums[None], mass)
+        others = len(members) - 1.0
+        return float(self.log_odds(distance, others, 1.0).sum()) * others / (others + 1.0)
 
     def undone(self, probability: FloatArray, share: float) -> tuple[IntArray, FloatArray]:
         """Undo the least probable matches until at most a ``share`` of the rest is false.
@@ -221,7 +253,7 @@ def leave_one_out(
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Rows in clusters of two or more, log-distances to their others, and the others' number."""
     clusters = Clusters(problem, labels)
-    others = clusters.counts[clusters.labels] - 1.0
+    others: FloatArray = np.asarray(clusters.counts[clusters.labels] - 1, dtype=np.float64)
     rows = np.flatnonzero(others > 0)
     found = to_others(problem, rows, clusters.labels[rows], clusters.sums, clusters.mass)
     return rows, log_distance(found), others[rows]
@@ -252,29 +284,67 @@ def cut(problem: FusionProblem, settings: LinkageSettings, report: Report) -> Li
     """The merge path, cut where the evidence is highest."""
     path = penalty_path(problem, report)
     none = Linked(problem, settings, path, np.arange(problem.n, dtype=np.intp))
-    different = _within_silos(problem, settings)
-    if len(path.merges) == 0 or different is None:
+    if len(path.merges) == 0:
         return none
-    evidence, likelihood = path_evidence(problem, path, different, settings)
+    if problem.n > len(problem.silos):
+        different = _within_silos(problem, settings)
+        evidence, likelihood = path_evidence(problem, path, different, settings)
+        found = int(evidence.argmax()), different, likelihood[evidence.argmax()]
+    else:
+        evidence, found = _evidence_of_singles(problem, path, settings)
+    steps, different, of_grid = found
     path = replace(path, evidence=evidence)
-    steps = int(evidence.argmax())
     gain = float(evidence[steps] - evidence[0])
-    if gain < settings.least_evidence:
+    if steps == 0 or gain < settings.least_evidence:
         return replace(none, path=path, different=different)
-    same = Same.of(different.centre, likelihood[steps])
+    same = Same.of(different.centre, of_grid)
     return Linked(problem, settings, path, path.labels(steps), different, same, gain=gain)
 
 
-def _within_silos(problem: FusionProblem, settings: LinkageSettings) -> Different | None:
-    """*Different*, from the pairs of each silo; None if every silo has one component."""
+def _within_silos(problem: FusionProblem, settings: LinkageSettings) -> Different:
+    """*Different*, from the pairs of each silo."""
     pairs = [
-        pair_distances(problem.some(rows))[np.triu_indices(rows.stop - rows.start, k=1)]
+        pair_distances(problem, rows)[np.triu_indices(rows.stop - rows.start, k=1)]
         for rows in problem.silos
     ]
-    x = log_distance(np.concatenate(pairs))
-    if len(x) == 0:
-        return None
-    return Different.of(x, problem.n - len(problem.silos), settings.failed_fits)
+    independent = problem.n - len(problem.silos)
+    return Different.of(log_distance(np.concatenate(pairs)), independent, settings.failed_fits)
+
+
+def _evidence_of_singles(
+    problem: FusionProblem, path: MergePath, settings: LinkageSettings
+) -> tuple[FloatArray, tuple[int, Different, FloatArray]]:
+    """Evidence of each cut where every silo has one component, and the best cut with its fit.
+
+    No pair is known to differ. So the pairs of different clusters show, at each cut of at most
+    `_MOST_SINGLES` clusters, what *different* looks like; for one cluster it is assumed.
+    """
+    x = log_distance(pair_distances(problem))
+    evidence = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
+    assumed = np.array([_assumed_distance(problem, x, settings.separation)])
+    best = 0, Different.of(assumed, 1, settings.failed_fits), np.zeros(0)
+    for steps in range(len(path.merges), max(problem.n - _MOST_SINGLES, 1) - 1, -1):
+        labels = path.labels(steps)
+        apart = np.triu(labels[:, None] != labels, k=1)
+        pairs, size = x[apart] if apart.any() else assumed, int(labels.max()) + 1
+        different = Different.of(pairs, max(size - 1, 1), settings.failed_fits)
+        _, own, others = leave_one_out(problem, labels)
+        ratio = noise_ratio(float(np.mean(own)) - different.centre)
+        shift = farther(others, 1.0, ratio)
+        odds = grid_log_odds(own, shift, different, settings.failed_fits)
+        odds = (odds * (others / (others + 1.0))[:, None]).sum(axis=0)
+        evidence[steps] += float(log_marginal(odds))
+        if evidence[steps] > evidence[best[0]]:
+            best = steps, different, odds
+    return evidence, best
+
+
+def _assumed_distance(problem: FusionProblem, x: FloatArray, separation: float) -> float:
+    """Log-distance of two components that lie ``separation`` standard deviations apart."""
+    first, second = np.triu_indices(problem.n, k=1)
+    apart = problem.family.separation(problem.as_given[first], problem.as_given[second])
+    per_square = x[first, second] - 2.0 * np.log(np.maximum(apart, 1e-12))
+    return float(np.median(per_square)) + 2.0 * float(np.log(separation))
 
 
 def path_evidence(

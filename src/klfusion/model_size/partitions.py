@@ -26,7 +26,7 @@ class PartitionPrior:
     def changed(self, sizes: IntArray, old: FloatArray, new: FloatArray) -> FloatArray:
         """Log-prior after clusters of sizes ``old`` (m, a) are replaced by ``new`` (m, b), (m,)."""
         shared, private, choices = (
-            count(sizes).sum() - count(old).sum(axis=1) + count(new).sum(axis=1)
+            count(_floats(sizes)).sum() - count(old).sum(axis=1) + count(new).sum(axis=1)
             for count in (_is_shared, _is_private, self._log_choices)
         )
         return self._log(shared, private, choices)
@@ -36,15 +36,15 @@ class PartitionPrior:
 
         The merges are of clusters of ``sizes``, (m, 2).
         """
-        totals = []
+        totals, both = [], _floats(sizes)
         for count, start in ((_is_shared, 0), (_is_private, n), (self._log_choices, 0)):
-            gained = count(sizes.sum(axis=1)) - count(sizes).sum(axis=1)
+            gained = count(both.sum(axis=1)) - count(both).sum(axis=1)
             totals.append(start + np.concatenate([[0.0], np.cumsum(gained)]))
         return self._log(*totals)
 
     def joining(self, sizes: IntArray) -> FloatArray:
         """Log-prior odds of joining each cluster against opening a new one, (G,)."""
-        old = np.asarray(sizes, dtype=np.float64)[:, None]
+        old = _floats(sizes)[:, None]
         alone = self.changed(sizes, np.zeros((1, 0)), np.ones((1, 1)))
         return self.changed(sizes, old, old + 1.0) - alone
 
@@ -61,9 +61,13 @@ class PartitionPrior:
         return np.where(_is_shared(sizes), choices, 0.0)
 
 
+def _floats(sizes: IntArray) -> FloatArray:
+    return np.asarray(sizes, dtype=np.float64)
+
+
 def _is_shared(sizes: FloatArray) -> FloatArray:
-    return np.asarray(np.asarray(sizes) > 1, dtype=np.float64)
+    return np.asarray(sizes > 1, dtype=np.float64)
 
 
 def _is_private(sizes: FloatArray) -> FloatArray:
-    return np.asarray(np.asarray(sizes) == 1, dtype=np.float64)
+    return np.asarray(sizes == 1, dtype=np.float64)

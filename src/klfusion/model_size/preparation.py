@@ -54,6 +54,11 @@ class Prepared:
             out[rows] = label
         return out
 
+    def spread_values(self, values: FloatArray) -> FloatArray:
+        """Values of all components from those of the problem; NaN for those left out."""
+        rows = self.spread(np.arange(self.problem.n))
+        return np.where(rows >= 0, values[rows], np.nan)
+
     def with_parts(self, part_of: IntArray) -> "Prepared":
         """Some components as parts of others of their silo, ``part_of`` (n,); -1 for others."""
         parts, alone = np.flatnonzero(part_of >= 0), np.flatnonzero(part_of < 0)

@@ -38,9 +38,7 @@ def estimate_variation(
     return _of_known_size(some, n_components, report)
 
 
-def _of_known_size(
-    problem: FusionProblem, n_components: int, report: Report
-) -> FloatArray | None:
+def _of_known_size(problem: FusionProblem, n_components: int, report: Report) -> FloatArray | None:
     """The variation under which the path of that size matches the components it is of."""
     variation, labels = None, np.arange(problem.n)
     for _ in range(ROUNDS):
