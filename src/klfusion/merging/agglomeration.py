@@ -22,6 +22,8 @@ from klfusion.objective.clusters import Clusters, shared_silos
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
 
+_ALMOST_NONE = 1e-150  # a penalty at which copies alone become one
+
 
 class Merge(NamedTuple):
     """Cluster ``b`` becomes part of ``a``, which increases the Jensen gaps by ``increase``."""
@@ -213,6 +215,6 @@ def penalty_between(path: MergePath, steps: int) -> float:
     """A penalty at which so many merges lower the objective and, if possible, no more."""
     before = float(np.max(path.ratios[:steps], initial=0.0))
     after = float(path.ratios[steps]) if steps < len(path.ratios) else 1.5 * before
-    if before == 0.0 or after == 0.0:
-        return 0.5 * (before + after) or 1.0
+    if before == 0.0:  # no merge, or copies only
+        return 0.5 * after or _ALMOST_NONE
     return math.sqrt(before * after)

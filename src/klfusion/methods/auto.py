@@ -136,7 +136,7 @@ class Auto(PathMethod):
         if size is not None:
             return self.on_path(sample, search)
         coarse = sample.coarser(OUTCOMES) if self.topics else sample
-        linked = link(coarse, self.linkage, search.report, varied=True)
+        linked = link(coarse, self.linkage, search.report, varied=True).merged()
         steps = sample.n - int(linked.labels.max()) - 1
         found = cut(sample, linked.path, min(steps, len(linked.path.merges)))
         return replace(found, labels=linked.labels, penalty=linked.penalty)

@@ -143,7 +143,7 @@ def method_from_config(config: Mapping[str, Any]) -> Method:
     """The method that `Method.to_config` described; an `UnknownMethod` if that is impossible."""
     kind = _REGISTRY.get(str(config.get("name")))
     settings = {key: value for key, value in config.items() if key != "name"}
-    if kind is None or set(settings) != {one.name for one in fields(kind)}:
+    if kind is None or not set(settings) <= {one.name for one in fields(kind)}:
         return UnknownMethod(config=config)
     try:
         return kind(**settings)

@@ -19,18 +19,30 @@ from klfusion._utils.arrays import FloatArray, IntArray
 # Degrees of freedom (k, nu) of log-distances between copies of one component, equally likely.
 _SAME = np.array(
     [
-        *[(5, 8), (5, 300), (10, 8), (10, 300), (20, 30), (40, 8), (40, 300), (100, 30)],
+        *[
+            (2, 8),
+            (2, 300),
+            (5, 8),
+            (5, 300),
+            (10, 8),
+            (10, 300),
+            (20, 30),
+            (40, 8),
+            (40, 300),
+            (100, 30),
+        ],
         *[(100, 1000), (400, 100), (400, 3000), (2000, 3000)],
     ],
     dtype=np.float64,
 )
 # The same of different components. Few directions mean that some lie near by chance.
 _DIFFERENT = np.array(
-    [(k, nu) for k in (2, 3, 5, 8, 13, 21, 34, 55, 150, 500, 2000) for nu in (6, 20, 100, 1000)],
+    [(k, nu) for k in (1, 2, 3, 5, 8, 13, 21, 34, 55, 150, 500, 2000) for nu in (6, 20, 100, 1000)],
     dtype=np.float64,
 )
-_STEP, _LOW, _HIGH = 0.025, -9.0, 4.0  # of the tabulated log-distances
+_STEP, _LOW, _HIGH = 0.025, -12.0, 4.0  # of the tabulated log-distances
 _Y: FloatArray = np.arange(_LOW, _HIGH + 0.5 * _STEP, _STEP)
+_LOG_2 = float(np.log(2.0))
 _NEVER = -1e4  # log-density that stands for none, finite to be interpolated
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -54,7 +66,7 @@ def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
 
 def _read(table: FloatArray, y: FloatArray) -> FloatArray:
     """Linear interpolation of a table over `_Y`, (..., columns of the table)."""
-    place = (np.clip(y, _LOW, _HIGH) - _LOW) / _STEP
+    place = (np.clip(np.nan_to_num(y, nan=_HIGH), _LOW, _HIGH) - _LOW) / _STEP
     low: IntArray = np.minimum(place.astype(np.intp), len(_Y) - 2)
     share = (place - low).reshape(*low.shape, *[1] * (table.ndim - 1))
     return np.asarray(table[low] * (1.0 - share) + table[low + 1] * share)
@@ -101,7 +113,7 @@ class Different:
 def _same_grid() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Log-densities of the grid of `Same`, and of outliers, (y, grid); locations, log-prior."""
     steps = np.minimum(1.6 * _deviation(*_SAME.T), 0.5)
-    below = [np.arange(0.1, 7.6, step) for step in steps]
+    below = [np.arange(0.1, -_LOW, step) for step in steps]
     sizes = [len(one) for one in below]
     location = -np.concatenate(below)
     k, nu = (np.repeat(column, sizes) for column in _SAME.T)
@@ -121,10 +133,11 @@ class Same:
     location: float  # relative to the centre
 
     @classmethod
-    def of(cls, centre: float, log_likelihood: FloatArray) -> "Same":
-        """Average over the grid, weighted by its log-likelihood."""
-        density, outlier, location, prior = _same_grid()
-        weight = np.exp(log_likelihood + prior - (log_likelihood + prior).max())
+    def of(cls, centre: float, log_likelihood: FloatArray, noise: float) -> "Same":
+        """Average over the grid, weighted by its log-likelihood; as `log_marginal`."""
+        density, outlier, location, _ = _same_grid()
+        posterior = log_likelihood + _grid_prior(noise - centre)
+        weight = np.exp(posterior - posterior.max())
         weight /= weight.sum()
         with np.errstate(divide="ignore"):
             table, other = (
@@ -160,9 +173,20 @@ def grid_log_odds(
     return np.asarray(np.logaddexp(inlier, failed))
 
 
-def log_marginal(log_likelihood: FloatArray) -> FloatArray:
-    """Log-likelihoods (..., grid) with the grid integrated out, (...)."""
-    return np.asarray(logsumexp(log_likelihood + _same_grid()[3], axis=-1))
+def log_marginal(log_likelihood: FloatArray, centre: float, noise: float) -> FloatArray:
+    """Log-likelihoods (..., grid) with the grid integrated out, (...).
+
+    ``noise`` is the log-distance of two estimates of one component, without variation.
+    """
+    return np.asarray(logsumexp(log_likelihood + _grid_prior(noise - centre), axis=-1))
+
+
+def _grid_prior(noise: float) -> FloatArray:
+    """Log-prior of the grid: half for any location, half for that of noise alone."""
+    _, _, location, prior = _same_grid()
+    near = np.abs(location - np.clip(noise, location.min(), location.max())) <= 0.5
+    noisy = prior - logsumexp(prior[near]) + np.where(near, 0.0, _NEVER)
+    return np.asarray(np.logaddexp(prior, noisy) - _LOG_2)
 
 
 def noise_ratio(location: FloatArray | float) -> float:

@@ -18,7 +18,7 @@ from scipy.special import betaln
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations
-from klfusion.model_size.distances import between, centre_distances, to_clusters
+from klfusion.model_size.distances import between, centre_distances
 from klfusion.model_size.linkage import LinkageSettings, Linked, leave_one_out, link
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
@@ -201,48 +201,39 @@ class _Search:
     def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
 
-        A fragment and its sibling, pooled, are compared with the sibling's cluster, a larger one. A
-        single fragment and a sibling without match may join a cluster that their silo lacks.
+        A fragment and its sibling, pooled, are compared with the sibling's cluster, a larger one.
         """
         labels, silos = self.linked.labels, [self.base.silos[j] for j in self.base.silo[rows]]
         part = np.repeat(np.arange(len(rows)), [own.stop - own.start for own in silos])
         sibling = np.concatenate([np.arange(own.start, own.stop) for own in silos])
         larger = self.counts[labels[sibling]] > self.counts[cluster]
-        single = (self.counts[labels[sibling]] == 1) & (len(rows) == 1) & (sibling != rows[part])
-        part, sibling = part[larger | single], sibling[larger | single]
+        part, sibling = part[larger], sibling[larger]
+        pooled = self.given.pooled(sibling, rows[part])
+        inside = np.ones(len(part), dtype=bool)  # of the family: a prior may say too much
+        with np.errstate(all="ignore"):
+            quantities = self.given.family.positive(pooled)
+        for positive in quantities.values():
+            inside &= (positive > 0).all(axis=tuple(range(1, positive.ndim)))
+        part, sibling, pooled = part[inside], sibling[inside], pooled[inside]
         odds = np.full((len(rows), self.base.n), -np.inf)
         if len(part):
-            pooled = self._varied(self._compared(self.given.pooled(sibling, rows[part])))
-            odds[part, sibling] = self._pooled_odds(pooled, sibling)
+            varied = self._varied(self._compared(pooled))
+            odds[part, sibling] = self._pooled_odds(varied, sibling)
         best = odds.argmax(axis=1)
         total = odds[np.arange(len(rows)), best].sum() - self.own[rows].sum()
         return float(total), best
 
     def _pooled_odds(self, pooled: FloatArray, sibling: IntArray) -> FloatArray:
-        """Log-odds of pooled components (m, p) in the place of siblings (m,)."""
-        labels, weights = self.linked.labels[sibling], self.problem.weights[sibling]
-        trial, every = _alone(self.problem, pooled, weights), np.arange(len(sibling))
-        odds = np.full(len(sibling), -np.inf)
-        matched = np.flatnonzero(self.counts[labels] > 1)
-        if len(matched):
-            g, own, some = labels[matched], weights[matched], sibling[matched]
-            rest = self.clusters.mass[g] - own
-            taken = own[:, None] * self.problem.natural[some]
-            centres = (self.clusters.sums[g] - taken) / rest[:, None]
-            harmonic = 0.5 * own * rest / (own + rest)
-            both = (between(trial, matched, centres), between(self.problem, some, centres))
-            n = np.asarray(self.counts[g] - 1, dtype=np.float64)
-            with_part, alone = (self.linked.log_odds(harmonic * d, 1.0, n) for d in both)
-            odds[matched] = with_part - alone
-        single = np.setdiff1d(every, matched)
-        silo = self.base.silo[sibling[:1]]
-        shared = np.flatnonzero((self.counts > 1) & ~self.holds[:, silo].any(axis=1))
-        if len(single) and len(shared):
-            centres, mass = self.clusters.centres_of(shared), self.clusters.mass[shared]
-            distance = to_clusters(trial, single, centres, mass)
-            join = self.linked.log_odds(distance, 1.0, self.counts[shared].astype(np.float64))
-            odds[single] = (join + self.linked.prior.joining(self.counts)[shared]).max(axis=1)
-        return odds
+        """Log-odds of pooled components (m, p) in the place of siblings (m,), against these."""
+        g, own = self.linked.labels[sibling], self.problem.weights[sibling]
+        rest = self.clusters.mass[g] - own
+        taken = own[:, None] * self.problem.natural[sibling]
+        centres = (self.clusters.sums[g] - taken) / rest[:, None]
+        trial, every = _alone(self.problem, pooled), np.arange(len(sibling))
+        both = (between(trial, every, centres), between(self.problem, sibling, centres))
+        harmonic, n = 0.5 * own * rest / (own + rest), np.asarray(self.counts[g] - 1, np.float64)
+        with_part, alone = (self.linked.log_odds(harmonic * d, 1.0, n) for d in both)
+        return np.asarray(with_part - alone)
 
     def _compared(self, natural: FloatArray) -> FloatArray:
         """Comparable with the components of the problem."""
@@ -254,10 +245,7 @@ class _Search:
         return _alone(self.base, natural).with_variation(self.linked.variation).natural
 
 
-def _alone(
-    problem: FusionProblem, natural: FloatArray, weights: FloatArray | None = None
-) -> FusionProblem:
+def _alone(problem: FusionProblem, natural: FloatArray) -> FusionProblem:
     """Other components (m, p) of the same family."""
     n = len(natural)
-    own = np.ones(n) if weights is None else weights
-    return FusionProblem(problem.family, natural, np.zeros(n, np.intp), own)
+    return FusionProblem(problem.family, natural, np.zeros(n, np.intp), np.ones(n))

@@ -23,7 +23,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion._utils.running import Report
 from klfusion.assignment.binary import assign_silo
-from klfusion.families import SiloVariation
+from klfusion.families import SiloVariation, Tempered
 from klfusion.merging.agglomeration import penalty_between, penalty_path
 from klfusion.model_size.densities import (
     Different,
@@ -52,7 +52,7 @@ class LinkageSettings:
 
     failed_fits: float = 0.05  # share of local components that describe no component
     least_evidence: float = 3.0  # nats by which one more match must be better than none
-    separation: float = 10.0  # standard deviations of different ones, where no silo has two
+    separation: float = 5.0  # standard deviations of different ones, where no silo has two
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ class Linked:
         _, x, others = leave_one_out(self.problem, self.labels)
         shift = farther(others, 1.0, self.same.ratio)
         odds = grid_log_odds(x, shift, self.different, self.settings.failed_fits)
-        return Same.of(self.different.centre, odds.sum(axis=0))
+        return Same.of(self.different.centre, odds.sum(axis=0), noise_distance(self.problem))
 
     def _swept(self) -> IntArray:
         """Labels after sweeps over the silos, while these raise the evidence."""
@@ -154,9 +154,13 @@ class Linked:
         return best
 
     def merged(self) -> Linked:
-        """Merge two clusters while that raises the evidence enough."""
-        found = self
-        for _ in range(3):
+        """Merge two clusters while that raises the evidence enough.
+
+        The evidence of single members favours small clusters. Where every silo has one component,
+        no pair is known to differ, and the clusters stay as they are.
+        """
+        found, known = self, self.problem.n > len(self.problem.silos)
+        for _ in range(3 if self.matches and known else 0):
             labels = found._merged()
             if (labels == found.labels).all():
                 break
@@ -297,7 +301,7 @@ def cut(problem: FusionProblem, settings: LinkageSettings, report: Report) -> Li
     gain = float(evidence[steps] - evidence[0])
     if steps == 0 or gain < settings.least_evidence:
         return replace(none, path=path, different=different)
-    same = Same.of(different.centre, of_grid)
+    same = Same.of(different.centre, of_grid, noise_distance(problem))
     return Linked(problem, settings, path, path.labels(steps), different, same, gain=gain)
 
 
@@ -319,7 +323,7 @@ def _evidence_of_singles(
     No pair is known to differ. So the pairs of different clusters show, at each cut of at most
     `_MOST_SINGLES` clusters, what *different* looks like; for one cluster it is assumed.
     """
-    x = log_distance(pair_distances(problem))
+    x, noise = log_distance(pair_distances(problem)), noise_distance(problem)
     evidence = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
     assumed = np.array([_assumed_distance(problem, x, settings.separation)])
     best = 0, Different.of(assumed, 1, settings.failed_fits), np.zeros(0)
@@ -333,7 +337,7 @@ def _evidence_of_singles(
         shift = farther(others, 1.0, ratio)
         odds = grid_log_odds(own, shift, different, settings.failed_fits)
         odds = (odds * (others / (others + 1.0))[:, None]).sum(axis=0)
-        evidence[steps] += float(log_marginal(odds))
+        evidence[steps] += float(log_marginal(odds, different.centre, noise))
         if evidence[steps] > evidence[best[0]]:
             best = steps, different, odds
     return evidence, best
@@ -357,7 +361,7 @@ def path_evidence(
     sums = np.add.reduceat(weighted, starts[:-1], axis=0)
     mass = np.add.reduceat(problem.weights[rows], starts[:-1])
     x = log_distance(to_others(problem, rows, group, sums, mass))
-    y = np.clip(x - different.centre, -9.0, None)
+    y = np.clip(x - different.centre, -12.0, None)
     total, known = 0.0, 0  # of the members' log-distances at this step
     last = np.full(problem.n, np.nan)
     of_cluster: dict[int, FloatArray] = {}
@@ -377,7 +381,22 @@ def path_evidence(
         ratios.append(ratios[-1] + change if ratios else change)
     likelihood = np.vstack([np.zeros_like(ratios[0]), *ratios])
     prior = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
-    return log_marginal(likelihood) + prior, likelihood
+    marginal = log_marginal(likelihood, different.centre, noise_distance(problem))
+    return marginal + prior, likelihood
+
+
+def noise_distance(problem: FusionProblem) -> float:
+    """Log-distance of two estimates of one component that does not vary between silos.
+
+    The symmetrised divergence of two estimates of ``k`` parameters is ``2 k`` on average; tempered
+    posteriors state another certainty than they have.
+    """
+    family, given = problem.family, problem.as_given
+    expected = np.log(0.5 * family.n_parameters(given).mean())
+    if isinstance(family, Tempered):
+        stated = np.log(family.effective_size(problem.natural) / family.effective_size(given))
+        expected = expected + stated.mean()
+    return float(expected)
 
 
 def _unions(n: int, merges: IntArray) -> tuple[IntArray, IntArray]:
