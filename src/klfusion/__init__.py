@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from klfusion.methods import (
         Auto,
         Binary,
+        ByName,
         Homogeneous,
         MaxLoss,
         Method,
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from klfusion.objective.solution import Matching, Status
     from klfusion.out_of_core.files import fuse_files
     from klfusion.posteriors import vocabularies as vocabulary
+    from klfusion.posteriors.coefficients import coefficients
     from klfusion.posteriors.posterior import Posterior
     from klfusion.updates.diagnostics import diagnose
+    from klfusion.updates.prior import estimate_prior_sd
     from klfusion.updates.rounds import refine_rounds
 
 __version__ = library_version()
@@ -36,6 +39,7 @@ __version__ = library_version()
 __all__ = [
     "Auto",
     "Binary",
+    "ByName",
     "FuseSettings",
     "Fusion",
     "Homogeneous",
@@ -50,7 +54,9 @@ __all__ = [
     "Status",
     "adapters",
     "baselines",
+    "coefficients",
     "diagnose",
+    "estimate_prior_sd",
     "extract",
     "families",
     "fuse",
@@ -67,6 +73,7 @@ __all__ = [
 _HOMES = {
     "Auto": "methods:Auto",
     "Binary": "methods:Binary",
+    "ByName": "methods:ByName",
     "FuseSettings": "fusion.settings:FuseSettings",
     "Fusion": "fusion.result:Fusion",
     "Homogeneous": "methods:Homogeneous",
@@ -81,7 +88,9 @@ _HOMES = {
     "Status": "objective.solution:Status",
     "adapters": "adapters",
     "baselines": "baselines",
+    "coefficients": "posteriors.coefficients:coefficients",
     "diagnose": "updates.diagnostics:diagnose",
+    "estimate_prior_sd": "updates.prior:estimate_prior_sd",
     "extract": "adapters:extract",
     "families": "families",
     "fuse": "_fuse:fuse",
@@ -99,9 +108,10 @@ provide(
         "add": "updates.membership:add",
         "at": "updates.membership:at",
         "fragment": "report.html:fragment",
-        "model": "adapters:rebuild",
+        "model": "adapters.fused:model",
         "plot": "report.plot:plot",
         "remove": "updates.membership:remove",
+        "site": "adapters.fused:site",
         "report": "report:write_report",
         "with_min_support": "updates.membership:with_min_support",
     }

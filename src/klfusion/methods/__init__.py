@@ -5,6 +5,7 @@ One file per method; the kind of model chooses the method in `choice` and nowher
 
 from klfusion.methods.auto import Auto
 from klfusion.methods.binary import Binary
+from klfusion.methods.by_name import ByName
 from klfusion.methods.choice import METHODS, method_for
 from klfusion.methods.homogeneous import Homogeneous
 from klfusion.methods.max_loss import MaxLoss
@@ -18,6 +19,7 @@ __all__ = [
     "METHODS",
     "Auto",
     "Binary",
+    "ByName",
     "Homogeneous",
     "MaxLoss",
     "Method",

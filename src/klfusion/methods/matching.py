@@ -8,6 +8,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, by_size, numbering
 from klfusion._utils.progress import Report
 from klfusion.errors import IncompatibleSilosError
+from klfusion.methods.by_name import ByName
 from klfusion.methods.method import Method
 from klfusion.methods.path_method import PathMethod
 from klfusion.methods.search import other_divergence
@@ -36,6 +37,8 @@ def match_silos(
         penalty = method.given_penalty or 0.0
         labels, value = np.arange(problem.n), penalty * problem.n  # all stay themselves
         found = Matching(labels, value, value, [value], penalty, Status.SINGLE_SILO)
+    elif isinstance(method, ByName):
+        found = method.match_names(posteriors, prepared, search)
     else:
         found = method.match(problem, search)
         if method.divergence != KL.name:

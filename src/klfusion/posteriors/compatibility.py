@@ -11,7 +11,9 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief, few
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family
+from klfusion.posteriors.categories import align_categories
 from klfusion.posteriors.classes import align_classes
+from klfusion.posteriors.coefficients import align_coefficients
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.vocabularies import align_vocabularies
@@ -53,8 +55,8 @@ class Silo(Protocol):
 
 
 def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
-    """Silos with a common vocabulary and common classes, checked by `check_compatible`."""
-    posteriors = align_classes(align_vocabularies(silos))
+    """Silos with common words, classes and coefficients, checked by `check_compatible`."""
+    posteriors = align_coefficients(align_categories(align_classes(align_vocabularies(silos))))
     check_compatible(posteriors)
     return posteriors
 
