@@ -108,6 +108,7 @@ provide(
         "add": "updates.membership:add",
         "at": "updates.membership:at",
         "fragment": "report.html:fragment",
+        "heterogeneity": "updates.heterogeneity:heterogeneity",
         "model": "adapters.fused:model",
         "plot": "report.plot:plot",
         "remove": "updates.membership:remove",

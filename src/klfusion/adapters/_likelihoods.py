@@ -14,6 +14,9 @@ from klfusion.posteriors.structure.regression import Information
 
 _MOST_STEPS = 100
 _CONVERGED = 1e-20  # Newton's decrement, in nats: coefficients are right to 1e-10 deviations
+# Where classes are separated, the information about a coefficient vanishes as it grows. Of a finite
+# one it keeps far more than this share, the square root of float64's precision.
+_VANISHED = 1e-8
 _ROUNDING = 1e-12  # relative change of a log-likelihood that is none
 
 
@@ -99,10 +102,13 @@ def mode(likelihood: Likelihood, prior: Information, names: Sequence[str]) -> Fl
     if np.linalg.eigvalsh(prior.precision)[0] > 0:
         beta = np.asarray(np.linalg.solve(prior.precision, prior.shift), dtype=np.float64)
     value, gradient, information = objective(beta)
+    most = np.diag(information)
     for _ in range(_MOST_STEPS):
         step = np.linalg.lstsq(information, gradient, rcond=None)[0]
         decrement = float(gradient @ step)
         if decrement <= _CONVERGED * max(1.0, abs(value)):
+            if (np.diag(information) < _VANISHED * most).any():
+                break
             return beta
         length = 1.0
         while length > _ROUNDING:

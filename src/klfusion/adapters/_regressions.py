@@ -126,6 +126,16 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
     return array, names, y
 
 
+def scales(x: FloatArray, names: Sequence[str]) -> dict[str, float]:
+    """Standard deviations of columns of more than two values, to find silos with other units."""
+    several = [len(np.unique(column)) != 2 for column in x.T]
+    return {
+        name: float(f"{column.std():.2g}")
+        for name, column, kept in zip(names, x.T, several, strict=True)
+        if kept
+    }
+
+
 def with_intercept(x: FloatArray, names: Sequence[str], fit_intercept: bool) -> tuple[Any, Any]:
     """The design matrix and its names."""
     if not fit_intercept:

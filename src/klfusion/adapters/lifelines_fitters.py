@@ -5,6 +5,7 @@ the fused model has hazard ratios; survival curves need a silo's own baseline, o
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from lifelines import CoxPHFitter, WeibullAFTFitter
 
 from klfusion._utils.text import few
 from klfusion.adapters import _likelihoods
-from klfusion.adapters._regressions import Options, Prior, table
+from klfusion.adapters._regressions import Options, Prior, scales, table
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
@@ -89,6 +90,7 @@ def _from_data(
         raise KLFusionError(f"expected times >= 0 in {duration!r}")
     happened = np.ones(len(x)) if event is None else np.asarray(data[event], dtype=np.float64)
     likelihood = _likelihoods.cox(x, time, happened > 0)
+    options = replace(options, info={**options.info, "scales": scales(x, names)})
     penalty = np.broadcast_to(np.asarray(model.penalizer, dtype=np.float64), len(names))
     own = len(x) * penalty * x.std(axis=0, ddof=1) ** 2
     return options.laplace(names, likelihood, own, len(x))

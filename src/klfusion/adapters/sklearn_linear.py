@@ -5,6 +5,7 @@ it. Only coefficients and their precision matrix leave.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from sklearn.linear_model import (
 from klfusion._utils.arrays import FloatArray
 from klfusion.adapters import _likelihoods
 from klfusion.adapters._library import check_fitted, feature_names
-from klfusion.adapters._regressions import INTERCEPT, Options, Prior, table, with_intercept
+from klfusion.adapters._regressions import INTERCEPT, Options, Prior, scales, table, with_intercept
 from klfusion.adapters._uncertain import FusedLogisticRegression, FusedPoissonRegressor, FusedRidge
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
@@ -65,6 +66,7 @@ def _generalised(model: Any, options: Options, data: Any, kind: Any) -> Posterio
             "precision is computed here, and the data stay"
         )
     x, features, y = table(data, feature_names(model))
+    options = _replace(options, scales=scales(x, features))
     x, names = with_intercept(x, features, model.fit_intercept)
     if kind is PoissonRegressor:
         counts = np.asarray(y, dtype=np.float64)
@@ -81,8 +83,7 @@ def _generalised(model: Any, options: Options, data: Any, kind: Any) -> Posterio
 
 
 def _replace(options: Options, **info: Any) -> Options:
-    given = {key: getattr(options, key) for key in ("name", "prior_sd", "local", "units", "at")}
-    return Options(**given, info={**options.info, **info})
+    return replace(options, info={**options.info, **info})
 
 
 def _two_classes(model: Any, y: Any) -> tuple[list[Any], FloatArray]:
@@ -119,6 +120,7 @@ def _linear(
     """A linear regression: exact, given the deviation of the noise."""
     if data is not None:
         x, features, y = table(data, feature_names(model))
+        options = _replace(options, scales=scales(x, features))
         x, names = with_intercept(x, features, model.fit_intercept)
         outcome = np.asarray(y, dtype=np.float64).reshape(-1)
         n, gram, moment = len(x), x.T @ x, x.T @ outcome

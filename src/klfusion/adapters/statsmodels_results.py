@@ -17,7 +17,7 @@ from statsmodels.genmod.generalized_linear_model import GLM, GLMResults, GLMResu
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._likelihoods import Derivatives
-from klfusion.adapters._regressions import Options, Prior
+from klfusion.adapters._regressions import Options, Prior, scales
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
@@ -48,6 +48,8 @@ def extract(
         info["likelihood"] = "proportional hazards"
     else:
         raise KLFusionError(f"expected a GLM, Logit or PHReg, got {type(fitted).__name__}")
+    info["scales"] = scales(np.asarray(fitted.exog, dtype=np.float64), names)
+    info["scales"] = {key: sd for key, sd in info["scales"].items() if sd > 0}  # not the constant
     options = Options(name, prior_sd, local, units, at, info)
     n = len(fitted.endog)
     if at is None and prior_sd is None:

@@ -333,6 +333,26 @@ class Fusion:
         result: Posterior = provided("site")(self, silo)
         return result
 
+    def heterogeneity(self) -> dict[str, Any]:
+        """How shared coefficients of a regression differ between silos: a meta-analysis of each.
+
+        By coefficient, a `klfusion.pooling.meta_analysis.MetaAnalysis` with ``estimate`` and
+        ``interval`` (random effects after Paule and Mandel, corrected for few silos after Hartung,
+        Knapp, Sidik and Jonkman), ``prediction_interval``, ``tau2``, ``i2``, ``q`` and
+        ``q_p_value``. Priors are left out. The report draws it as forest plots.
+
+        Examples
+        --------
+        >>> import numpy as np, klfusion as kf
+        >>> means = {"a": 0.2, "b": 0.9, "c": 0.5}
+        >>> silos = [kf.coefficients([m], [[0.04]], ["dose"], name=n) for n, m in means.items()]
+        >>> dose = kf.fuse(silos).heterogeneity()["dose"]
+        >>> round(dose.q, 2), round(dose.i2, 2), round(dose.tau2, 3)
+        (6.17, 0.68, 0.083)
+        """
+        result: dict[str, Any] = provided("heterogeneity")(self)
+        return result
+
     def report(self, path: str, silos: Sequence[Posterior] | None = None) -> str:
         """Write a self-contained HTML report and return its path; see `write_report`."""
         return str(provided("report")(self, path, silos))

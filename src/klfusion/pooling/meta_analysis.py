@@ -14,7 +14,7 @@ from scipy.stats import chi2, norm, t
 
 from klfusion._utils.arrays import FloatArray
 
-LEVEL = 0.95  # of intervals
+_TAIL = 0.975  # intervals have a probability of 95 %
 _TOLERANCE = 1e-12  # of the variance, as a share of the largest there can be
 
 
@@ -36,7 +36,10 @@ class MetaAnalysis:
         Share of the variation that is not chance, ``max(0, (Q - df) / Q)``.
     q, q_p_value : float
         Cochran's Q, and the probability of a larger one if silos do not differ.
-    n_silos : int
+    silos : tuple of str
+        Those with data about it.
+    estimates, variances : tuple of float
+        Of each silo alone.
     """
 
     estimate: float
@@ -47,7 +50,21 @@ class MetaAnalysis:
     i2: float
     q: float
     q_p_value: float
-    n_silos: int
+    silos: tuple[str, ...]
+    estimates: tuple[float, ...]
+    variances: tuple[float, ...]
+
+    @property
+    def intervals(self) -> list[tuple[float, float]]:
+        """95 % intervals of each silo alone."""
+        wide = float(norm.ppf(_TAIL)) * np.sqrt(np.array(self.variances))
+        return [(m - w, m + w) for m, w in zip(self.estimates, wide.tolist(), strict=True)]
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Share of each silo in the mean."""
+        weights = 1.0 / (np.array(self.variances) + self.tau2)
+        return tuple((weights / weights.sum()).tolist())
 
 
 def paule_mandel(estimates: FloatArray, variances: FloatArray) -> float:
@@ -73,7 +90,9 @@ def correction(estimates: FloatArray, variances: FloatArray, tau2: float) -> flo
     return float(weights @ residual**2) / (len(estimates) - 1)
 
 
-def meta_analysis(estimates: FloatArray, variances: FloatArray) -> MetaAnalysis:
+def meta_analysis(
+    estimates: FloatArray, variances: FloatArray, silos: tuple[str, ...]
+) -> MetaAnalysis:
     """Random effects with the correction for few silos; one silo is returned as it is."""
     n, tau2 = len(estimates), paule_mandel(estimates, variances)
     weights = 1.0 / (variances + tau2)
@@ -81,8 +100,7 @@ def meta_analysis(estimates: FloatArray, variances: FloatArray) -> MetaAnalysis:
     error = float(np.sqrt(correction(estimates, variances, tau2) / weights.sum()))
     fixed = 1.0 / variances
     q = float(fixed @ (estimates - fixed @ estimates / fixed.sum()) ** 2)
-    tail = 0.5 * (1.0 + LEVEL)
-    quantile = float(norm.ppf(tail) if n == 1 else t.ppf(tail, n - 1))
+    quantile = float(norm.ppf(_TAIL) if n == 1 else t.ppf(_TAIL, n - 1))
     wide = quantile * float(np.sqrt(tau2 + error**2))
     return MetaAnalysis(
         estimate=mean,
@@ -93,11 +111,12 @@ def meta_analysis(estimates: FloatArray, variances: FloatArray) -> MetaAnalysis:
         i2=max(0.0, (q - (n - 1)) / q) if q > 0 else 0.0,
         q=q,
         q_p_value=float(chi2.sf(q, n - 1)) if n > 1 else 1.0,
-        n_silos=n,
+        silos=silos,
+        estimates=tuple(estimates.tolist()),
+        variances=tuple(variances.tolist()),
     )
 
 
 def normal_factor(n: int) -> float:
     """Quantile of Student's t over that of the Normal: a Normal so much wider has its interval."""
-    tail = 0.5 * (1.0 + LEVEL)
-    return 1.0 if n < 2 else float(t.ppf(tail, n - 1) / norm.ppf(tail))
+    return 1.0 if n < 2 else float(t.ppf(_TAIL, n - 1) / norm.ppf(_TAIL))

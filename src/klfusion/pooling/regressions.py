@@ -22,8 +22,8 @@ from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.regression import KIND, LOCAL, Information
 
 VARYING = ("random-effects", "hierarchical")  # poolings that estimate the variation
-# A silo says nothing about a coefficient if its information is this share of the largest silo's:
-# the square root of float64's precision, below which an inverse has no correct digit.
+# A silo says nothing about a coefficient if its data give this share of the precision of its
+# posterior: the square root of float64's precision, below which a difference has few right digits.
 _NOTHING = 1e-8
 
 
@@ -65,19 +65,22 @@ class Silos:
         return len(self.prior.shift)
 
     def estimates(self, k: int) -> tuple[list[int], FloatArray, FloatArray]:
-        """Silos with data about coefficient ``k``, their estimates and variances."""
-        known = np.array([part.precision[k, k] for part in self.likelihoods])
-        silos = np.flatnonzero(known > _NOTHING * known.max()).tolist()
-        mean, variance = [], []
-        for j in silos:
-            part = self.likelihoods[j]
-            # Directions without data get the prior, or a hint of one.
-            ridge = np.diag(np.maximum(_NOTHING * known.max(), np.diag(self.prior.precision)))
-            singular = np.linalg.eigvalsh(part.precision)[0] <= _NOTHING * known[j]
-            covariance = np.linalg.inv(part.precision + ridge * singular)
-            mean.append(float(covariance[k] @ part.shift))
-            variance.append(float(covariance[k, k]))
-        return silos, np.array(mean), np.array(variance)
+        """Silos with data about coefficient ``k``, their estimates and variances.
+
+        The prior of this coefficient is left out; others keep it, for a silo may lack data about
+        them.
+        """
+        own, mean, variance = float(self.prior.precision[k, k]), [], []
+        for part in self.likelihoods:
+            covariance = np.linalg.inv(part.precision + self.prior.precision)
+            centre = float(covariance[k] @ (part.shift + self.prior.shift))
+            precision = 1.0 / float(covariance[k, k]) - own
+            shift = centre / float(covariance[k, k]) - float(self.prior.shift[k])
+            known = precision > _NOTHING * max(own, 1.0 / float(covariance[k, k]))
+            mean.append(shift / precision if known else np.nan)
+            variance.append(1.0 / precision if known else np.nan)
+        silos = np.flatnonzero(np.isfinite(mean))
+        return silos.tolist(), np.array(mean)[silos], np.array(variance)[silos]
 
     def estimated(self) -> FloatArray:
         """Variance of each coefficient between silos, as Paule and Mandel estimate it."""

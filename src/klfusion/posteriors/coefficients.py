@@ -115,8 +115,7 @@ def regression(
     unknown = [key for key in units if key not in names]
     if unknown:
         raise KLFusionError(f"{where}: units: expected names of {few(names)}, got {few(unknown)}")
-    values = np.linalg.eigvalsh(information.precision)
-    if not values[0] > values[-1] * np.finfo(np.float64).eps * len(values):
+    if not _smallest(information)[0] > np.finfo(np.float64).eps * len(names):
         raise InvalidPosteriorError(
             f"{where}: expected an information matrix of full rank, got "
             f"{_flattest(information, names)}: a constant or repeated column, or separated "
@@ -133,9 +132,18 @@ def regression(
     )
 
 
+def _smallest(information: Information) -> tuple[float, FloatArray]:
+    """The smallest eigenvalue of the precision matrix scaled to a unit diagonal, and its vector."""
+    scale = np.sqrt(np.diag(information.precision))
+    if not (np.isfinite(information.precision).all() and (scale > 0).all()):
+        return 0.0, (~(scale > 0)).astype(np.float64)
+    values, vectors = np.linalg.eigh(information.precision / np.outer(scale, scale))
+    return float(values[0]), np.asarray(vectors[:, 0])
+
+
 def _flattest(information: Information, names: Sequence[str]) -> str:
     """The coefficients of the direction with the least information."""
-    direction = np.linalg.eigh(information.precision)[1][:, 0]
+    direction = _smallest(information)[1]
     large = np.flatnonzero(np.abs(direction) > 0.1 * np.abs(direction).max())
     return f"none about {few([names[int(k)] for k in large])}"
 

@@ -56,8 +56,16 @@ class Silo(Protocol):
 
 def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
     """Silos with common words, classes and coefficients, checked by `check_compatible`."""
-    posteriors = align_coefficients(align_categories(align_classes(align_vocabularies(silos))))
+    posteriors = align(silos)
     check_compatible(posteriors)
+    return posteriors
+
+
+def align(silos: Sequence[Posterior]) -> list[Posterior]:
+    """Silos with common words, classes, categories and coefficients, unchecked."""
+    posteriors = list(silos)
+    for aligned in (align_vocabularies, align_classes, align_categories, align_coefficients):
+        posteriors = aligned(posteriors)
     return posteriors
 
 

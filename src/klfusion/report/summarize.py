@@ -12,8 +12,10 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.fusion.result import Fusion
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
+from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_natural
+from klfusion.report.forest import forest_view
 from klfusion.report.views import deviations, model_view
 
 _COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
@@ -53,6 +55,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     natural = None if silos is None else local_natural(fusion, silos)
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
     by_silo = _silos(fusion, natural)
+    regression = is_regression(posterior)
     return {
         "name": posterior.name,
         "family": str(posterior.family),
@@ -70,7 +73,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "silos": by_silo,
         "components": _components(fusion),
         "map": component_map(fusion, natural),
-        "view": model_view(posterior, local),
+        "view": forest_view(fusion, silos) if regression else model_view(posterior, local),
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
 

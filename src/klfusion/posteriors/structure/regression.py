@@ -1,7 +1,8 @@
 """Regressions: coefficients by name, those that stay at each silo, and how they are fused.
 
 ``info`` has ``coordinates``, the names of the coefficients; ``local``, those that differ between
-silos; ``likelihood``, the model of an observation; and ``units`` of coefficients, where given.
+silos; ``likelihood``, the model of an observation; ``columns``, all names in the order of the data;
+and where known ``units`` and ``scales``, the standard deviations of columns.
 Local coefficients are marginalised out before silos are fused. What a silo's data say about them
 is kept, one row per silo: given the shared coefficients ``s`` they are Normal, with the mean
 ``local.offset + local.gain s`` and the covariance ``local.covariance``.
@@ -99,6 +100,7 @@ def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: i
     """Collect what silos say about their local coefficients, one row per silo."""
     del labels, n_components  # a regression is one component
     info = dict(agreed_info(silos, *_COMMON))
+    info.pop("scales", None)  # of one silo
     columns = [s.info["columns"] for s in silos if "columns" in s.info]
     info["columns"] = list(dict.fromkeys(name for own in columns for name in own))
     arrays: dict[str, FloatArray] = {}
