@@ -116,10 +116,11 @@ def estimated(message: _Message, name: str, own: Hospital) -> kf.Fusion:
 
 def meta_analysis(silos: list[kf.Posterior], *, random: bool) -> dict[str, float]:
     """Each coefficient by itself: inverse-variance weights, with or without ``tau2``."""
-    found = kf.fuse(silos).heterogeneity()
+    fusion = kf.fuse(silos)
+    found = fusion.heterogeneity()
+    out = dict.fromkeys(_by_name(fusion.posterior), 0.0)  # where no hospital says anything
     if random:
-        return {key: value.estimate for key, value in found.items()}
-    out = {}
+        return out | {key: value.estimate for key, value in found.items()}
     for key, value in found.items():
         estimates, variances = (np.array(v) for v in (value.estimates, value.variances))
         out[key] = float(np.average(estimates, weights=1.0 / variances))

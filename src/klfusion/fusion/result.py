@@ -339,7 +339,8 @@ class Fusion:
         By coefficient, a `klfusion.pooling.meta_analysis.MetaAnalysis` with ``estimate`` and
         ``interval`` (random effects after Paule and Mandel, corrected for few silos after Hartung,
         Knapp, Sidik and Jonkman), ``prediction_interval``, ``tau2``, ``i2``, ``q`` and
-        ``q_p_value``. Priors are left out. The report draws it as forest plots.
+        ``q_p_value``. Priors are left out, and so are
+        silos whose data say less about a coefficient than the prior. The report draws forest plots.
 
         Examples
         --------

@@ -65,10 +65,11 @@ class Silos:
         return len(self.prior.shift)
 
     def estimates(self, k: int) -> tuple[list[int], FloatArray, FloatArray]:
-        """Silos with data about coefficient ``k``, their estimates and variances.
+        """Silos whose data say more about coefficient ``k`` than the prior; estimates, variances.
 
-        The prior of this coefficient is left out; others keep it, for a silo may lack data about
-        them.
+        The prior of this coefficient is left out of them. Others keep it, for a silo may lack data
+        about them. Where data say less than the prior, the Gaussian that stands for them says what
+        they look like within the prior, and nothing about where they would put the coefficient.
         """
         own, mean, variance = float(self.prior.precision[k, k]), [], []
         for part in self.likelihoods:
@@ -76,7 +77,7 @@ class Silos:
             centre = float(covariance[k] @ (part.shift + self.prior.shift))
             precision = 1.0 / float(covariance[k, k]) - own
             shift = centre / float(covariance[k, k]) - float(self.prior.shift[k])
-            known = precision > _NOTHING * max(own, 1.0 / float(covariance[k, k]))
+            known = precision > max(own, _NOTHING / float(covariance[k, k]))
             mean.append(shift / precision if known else np.nan)
             variance.append(1.0 / precision if known else np.nan)
         silos = np.flatnonzero(np.isfinite(mean))

@@ -44,7 +44,9 @@ def forest_view(fusion: Fusion, silos: Sequence[Posterior] | None) -> dict[str, 
         return view
     found = replace(fusion, silos=tuple(silos)).heterogeneity()
     for one in view["coefficients"]:
-        own = found[one["name"]]
+        own = found.get(one["name"])
+        if own is None:  # no silo's data say more than the prior
+            continue
         keys = ("estimate", "tau2", "i2", "q", "q_p_value")
         one |= {key: short(getattr(own, key)) for key in keys}
         for key in ("interval", "prediction_interval"):

@@ -31,6 +31,8 @@ def heterogeneity(fusion: Fusion) -> dict[str, MetaAnalysis]:
     found = {}
     for k, name in enumerate(structure.info["coordinates"]):
         numbers, estimates, variances = silos.estimates(k)
+        if not numbers:
+            continue
         names = tuple(posteriors[j].name for j in numbers)
         found[str(name)] = meta_analysis(estimates, variances, names)
     return found

@@ -1,8 +1,8 @@
 """Regressions: coefficients by name, those that stay at each silo, and how they are fused.
 
 ``info`` has ``coordinates``, the names of the coefficients; ``local``, those that differ between
-silos; ``likelihood``, the model of an observation; ``columns``, all names in the order of the data;
-and where known ``units`` and ``scales``, the standard deviations of columns.
+silos; and ``likelihood``, the model of an observation. ``columns`` are all names in the order of
+the data. Where known, there are ``units`` and ``scales``, the standard deviations of columns.
 Local coefficients are marginalised out before silos are fused. What a silo's data say about them
 is kept, one row per silo: given the shared coefficients ``s`` they are Normal, with the mean
 ``local.offset + local.gain s`` and the covariance ``local.covariance``.
