@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.provenance import provenance
+from klfusion._utils.package import provenance
 from klfusion._utils.text import few
 from klfusion.adapters._library import versions
 from klfusion.adapters._likelihoods import Likelihood, expanded, mode

@@ -19,7 +19,7 @@ from klfusion.adapters._regressions import table
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.classes import KIND
+from klfusion.posteriors.structure.kinds import CLASSES
 
 _ROWS = 1.0  # observations that the prior of a Gaussian is worth; it has mean 0 and variance 1
 # Two classes whose variances are 1 by the number of rows, 2 by the degrees of freedom.
@@ -85,7 +85,7 @@ def _posterior(
         "features": feature_names(model) or features,
         "settings": settings,
     }
-    structure, source = origin("sklearn", cls, KIND, {}, info)
+    structure, source = origin("sklearn", cls, CLASSES, {}, info)
     return Posterior(family, natural, name, prior, counts, structure, source)
 
 

@@ -11,7 +11,7 @@ from klfusion.methods.method import Method, no_size
 from klfusion.model_size.preparation import Prepared
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status, objective
-from klfusion.posteriors.names import component_names
+from klfusion.posteriors.compatibility import component_names
 from klfusion.posteriors.posterior import Posterior
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion.families import Dirichlet, Product
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.classes import KIND
+from klfusion.posteriors.structure.kinds import CLASSES
 
 
 def align_categories(posteriors: Sequence[Posterior]) -> list[Posterior]:
@@ -19,7 +19,7 @@ def align_categories(posteriors: Sequence[Posterior]) -> list[Posterior]:
     """
     families = [p.family for p in posteriors]
     factors = [list(f.factors) for f in families if isinstance(f, Product)]
-    classes = all(p.structure is not None and p.structure.kind == KIND for p in posteriors)
+    classes = all(p.structure is not None and p.structure.kind == CLASSES for p in posteriors)
     if not classes or len(factors) < len(posteriors) or len({len(f) for f in factors}) > 1:
         return list(posteriors)
     sizes = np.array([[factor.size for _, factor in own] for own in factors])

@@ -18,7 +18,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families import Family, Normal
-from klfusion.families.numerics import symmetric as sym
+from klfusion.families.wishart import pack, unpack
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 
 KIND = "regression"
@@ -39,12 +39,12 @@ class Information(NamedTuple):
     @classmethod
     def of(cls, natural: FloatArray, dim: int) -> Information:
         """From natural parameters (p,) of `klfusion.families.Normal`."""
-        return cls(natural[:dim], sym.unpack(natural[dim:], dim))
+        return cls(natural[:dim], unpack(natural[dim:], dim))
 
     def natural(self) -> FloatArray:
         """Natural parameters (p,) of `klfusion.families.Normal`."""
         precision = 0.5 * (self.precision + self.precision.T)
-        return np.concatenate([self.shift, sym.pack(precision)])
+        return np.concatenate([self.shift, pack(precision)])
 
     def some(self, rows: IntArray) -> Information:
         """Rows and columns in this order; others are conditioned to be zero."""
