@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion.pooling.meta_analysis import meta_analysis, paule_mandel
+from klfusion.pooling.meta_analysis import expected_variance, meta_analysis, paule_mandel
 from tests.helpers.loops import for_each
 
 # Trials of the BCG vaccine (Colditz et al., 1994): cases and others, vaccinated and not.
@@ -117,3 +117,14 @@ def test_only_regressions():
         kf.fuse(silos).heterogeneity()
     with pytest.raises(kf.KLFusionError, match="expected a fusion of regressions"):
         kf.estimate_prior_sd(kf.fuse(silos))
+
+
+def test_few_silos_that_agree_may_still_vary():
+    """The expected variance is near the estimate with many silos, and above 0 with few."""
+    rng = np.random.default_rng(0)
+    many = rng.normal(scale=0.5, size=200) + 0.2 * rng.normal(size=200)
+    assert expected_variance(many, np.full(200, 0.04)) == pytest.approx(0.25, rel=0.2)
+    alike, variances = np.array([1.0, 1.01, 0.99]), np.full(3, 0.04)
+    assert paule_mandel(alike, variances) == 0.0
+    assert 0.01 < expected_variance(alike, variances) < 0.3
+    assert expected_variance(alike[:1], variances[:1]) == 0.0

@@ -15,6 +15,7 @@ from scipy.stats import chi2, norm, t
 from klfusion._utils.arrays import FloatArray
 
 _TAIL = 0.975  # intervals have a probability of 95 %
+_GRID = 400  # values of tau; twice as many change the mean by less than a percent
 _TOLERANCE = 1e-12  # of the variance, as a share of the largest there can be
 
 
@@ -79,6 +80,25 @@ def paule_mandel(estimates: FloatArray, variances: FloatArray) -> float:
         return 0.0
     most = len(estimates) * float(np.ptp(estimates)) ** 2  # nothing is left to explain
     return float(brentq(excess, 0.0, most, xtol=_TOLERANCE * most))
+
+
+def expected_variance(estimates: FloatArray, variances: FloatArray) -> float:
+    """The variance between silos that their estimates lead to expect; never 0 for two or more.
+
+    The posterior mean of ``tau2`` under the prior of DuMouchel (1994), whose scale is the typical
+    error of a silo. Few silos may agree by chance, which an estimate of 0 would ignore.
+    """
+    if len(estimates) < 2:
+        return 0.0
+    share = np.linspace(0.0, 1.0, _GRID, endpoint=False)  # uniform under the prior
+    tau2 = np.square(share / (1.0 - share)) * len(estimates) / (1.0 / variances).sum()
+    weights = 1.0 / (variances[:, None] + tau2)
+    total = weights.sum(axis=0)
+    residual = estimates[:, None] - estimates @ weights / total
+    logs = 0.5 * np.log(weights).sum(axis=0) - 0.5 * np.log(total)
+    logs -= 0.5 * (weights * residual**2).sum(axis=0)
+    probability = np.exp(logs - logs.max())
+    return float(probability @ tau2 / probability.sum())
 
 
 def correction(estimates: FloatArray, variances: FloatArray, tau2: float) -> float:

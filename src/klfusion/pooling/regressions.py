@@ -4,7 +4,8 @@ Silo ``j`` has coefficients ``b_j ~ N(b, T)``, where ``T`` is diagonal, and zero
 coefficient. What its data say about ``b_j`` is a Gaussian with precision ``A``. About ``b``
 it says ``inv(I + A T) A``, which is `blurred`. So the global posterior is the prior plus the
 blurred likelihoods of all silos; a new silo has the global posterior blurred; and silo ``j`` has
-what the others say, blurred, plus its own likelihood.
+what the others say, blurred, plus its own likelihood. ``T`` is estimated; the uncertainty of one
+silo's coefficients is that of the ``T`` to be expected, which is never zero.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.families import Family, Normal
-from klfusion.pooling.meta_analysis import correction, normal_factor, paule_mandel
+from klfusion.pooling.meta_analysis import (
+    correction,
+    expected_variance,
+    normal_factor,
+    paule_mandel,
+)
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.regression import KIND, LOCAL, Information
@@ -34,6 +40,7 @@ class Silos:
     likelihoods: Sequence[Information]
     prior: Information
     variation: FloatArray
+    varies: bool = False  # whether pooling lets coefficients vary
 
     @classmethod
     def of(cls, posteriors: Sequence[Posterior], weights: FloatArray, pooling: str) -> Silos:
@@ -57,7 +64,9 @@ class Silos:
         prior = Information.of(np.average(priors, axis=0, weights=weights), family.dim)
         none = np.zeros(family.dim)
         found = cls(parts, prior, none)
-        return replace(found, variation=found.estimated()) if pooling in VARYING else found
+        if pooling not in VARYING:
+            return found
+        return replace(found, variation=found.estimated(), varies=True)
 
     @property
     def dim(self) -> int:
@@ -87,10 +96,19 @@ class Silos:
         """Variance of each coefficient between silos, as Paule and Mandel estimate it."""
         return np.array([paule_mandel(*self.estimates(k)[1:]) for k in range(self.dim)])
 
+    def expected(self) -> FloatArray:
+        """Variance of each coefficient between silos, as uncertain as few silos leave it."""
+        return np.array([expected_variance(*self.estimates(k)[1:]) for k in range(self.dim)])
+
     def pooled(self, without: int | None = None) -> Information:
         """What silos, but one, say about the mean over silos; the prior is counted once."""
         parts = [p for j, p in enumerate(self.likelihoods) if j != without]
         return added(self.prior, *(blurred(part, self.variation) for part in parts))
+
+    def of_silo(self, silo: int | None, variation: FloatArray) -> Information:
+        """Coefficients of one silo, or of a new one: what others say, and its own data."""
+        others = blurred(self.pooled(silo), variation)
+        return others if silo is None else added(others, self.likelihoods[silo])
 
     def corrected(self, information: Information) -> Information:
         """As wide per coefficient as the interval that few silos allow."""
@@ -131,9 +149,11 @@ def silo_posterior(
     shared = Information.of(fused.natural[0], fused.family.dim)
     if posteriors is not None and (pooling in VARYING or pooling == "product"):
         silos = Silos.of(posteriors, weights, pooling)
-        shared = blurred(silos.pooled(silo), silos.variation)
-        if silo is not None:
-            shared = added(shared, silos.likelihoods[silo])
+        shared = silos.of_silo(silo, silos.variation)
+        if silos.varies:  # means of the estimated variation, as uncertain as the expected one
+            mean = np.linalg.solve(shared.precision, shared.shift)
+            wider = silos.of_silo(silo, silos.expected()).precision
+            shared = Information(wider @ mean, wider)
     return _with_local(fused, shared, silo)
 
 
