@@ -11,6 +11,8 @@ from experiments import (
     bnn,
     calibration,
     divergences,
+    heterogeneity,
+    hospitals,
     mocap,
     rounds,
     sharing,
@@ -32,6 +34,8 @@ EXPERIMENTS = {
     "calibration": calibration,
     "divergences": divergences,
     "rounds": rounds,
+    "hospitals": hospitals,
+    "heterogeneity": heterogeneity,
 }
 
 

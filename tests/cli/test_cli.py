@@ -410,3 +410,17 @@ def test_demo(tmp_path: Path) -> None:
     assert "fused from ten files" in result.output
     assert f"Report: {tmp_path / 'demo' / 'fusion.html'}" in result.output
     assert (tmp_path / "demo" / "fusion.html").exists()
+
+
+def test_fuse_shows_coefficients(tmp_path: Path) -> None:
+    for name, dose in {"a": 0.2, "b": 0.9}.items():
+        sent = kf.coefficients(
+            [1.0, dose], np.diag([0.1, 0.02]), ["intercept", "dose"], name=name, local=["intercept"]
+        )
+        kf.save(tmp_path / f"{name}.safetensors", sent)
+    paths = sorted(tmp_path.glob("*.safetensors"))
+    result = run("fuse", *paths, "-o", tmp_path / "g", "--pooling", "hierarchical")
+    assert result.exit_code == 0, result.output
+    assert "dose" in result.output
+    assert "tau2" in result.output
+    assert kf.load(tmp_path / "g").site("b").family.dim == 2

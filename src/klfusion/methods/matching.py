@@ -11,6 +11,7 @@ from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.methods.auto import Auto
 from klfusion.methods.binary import Binary
+from klfusion.methods.by_name import ByName
 from klfusion.methods.homogeneous import Homogeneous
 from klfusion.methods.max_loss import MaxLoss
 from klfusion.methods.method import Method, PathMethod
@@ -22,7 +23,7 @@ from klfusion.model_size.preparation import Prepared, prepare
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
-from klfusion.posteriors.compatibility import Silo
+from klfusion.posteriors.compatibility import Silo, component_names
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds, network
 
@@ -30,13 +31,15 @@ METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Binary, Relaxed, H
 
 
 def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
-    """The configuration for these silos: `Networks` for networks, ``topics`` set for topics."""
+    """The configuration for these silos: `ByName` for names, `Networks` for networks, and so on."""
     if not isinstance(method, str | Method) or (isinstance(method, str) and method not in METHODS):
         raise KLFusionError(
             f"expected method to be one of {sorted(METHODS)} or a Method such as "
             f"kf.Auto(n_init=3), got {method!r}"
         )
     chosen = METHODS[method]() if isinstance(method, str) else method
+    if all(component_names(silo) is not None for silo in silos):
+        return _by_name(chosen)
     first = silos[0].structure
     if first is not None and first.kind == network.KIND:
         if isinstance(chosen, MaxLoss):
@@ -57,6 +60,18 @@ def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
     return chosen
 
 
+def _by_name(chosen: Method) -> Method:
+    """Names leave nothing to choose: `ByName`, unless another method was asked for."""
+    if chosen == Auto(divergence=chosen.divergence):
+        return ByName(divergence=chosen.divergence)
+    if not isinstance(chosen, ByName):
+        raise KLFusionError(
+            f"components have names and are matched by them: expected method 'auto' or "
+            f"kf.ByName(), got {chosen!r}"
+        )
+    return chosen
+
+
 def match_silos(
     posteriors: Sequence[Posterior],
     weights: FloatArray,
@@ -74,6 +89,8 @@ def match_silos(
         penalty = method.given_penalty or 0.0
         labels, value = np.arange(problem.n), penalty * problem.n  # all stay themselves
         found = Matching(labels, value, value, [value], penalty, Status.SINGLE_SILO)
+    elif isinstance(method, ByName):
+        found = method.match_names(posteriors, prepared, search)
     else:
         found = method.match(problem, search)
         if method.divergence != KL.name:

@@ -147,6 +147,7 @@ class Status(Enum):
     CONVERGED = "converged: the search stopped by its own criterion before max_iter"
     MAX_ITER = "stopped at max_iter before converging: raise max_iter or tol"
     SINGLE_SILO = "only one silo: it was returned as it is"
+    NAMED = "components were matched by their names; nothing was searched"
     KEPT = "the matching was kept, not searched anew: silos came or went, or a size was picked"
 
     def __str__(self) -> str:

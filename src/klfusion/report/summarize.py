@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from klfusion._utils.arrays import FloatArray
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import MergePath, Status
+from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_natural
+from klfusion.report.forest import forest_view
 from klfusion.report.views import deviations, model_view
 
 _COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
@@ -52,6 +54,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     natural = None if silos is None else local_natural(fusion, silos)
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
     by_silo = _silos(fusion, natural)
+    regression = is_regression(posterior)
     return {
         "name": posterior.name,
         "family": str(posterior.family),
@@ -69,7 +72,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "silos": by_silo,
         "components": _components(fusion),
         "map": component_map(fusion, natural),
-        "view": model_view(posterior, local),
+        "view": forest_view(fusion, silos) if regression else model_view(posterior, local),
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
 

@@ -16,6 +16,7 @@ from klfusion.objective.clusters import Clusters
 from klfusion.pooling.pool import matched
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
+from klfusion.updates.heterogeneity import doubtful_columns
 from klfusion.updates.table import kept_silos
 
 _BySilo = tuple[FloatArray, ...]
@@ -124,6 +125,7 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
         if value > _MISFIT
     ]
     findings += [*_alone(fusion, support), *_overclaims(silos), *_copies(silos)]
+    findings += [Finding(name, None, reason) for name, reason in doubtful_columns(fusion, silos)]
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
 
 
