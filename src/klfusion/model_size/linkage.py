@@ -51,7 +51,7 @@ class LinkageSettings:
     """The numbers of the model, as `kf.Auto` has them."""
 
     failed_fits: float = 0.05  # share of local components that describe no component
-    least_evidence: float = 3.0  # nats by which one more match must be better than none
+    least_evidence: float = 3.0  # nats by which sharing must be better than sharing none
     separation: float = 5.0  # standard deviations of different ones, where no silo has two
 
 
@@ -154,7 +154,7 @@ class Linked:
         return best
 
     def merged(self) -> Linked:
-        """Merge two clusters while that raises the evidence enough.
+        """Merge two clusters while their log-odds of being one are positive.
 
         The evidence of single members favours small clusters. Where every silo has one component,
         no pair is known to differ, and the clusters stay as they are.
@@ -181,7 +181,7 @@ class Linked:
             after = self.prior.changed(clusters.counts, sizes, union)
             gain = odds + after - self.prior.of_sizes(clusters.counts)
             k = int(gain.argmax())
-            if gain[k] <= self.settings.least_evidence:
+            if gain[k] <= 0.0:
                 break
             clusters.labels[clusters.labels == b[k]] = a[k]
             clusters.compact()
