@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families.numerics.kl_matrix import kl_matrix
 
 _REGISTRY: dict[str, type[Family]] = {}
+_HALVINGS = 10  # of the interval that holds the least share of a prior: to one part in 1,000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,13 +168,38 @@ class Family(ABC):
                 )
 
     @final
+    def inside(self, natural: FloatArray) -> BoolArray:
+        """Whether each row is a distribution of this family, ``(n, p) -> (n,)``."""
+        with np.errstate(all="ignore"):
+            positive = self.positive(natural).values()
+        found = np.isfinite(natural).all(axis=1)
+        for values in positive:
+            found &= values.min(axis=tuple(range(1, values.ndim)), initial=np.inf) > 0
+        return np.asarray(found)
+
+    @final
     def in_domain(self, natural: FloatArray) -> bool:
         """Whether every row is a distribution of this family."""
-        try:
-            self.check(natural)
-        except InvalidPosteriorError:
-            return False
-        return True
+        return bool(self.inside(natural).all())
+
+    @final
+    def less(self, natural: FloatArray, prior: FloatArray) -> FloatArray:
+        """``natural - prior`` of rows ``(n, p)``; the least share of the prior stays that must.
+
+        Of few observations, what they add to a prior is often no distribution of the family, such
+        as a singular covariance. Each row is ``natural - (1 - s) prior``, with ``s`` from 0 to 1
+        the least for which it is one, to one part in 1,000.
+        """
+        out = np.asarray(natural - prior)
+        prior = np.broadcast_to(prior, out.shape)
+        outside = np.flatnonzero(~self.inside(out))
+        low, high = (np.full(len(outside), share) for share in (0.0, 1.0))
+        for _ in range(_HALVINGS if len(outside) else 0):
+            middle = 0.5 * (low + high)
+            stays = self.inside(out[outside] + middle[:, None] * prior[outside])
+            low, high = np.where(stays, low, middle), np.where(stays, middle, high)
+        out[outside] += high[:, None] * prior[outside]
+        return out
 
     # Files ------------------------------------------------------------------------------------
 

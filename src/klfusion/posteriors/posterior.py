@@ -1,8 +1,8 @@
 """`Posterior`: all that a silo sends."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -103,6 +103,29 @@ class Posterior:
     def params(self) -> dict[str, FloatArray]:
         """Arrays of the family's standard parameters, by name."""
         return self.family.params(self.natural)
+
+    def likelihood(self) -> Self:
+        """What the data added to the prior: the same components without it.
+
+        Natural parameters less the prior's are the sufficient statistics of the observations. Those
+        of few observations may be no distribution of the family. Then the least share of the prior
+        stays that makes them one; see `klfusion.families.Family.less`.
+
+        Examples
+        --------
+        >>> import klfusion as kf
+        >>> rates = kf.families.Gamma()
+        >>> prior = rates.natural(shape=[1], rate=[1])[0]
+        >>> site = kf.Posterior(rates, rates.natural(shape=[31, 901], rate=[11, 11]), prior=prior)
+        >>> site.likelihood().params()["shape"].ravel()
+        array([ 30., 900.])
+        """
+        if self.prior is None:
+            raise InvalidPosteriorError(
+                f"silo {self.name!r}: expected a posterior with a prior, which its likelihood is "
+                "without, got none"
+            )
+        return replace(self, natural=self.family.less(self.natural, self.prior), prior=None)
 
     def __repr__(self) -> str:
         plural = "" if self.n_components == 1 else "s"
