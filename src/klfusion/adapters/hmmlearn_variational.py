@@ -6,7 +6,7 @@ import numpy as np
 from hmmlearn.vhmm import VariationalCategoricalHMM, VariationalGaussianHMM
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of
+from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of, predicting
 from klfusion.adapters._library import check_fitted, origin, structure_and_prior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family
@@ -74,6 +74,7 @@ def _gaussian_hmm(posterior: Posterior, prior: FloatArray, visits: FloatArray, h
         gaussians_of(posterior.family, natural, tied_by)
         for natural in (posterior.natural, np.tile(prior, (posterior.n_components, 1)))
     )
+    now = predicting(now, before, visits)
     priors = {f"{key}_prior": value for key, value in zip(_GAUSSIAN, before, strict=True)}
     model = VariationalGaussianHMM(**priors, **how)
     for which, values in (("prior", before), ("posterior", now)):

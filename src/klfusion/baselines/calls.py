@@ -27,7 +27,7 @@ def spahm(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
     >>> kf.baselines.spahm(sites).n_components
     2
     """
-    return fuse(models, method=Spahm(**settings), random_state=random_state)
+    return fuse(models, method=Spahm(**settings), pooling="average", random_state=random_state)
 
 
 def dp_clustering(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
@@ -43,7 +43,9 @@ def dp_clustering(models: Models, *, random_state: int = 0, **settings: Any) -> 
     >>> kf.baselines.dp_clustering({"a": site, "b": site, "c": site}).n_components
     2
     """
-    return fuse(models, method=DPClustering(**settings), random_state=random_state)
+    return fuse(
+        models, method=DPClustering(**settings), pooling="average", random_state=random_state
+    )
 
 
 def amps(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
@@ -60,4 +62,4 @@ def amps(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
     >>> [labels.tolist() for labels in baselines.amps([a, b]).labels]
     [[0, 1], [1, 0]]
     """
-    return fuse(models, method=Amps(**settings), random_state=random_state)
+    return fuse(models, method=Amps(**settings), pooling="average", random_state=random_state)

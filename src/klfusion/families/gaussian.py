@@ -12,6 +12,11 @@ LOG_2PI = np.log(2.0 * np.pi)
 _RIDGE = 1e-9  # of the trace: a constant column has no variance
 
 
+def diagonal_of(covariance: FloatArray) -> FloatArray:
+    """Variances ``(n, d)`` of covariances ``(n, d, d)``, or of those that are diagonal already."""
+    return covariance if covariance.ndim == 2 else np.einsum("nii->ni", covariance)
+
+
 def deviations_between(difference: FloatArray, covariance: FloatArray) -> FloatArray:
     """Mahalanobis length of differences ``(m, d)``; NaN where a variance is negative."""
     if covariance.ndim == 2:
@@ -66,9 +71,13 @@ class GaussianPosterior(
             kappa = self._kappa(scatter / _like(weight, scatter), covariance)
         return self._joined(location, kappa, scatter, weight)
 
-    def location_covariance(self, natural: FloatArray) -> FloatArray:
-        """Covariance of the mean at the expected precision."""
+    def location_covariance(
+        self, natural: FloatArray, like: FloatArray | None = None
+    ) -> FloatArray:
+        """Covariance of the mean at the expected precision, that of ``like`` where it is given."""
         _, kappa, scatter, weight = self._split(natural)
+        if like is not None:
+            _, _, scatter, weight = self._split(like)
         return self._per_dimension(scatter / _like(kappa * weight, scatter))
 
     def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.gaussian import LOG_2PI, GaussianPosterior
+from klfusion.families.gaussian import LOG_2PI, GaussianPosterior, diagonal_of
 from klfusion.families.parameters import check_offset, geometric_mean, rows, stack
 from klfusion.families.random_effects import group_means, reliability, variance_between_silos
 
@@ -80,9 +80,9 @@ class DiagonalGaussianPosterior(GaussianPosterior):
 
     def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
         """By the average variance in the dimensions of one precision."""
-        variance = np.einsum("nii->ni", covariance)
         n, k = observed.shape
-        return np.asarray(observed / variance.reshape(n, k, -1).mean(axis=2))
+        variance = diagonal_of(covariance).reshape(n, k, -1)
+        return np.asarray(observed / variance.mean(axis=2))
 
     @property
     def least_count(self) -> float:

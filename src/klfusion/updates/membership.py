@@ -30,7 +30,7 @@ from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Status, objective
 from klfusion.pooling.members import Matched, priors_of
-from klfusion.pooling.pool import check_pooling, pool
+from klfusion.pooling.pool import check_pooling, chosen, pool
 from klfusion.posteriors import compatibility
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import topics
@@ -181,9 +181,11 @@ def _table(fusion: Fusion, what: str) -> Table:
 
 def _pooled(fusion: Fusion, table: Table) -> FloatArray:
     units = table.units
-    problem = problem_with_divergence(units.problem, fusion.settings.method.divergence)
-    size = int(units.labels.max()) + 1
-    return pool(fusion.settings.pooling, replace(units, problem=problem), size)
+    settings, size = fusion.settings, int(units.labels.max()) + 1
+    divergence = settings.method.divergence
+    problem = problem_with_divergence(units.problem, divergence)
+    pooling = chosen(settings.pooling, table.posteriors, divergence)
+    return pool(pooling, replace(units, problem=problem), size)
 
 
 def _kept(
