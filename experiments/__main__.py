@@ -10,6 +10,7 @@ from rich.console import Console
 from experiments import (
     bnn,
     calibration,
+    density,
     divergences,
     mocap,
     rounds,
@@ -28,6 +29,7 @@ EXPERIMENTS = {
     "topics": topics,
     "bnn": bnn,
     "calibration": calibration,
+    "density": density,
     "divergences": divergences,
     "rounds": rounds,
 }

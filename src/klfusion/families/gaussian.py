@@ -85,6 +85,10 @@ class GaussianPosterior(
         mean, _, scatter, weight = self._split(natural)
         return mean, self._per_dimension(scatter / _like(weight, scatter))
 
+    @abstractmethod
+    def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
+        """What ``n`` ``(m,)`` observations of these `observation_moments` add to a prior."""
+
     def _per_dimension(self, covariance: FloatArray) -> FloatArray:
         """One variance for all dimensions, ``(n, 1)``, as one for each."""
         if covariance.ndim == 3:

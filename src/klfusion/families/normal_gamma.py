@@ -78,6 +78,13 @@ class DiagonalGaussianPosterior(GaussianPosterior):
         _, kappa, rate, shape = self._split(natural)
         return {"kappa": kappa, "shape": shape, "rate": np.where(kappa > 0, rate, 1.0)}
 
+    def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
+        """The moments times ``n``; variances are summed over dimensions of one precision."""
+        variance = diagonal_of(covariance).reshape(len(n), self.n_precisions, -1)
+        counts = np.repeat(n[:, None], self.n_precisions, axis=1)
+        shape = 0.5 * counts * variance.shape[2]
+        return self._joined(mean, counts, 0.5 * counts * variance.sum(axis=2), shape)
+
     def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
         """By the average variance in the dimensions of one precision."""
         n, k = observed.shape

@@ -10,7 +10,8 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import check_integer
 from klfusion._utils.provenance import provenance
 from klfusion.errors import KLFusionError
-from klfusion.fusion.result import BySilo, Fusion
+from klfusion.fusion.by_silo import BySilo
+from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.divergences import DivergenceProblem
 from klfusion.objective.problem import FusionProblem

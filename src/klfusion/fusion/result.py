@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex, TypeVar, overload
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import is_integer
 from klfusion._utils.providers import provided
-from klfusion._utils.text import few
 from klfusion.errors import KLFusionError, MissingDependencyError
+from klfusion.fusion.by_silo import BySilo
+from klfusion.fusion.predictive import Predictive, predictive
 from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
+from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 
 _ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing else
-_Array = TypeVar("_Array", bound=NDArray[Any])
-
-
-class BySilo(tuple[_Array, ...]):
-    """One array per silo, in the order of the silos; a silo's name works as an index, too."""
-
-    _names: tuple[str, ...]
-
-    def __new__(cls, arrays: Iterable[_Array], names: Iterable[str]) -> BySilo[_Array]:
-        """Name the arrays."""
-        made = super().__new__(cls, tuple(arrays))
-        made._names = tuple(names)
-        return made
-
-    @overload
-    def __getitem__(self, key: SupportsIndex | str, /) -> _Array: ...
-    @overload
-    def __getitem__(self, key: slice, /) -> tuple[_Array, ...]: ...
-    def __getitem__(self, key: SupportsIndex | slice | str, /) -> _Array | tuple[_Array, ...]:
-        """An array by position or by the silo's name; several by a slice."""
-        if not isinstance(key, str):
-            return super().__getitem__(key)
-        if key not in self._names:
-            raise KLFusionError(f"expected a silo of {few(self._names)}, got {key!r}")
-        return super().__getitem__(self._names.index(key))
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,9 +273,41 @@ class Fusion:
         }
         return pandas.DataFrame(columns)
 
-    def model(self) -> Any:
-        """A fitted model of the library the silos used, ready to predict."""
-        return provided("model")(self.posterior)
+    def model(self, *, predictive: bool = False) -> Any:
+        """A fitted model of the library the silos used, ready to predict.
+
+        Its components are the fused ones. With ``predictive``, they are those of `predictive`.
+        """
+        return provided("model")(self.predictive().posterior if predictive else self.posterior)
+
+    def predictive(self) -> Predictive:
+        """The model of this size that predicts best from what the silos sent.
+
+        Fused components are averages of matched ones, for their meaning. Here local components
+        without their priors are shared out between global ones so that the likelihood is largest.
+        For mixtures, HMMs and topics. Another size: ``fusion.at(n_components=...).predictive()``.
+
+        Examples
+        --------
+        >>> import numpy as np, klfusion as kf
+        >>> from sklearn.mixture import BayesianGaussianMixture
+        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + [[5.0, 0.0], [-5.0, 0.0]] * 100
+        >>> fit = lambda x: BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
+        >>> fusion = kf.fuse({"a": fit(x[:100]), "b": fit(x[100:])})
+        >>> fusion.predictive().responsibilities["b"].round(2)
+        array([[1., 0.],
+               [0., 1.]])
+        >>> fusion.model(predictive=True).predict([[5.0, 0.0], [-5.0, 0.0]])
+        array([0, 1])
+        """
+        if self.silos is None:
+            raise KLFusionError(
+                "predictive needs what the silos sent: expected a fusion made with "
+                "keep_silos=True, got one without"
+            )
+        seed, weights = self.settings.random_state, self.settings.weights
+        silos = aligned_silos(self.silos)
+        return predictive(silos, self.labels, self.n_components, weights, seed)
 
     def report(self, path: str, silos: Sequence[Posterior] | None = None) -> str:
         """Write a self-contained HTML report and return its path; see `write_report`."""

@@ -10,7 +10,7 @@ from klfusion.posteriors.structure import network, topics
 from klfusion.posteriors.structure.structure import Structure, agreed_info, scatter
 
 MIXTURE, HMM, SITES = "mixture", "hmm", "sites"
-_Labels = Sequence[IntArray]
+_Labels = Sequence[IntArray | FloatArray]
 
 
 def fuse_structures(
@@ -21,8 +21,9 @@ def fuse_structures(
 ) -> Structure | None:
     """Fuse the structures of silos; None if any is None, or of an unregistered kind.
 
-    ``labels`` has per silo the global component of each local one, -1 for none. ``match`` matches
-    the units of the later layers of a network.
+    ``labels`` has per silo the global component of each local one, -1 for none; or, but for
+    networks, responsibilities (L, n_components). ``match`` matches the units of the later layers of
+    a network.
     """
     present = [s for s in structures if s is not None]
     if len(present) < len(structures):
@@ -31,7 +32,8 @@ def fuse_structures(
     if len(kinds) > 1:
         raise IncompatibleSilosError(f"expected models of one kind, got {', '.join(kinds)}")
     if kinds[0] == network.KIND:
-        return network.fuse(present, labels, n_components, match)
+        hard = [own.astype(np.intp) for own in labels]
+        return network.fuse(present, hard, n_components, match)
     fuse = _FUSE.get(kinds[0])
     return None if fuse is None else fuse(present, labels, n_components)
 
@@ -58,7 +60,7 @@ def _fuse_hmms(silos: Sequence[Structure], labels: _Labels, n_components: int) -
         total = scatter(priors, labels, n_components)
         n_silos = scatter([np.ones_like(p) for p in priors], labels, n_components)
         lowest = min(float(p.min()) for p in priors)
-        average = total / np.maximum(n_silos, 1.0)
+        average = total / np.where(n_silos > 0, n_silos, 1.0)
         arrays[f"{key}_prior"] = np.where(n_silos > 0, average, lowest)
     info = dict(agreed_info(silos, "covariance_type"))
     if all("frame_weight" in s.info for s in silos):  # each silo has its own estimate

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.structure.structure import Structure, scatter
 
@@ -14,7 +14,9 @@ KIND = "topics"
 VOCABULARY = "vocabulary"  # key in `info`: the words of the columns, or None
 
 
-def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: int) -> Structure:
+def fuse(
+    silos: Sequence[Structure], labels: Sequence[IntArray | FloatArray], n_components: int
+) -> Structure:
     """Add ``topic_mass`` (L,), the expected words per topic; pool ``doc_topic_prior`` (L,).
 
     A normalised prior is the expected share of each topic. Shares are averaged over silos, each
