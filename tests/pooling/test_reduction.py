@@ -18,7 +18,7 @@ TYPES = ["full", "tied", "diag", "spherical"]
 def silos_of(seed=0, covariance_type="full", n_silos=8, n_points=60, guess=4):
     """Three overlapping components; silos guess one more, so that fits cut them differently."""
     rng = np.random.default_rng(seed)
-    means = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]])
+    means = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
 
     def draw(n):
         return means[rng.integers(3, size=n)] + rng.normal(size=(n, 2))

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._fuse import read_silos
 from klfusion._utils.checks import check_integer
 from klfusion.adapters import rebuild
 from klfusion.baselines.baseline import Models
@@ -12,7 +13,6 @@ from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures
 from klfusion.posteriors.structure.kinds import MIXTURE
-from klfusion.read import read_silos
 
 
 def fedgen_gmm(

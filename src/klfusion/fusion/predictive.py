@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.provenance import provenance
-from klfusion._utils.providers import provided
+from klfusion._utils.package import provenance, provided
 from klfusion.errors import KLFusionError
 from klfusion.families import Tempered, require
 from klfusion.families.gaussian import GaussianPosterior
@@ -18,9 +17,8 @@ from klfusion.fusion.by_silo import BySilo
 from klfusion.pooling import reduction
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures
-from klfusion.posteriors.structure.kinds import HMM, MIXTURE
+from klfusion.posteriors.structure.kinds import HMM, MIXTURE, TOPICS
 from klfusion.posteriors.structure.structure import scatter
-from klfusion.posteriors.structure.topics import KIND as TOPICS
 
 _KINDS = (MIXTURE, HMM, TOPICS)
 

@@ -10,13 +10,12 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import is_integer
-from klfusion._utils.providers import provided
+from klfusion._utils.package import provided
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.fusion.by_silo import BySilo
 from klfusion.fusion.predictive import Predictive, predictive
 from klfusion.fusion.settings import FuseSettings
-from klfusion.objective.merge_path import MergePath
-from klfusion.objective.solution import Status
+from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 

@@ -13,8 +13,8 @@ If the medoid is honest and ``s`` is the share of others in the average, ``KL(me
 
 import numpy as np
 
-from klfusion._utils import memory
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.running import require_memory
 from klfusion.families import Family, Tempered
 from klfusion.objective.problem import FusionProblem
 
@@ -45,7 +45,7 @@ def near_medoid(family: Family, members: FloatArray) -> BoolArray:
     if len(members) < 3:  # nobody is in the majority
         return np.ones(len(members), dtype=bool)
     what = f"comparing all {len(members):,} members of a component"
-    memory.require(2 * 8 * len(members) ** 2, what, "use pooling='average'")
+    require_memory(2 * 8 * len(members) ** 2, what, "use pooling='average'")
     divergence = family.kl(members, members)
     median = np.median(divergence, axis=1)
     medoid = int(median.argmin())

@@ -1,16 +1,18 @@
 """The words of topics, and a common vocabulary for topics that have different ones."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from klfusion._utils import memory
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.running import require_memory
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior, check_equal
-from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
+from klfusion.posteriors.structure.kinds import TOPICS, VOCABULARY
 
 
 def words(posterior: Posterior) -> list[str]:
@@ -56,6 +58,29 @@ def top_words(posterior: Posterior, n: int = 10) -> list[list[str]]:
     return [[vocabulary[i] for i in row] for row in np.take_along_axis(top, order, axis=1)]
 
 
+def checked_words(words: Any, n_words: int, where: str) -> list[str]:
+    """The words as a list of Python strings; an error unless they fit the columns."""
+    expected = f"{where}: expected a vocabulary"
+    # A dict, such as a vectorizer's `vocabulary_`, is not in the order of the columns.
+    if not isinstance(words, Iterable) or isinstance(words, str | Mapping | Set):
+        raise KLFusionError(
+            f"{expected} of strings in the order of the columns, such as "
+            f"vectorizer.get_feature_names_out(), got {type(words).__name__}"
+        )
+    found = list(words)
+    for position, word in enumerate(found):
+        if not isinstance(word, str):
+            got = f"{word!r} at position {position}"
+            raise KLFusionError(f"{expected} of strings, got {got}")
+    if len(found) != n_words:
+        words = f"{n_words} words, one per column of the topics"
+        raise KLFusionError(f"{expected} of {words}, got {len(found)}")
+    if len(set(found)) < len(found):
+        word, times = Counter(found).most_common(1)[0]
+        raise KLFusionError(f"{expected} of unique words, got {word!r} {times} times")
+    return [str(word) for word in found]  # numpy strings become Python strings
+
+
 def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
     """Extend topics to one vocabulary: the sorted words of all silos.
 
@@ -67,7 +92,7 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
     if len({type(p.family) for p in posteriors}) > 1:
         return list(posteriors)  # a later check refuses different families
     if not present:  # topics without vocabularies need equal numbers of words
-        topics = [p for p in posteriors if p.structure is not None and p.structure.kind == KIND]
+        topics = [p for p in posteriors if p.structure is not None and p.structure.kind == TOPICS]
         sizes = [(p.name, p.family.size) for p in topics]
         hint = "; give extract the vocabulary of each silo, and the vocabularies may differ"
         check_equal(sizes, f"{sizes[0][1]} words" if sizes else "", hint)
@@ -84,7 +109,7 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
     union = sorted(set().union(*present))
     n_bytes = 2 * 8 * len(union) * sum(p.n_components for p in posteriors)
     what = f"all topics over the {len(union):,} words of all silos"
-    memory.require(n_bytes, what, "drop rare words before training")
+    require_memory(n_bytes, what, "drop rare words before training")
     column = {word: i for i, word in enumerate(union)}
     columns = [np.fromiter(map(column.__getitem__, v), np.intp, len(v)) for v in present]
     return [_expanded(p, own, union) for p, own in zip(posteriors, columns, strict=True)]
@@ -93,7 +118,7 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
 def _vocabulary(posterior: Posterior) -> list[str] | None:
     """The words of a posterior's columns, checked because files are not trusted."""
     structure = posterior.structure
-    if structure is None or structure.kind != KIND or structure.info.get(VOCABULARY) is None:
+    if structure is None or structure.kind != TOPICS or structure.info.get(VOCABULARY) is None:
         return None
     where, family = f"silo {posterior.name!r}", posterior.family
     if not isinstance(family, Dirichlet):
