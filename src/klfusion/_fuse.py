@@ -166,7 +166,9 @@ def _fused(
         natural = family.relocated(natural, matching.location)
     labels = prepared.spread(matching.labels)
     stacked = problem_with_divergence(prepared.stacked, method.divergence)
-    divergences = match_divergences(stacked, natural, labels)
+    # As certain as a member; a posterior of all data differs from each in certainty above all.
+    centres = problem.average(units.labels, len(natural)) if pooling == "auto" else natural
+    divergences = match_divergences(stacked, centres, labels)
     per_silo = prepared.by_silo(labels)
     path = matching.path
     if path is not None and path.rows is not None:

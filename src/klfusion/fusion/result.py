@@ -35,6 +35,7 @@ class Fusion:
         Global component of each local one, by position or name of the silo; -1 for none.
     divergences : sequence of arrays, one per silo
         ``KL(global || local)``, or the divergence chosen, of each match; NaN where there is none.
+        With pooling ``"auto"``, from the average of the matched components.
     penalty : float
         Weight of ``sum_g sqrt(n_g)`` in the objective, in nats; 0 where the size was given.
     objective : float

@@ -204,7 +204,11 @@ def _kept(
     bound = float(costs.min(axis=0).sum()) + fusion.penalty * np.sqrt(problem.n)
     all_labels = table.all_labels
     stacked = problem_with_divergence(table.stacked, divergence)
-    divergences = match_divergences(stacked, natural, all_labels)
+    average = table.units.problem.average(table.units.labels, len(natural))
+    compared = (
+        average if chosen(settings.pooling, table.posteriors, divergence) == "auto" else natural
+    )
+    divergences = match_divergences(stacked, compared, all_labels)
     changed = history is not None
     settings = table.settings_from(settings) if changed else settings.with_weights(table.weights)
     rest = min(bound, value), [value], fusion.penalty, Status.KEPT, path
