@@ -32,6 +32,7 @@ NAMES = (  # in the order of the index
     "network",
     "add_remove",
     "contributions",
+    "predictive",
     "hostile",
     "files",
     "many_silos",

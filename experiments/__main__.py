@@ -10,6 +10,7 @@ from rich.console import Console
 from experiments import (
     bnn,
     calibration,
+    density,
     divergences,
     heterogeneity,
     hospitals,
@@ -32,6 +33,7 @@ EXPERIMENTS = {
     "topics": topics,
     "bnn": bnn,
     "calibration": calibration,
+    "density": density,
     "divergences": divergences,
     "rounds": rounds,
     "hospitals": hospitals,

@@ -17,7 +17,7 @@ from rich.table import Table
 from sklearn.metrics import roc_auc_score
 
 import klfusion as kf
-from experiments import data
+from experiments import data, fuse_by_average
 from experiments.images import Images, deal, load
 from klfusion.adapters import rebuild
 from klfusion.posteriors.structure.network import kept_units
@@ -102,7 +102,7 @@ def run_split(args: argparse.Namespace, images: Images, seed: int) -> Iterator[t
         sizes[f"{DEEP_SIZES} units"] = DEEP_SIZES
     for label, size in sizes.items():
         start = time.perf_counter()
-        fusion = kf.fuse(silos, n_components=size)
+        fusion = fuse_by_average(silos, n_components=size)
         elapsed = time.perf_counter() - start
         name = f"fused, {label}"
         yield row(name, fusion.model(), units_of(fusion), elapsed)

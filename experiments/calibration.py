@@ -1,4 +1,4 @@
-"""Coverage of credible regions of the fused components under heterogeneity."""
+"""Coverage and width of credible regions of fused components under heterogeneity."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
+from scipy.special import expit
+from scipy.stats import chi2, norm
 from scipy.stats import f as f_distribution
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
@@ -27,14 +29,16 @@ from klfusion.pooling.pool import Pooling
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-DESCRIPTION = "coverage of credible regions of the component means, for every pooling"
+DESCRIPTION = "coverage of credible regions of means and regression coefficients, per pooling"
 HETEROGENEITY = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)
 LEVELS = (0.5, 0.8, 0.95)
 POOLED = "pooled data"
-POOLINGS: tuple[Pooling, ...] = ("average", "product", "hierarchical")
+POOLINGS: tuple[Pooling, ...] = ("auto", "average", "product", "hierarchical")
 # First of consecutive seeds, none of which served development.
 FIRST_SEED = 7000
+_PRIOR_VARIANCE = 100.0  # of a regression coefficient
 _STYLES = {
+    "auto": ("#CC79A7", "s"),
     "average": ("#D55E00", "^"),
     "product": ("#009E73", "D"),
     "hierarchical": ("#0072B2", "o"),
@@ -50,12 +54,15 @@ class Setting:
     ----------
     heterogeneity : float
         Standard deviation of a silo's means around the global ones; components have 0.7 to 1.4.
+    model : {"mixture", "regression"}
+        A regression is logistic, with one component of ``dim`` coefficients, which vary.
     n_silos, n_components, dim : int
     n_points : int
         Expected observations per component and silo.
     """
 
     heterogeneity: float
+    model: str = "mixture"
     n_silos: int = 15
     n_components: int = 5
     dim: int = 2
@@ -114,36 +121,107 @@ def probabilities(posterior: kf.Posterior, true: FloatArray) -> FloatArray:
     return np.asarray(f_distribution.cdf(square / dim, dim, freedom))
 
 
+def radii(posterior: kf.Posterior, true: FloatArray, level: float) -> FloatArray:
+    """Geometric mean radius of each mean's region, (G,)."""
+    p = posterior.params()
+    nearest = np.linalg.norm(true[:, None] - p["mean"], axis=2).argmin(axis=1)
+    dim = true.shape[1]
+    freedom = p["dof"][nearest] - dim + 1.0
+    shape = p["scale_inv"][nearest] / (p["kappa"][nearest] * freedom)[:, None, None]
+    quantile = dim * f_distribution.ppf(level, dim, freedom)
+    return np.asarray(np.sqrt(quantile) * np.linalg.det(shape) ** (0.5 / dim))
+
+
+def simulate_regression(
+    setting: Setting, rng: np.random.Generator
+) -> tuple[FloatArray, list[tuple[FloatArray, FloatArray]]]:
+    """True coefficients (1, D), and the columns and outcomes of each silo."""
+    true = rng.uniform(-1.0, 1.0, size=(1, setting.dim))
+    data = []
+    for _ in range(setting.n_silos):
+        own = rng.normal(true[0], setting.heterogeneity)
+        x = rng.normal(size=(setting.n_points, setting.dim))
+        x[:, 0] = 1.0
+        data.append((x, (rng.random(len(x)) < expit(x @ own)).astype(np.float64)))
+    return true, data
+
+
+def fit_regression(data: tuple[FloatArray, FloatArray], name: str) -> kf.Posterior:
+    """Laplace approximation of a logistic regression with a weak prior that all silos share."""
+    x, y = data
+    prior = np.eye(x.shape[1]) / _PRIOR_VARIANCE
+    mean = np.zeros(x.shape[1])
+    for _ in range(50):
+        p = expit(x @ mean)
+        precision = (x.T * (p * (1.0 - p))) @ x + prior
+        step = np.linalg.solve(precision, x.T @ (y - p) - prior @ mean)
+        mean = mean + step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-10:
+            break
+    family = kf.families.Normal(x.shape[1])
+    eta = family.natural(mean[None], np.linalg.inv(precision)[None])
+    flat = family.natural(np.zeros((1, len(mean))), np.linalg.inv(prior)[None])[0]
+    return kf.Posterior(family, eta, name=name, prior=flat)
+
+
+def intervals(posterior: kf.Posterior, true: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Probability of the smallest interval that holds each true coefficient, and deviations."""
+    p = posterior.params()
+    deviation = np.sqrt(np.einsum("nii->ni", p["covariance"]))
+    return np.asarray(chi2.cdf(((true - p["mean"]) / deviation) ** 2, 1))[0], deviation[0]
+
+
 def run_one(setting: Setting, seed: int) -> dict[str, Any]:
-    """One set of silos: credible levels of the true means for each pooling."""
+    """One set of silos: for each pooling, credible levels of the truth and 95 % radii."""
     rng = np.random.default_rng([seed, round(1000 * setting.heterogeneity)])
-    true, data = simulate(setting, rng)
-    g = setting.n_components
-    silos = [fit(x, g, seed, f"silo-{j}") for j, x in enumerate(data)]
+    g, names = setting.n_components, [f"silo-{j}" for j in range(setting.n_silos)]
+    if setting.model == "mixture":
+        true, data = simulate(setting, rng)
+        silos = [fit(x, g, seed, name) for x, name in zip(data, names, strict=True)]
+        pooled = fit(np.concatenate(data), g, seed, POOLED)
+    else:
+        true, sets = simulate_regression(setting, rng)
+        silos = [fit_regression(one, name) for one, name in zip(sets, names, strict=True)]
+        x, y = (np.concatenate(parts) for parts in zip(*sets, strict=True))
+        pooled = fit_regression((x, y), POOLED)
+
+    def regions(posterior: kf.Posterior) -> tuple[FloatArray, FloatArray]:
+        if setting.model == "mixture":
+            return probabilities(posterior, true), radii(posterior, true, 0.95)
+        found, deviation = intervals(posterior, true)
+        return found, norm.ppf(0.975) * deviation
+
     found: dict[str, list[float]] = {}
+    width: dict[str, float] = {}
+    inside, against = regions(pooled)
+    size = 0
     with threadpool_limits(1):
         for pooling in POOLINGS:
-            fusion = kf.fuse(silos, pooling=pooling)
-            found[pooling] = probabilities(fusion.posterior, true).tolist()
-    size = fusion.n_components
-    pooled = fit(np.concatenate(data), g, seed, POOLED)
-    found[POOLED] = probabilities(pooled, true).tolist()
-    return {"heterogeneity": setting.heterogeneity, "seed": seed, "size": size, "found": found}
+            known = 1 if setting.model == "regression" else None
+            fusion = kf.fuse(silos, pooling=pooling, n_components=known)
+            own, radius = regions(fusion.posterior)
+            found[pooling], width[pooling] = own.tolist(), float((radius / against).mean())
+            size = fusion.n_components
+    found[POOLED], width[POOLED] = inside.tolist(), 1.0
+    return {**vars(setting), "seed": seed, "size": size, "found": found, "width": width}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Coverage at each level, with standard errors over the runs."""
+    """Coverage at each level, with standard errors over the runs, and widths."""
     rows = []
-    for heterogeneity in sorted({run["heterogeneity"] for run in runs}):
-        own = [run for run in runs if run["heterogeneity"] == heterogeneity]
+    cells = {(run["model"], run["n_silos"], run["heterogeneity"]) for run in runs}
+    for model, n_silos, heterogeneity in sorted(cells):
+        keys = {"model": model, "n_silos": n_silos, "heterogeneity": heterogeneity}
+        own = [run for run in runs if keys.items() <= run.items()]
         for pooling in (*POOLINGS, POOLED):
             inside = np.array([run["found"][pooling] for run in own])
+            width = float(np.mean([run["width"][pooling] for run in own]))
             for level in LEVELS:
                 shares = (inside <= level).mean(axis=1)
                 rows.append(
                     {
-                        "heterogeneity": heterogeneity, "pooling": pooling, "level": level,
-                        "coverage": float(shares.mean()), "runs": len(own),
+                        **keys, "pooling": pooling, "level": level,
+                        "coverage": float(shares.mean()), "runs": len(own), "width": width,
                         "standard_error": float(shares.std(ddof=1) / np.sqrt(len(own))),
                     }
                 )  # fmt: skip
@@ -173,33 +251,38 @@ def figure(rows: list[dict[str, Any]], out: Path) -> None:
 
 
 def run(out: Path, seeds: int, n_jobs: int, settings: list[Setting]) -> list[dict[str, Any]]:
-    """Run everything; write ``results.json`` and the figure."""
+    """Run everything; write ``results.json`` and the figure of the first setting's model."""
     start = time.perf_counter()
     tasks = [(setting, FIRST_SEED + k) for k in range(seeds) for setting in settings]
     runs = Parallel(n_jobs=n_jobs)(delayed(run_one)(setting, seed) for setting, seed in tasks)
     rows = summary(runs)
-    right = float(np.mean([run["size"] == settings[0].n_components for run in runs]))
+    right = float(np.mean([run["size"] == run["n_components"] for run in runs]))
     protocol = {
         "seeds": seeds, "first_seed": FIRST_SEED, "right_size": right,
         "seconds": time.perf_counter() - start,
     }  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     (out / "results.json").write_text(json.dumps({"settings": protocol, "rows": rows}, indent=1))
-    figure(rows, out)
+    drawn = settings[0].model, settings[0].n_silos
+    figure([r for r in rows if (r["model"], r["n_silos"]) == drawn], out)
     return rows
 
 
 def shown(rows: list[dict[str, Any]]) -> Table:
-    """A table of coverage at 50 / 80 / 95 %."""
-    table = Table("heterogeneity", *(*POOLINGS, POOLED))
-    for heterogeneity in sorted({r["heterogeneity"] for r in rows}):
-        cells = []
-        for pooling in (*POOLINGS, POOLED):
-            own = [
-                r for r in rows if (r["heterogeneity"], r["pooling"]) == (heterogeneity, pooling)
-            ]
-            cells.append(" / ".join(f"{100 * r['coverage']:.1f}" for r in own))
-        table.add_row(f"{heterogeneity:g}", *cells)
+    """A table of coverage at 50 / 80 / 95 %, and of widths relative to pooled data's."""
+    names = (*POOLINGS, POOLED)
+    table = Table("model", "silos", "heterogeneity", *names, "width of auto")
+    for model, n_silos, heterogeneity in dict.fromkeys(
+        (r["model"], r["n_silos"], r["heterogeneity"]) for r in rows
+    ):
+        keys = {"model": model, "n_silos": n_silos, "heterogeneity": heterogeneity}
+        own = [r for r in rows if keys.items() <= r.items()]
+        cells = [
+            " / ".join(f"{100 * r['coverage']:.1f}" for r in own if r["pooling"] == name)
+            for name in names
+        ]
+        width = next(r["width"] for r in own if r["pooling"] == "auto")
+        table.add_row(model, str(n_silos), f"{heterogeneity:g}", *cells, f"{width:.2f}")
     return table
 
 
@@ -211,5 +294,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, console: Console) -> None:
     """Run everything, show the table."""
-    settings = [Setting(heterogeneity) for heterogeneity in HETEROGENEITY]
+    kinds: list[dict[str, Any]] = [{"n_silos": n} for n in (15, 5)]
+    regression = {"model": "regression", "n_components": 1, "dim": 4, "n_points": 1000}
+    kinds += [{**regression, "n_silos": n} for n in (15, 5)]
+    settings = [Setting(h, **kind) for kind in kinds for h in HETEROGENEITY]
     console.print(shown(run(args.out, args.seeds, args.jobs, settings)))

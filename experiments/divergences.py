@@ -17,6 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
+from experiments import fuse_by_average
 from experiments.simulation import Simulation, fit_mixture, hausdorff, simulate, true_component
 from klfusion.objective.divergences import DIVERGENCES
 
@@ -69,7 +70,7 @@ def run_one(settings: Simulation, seed: int) -> list[Run]:
                 continue  # defined between Gaussians only
             start = time.perf_counter()
             with threadpool_limits(1):
-                fusion = kf.fuse(
+                fusion = fuse_by_average(
                     given, method=kf.Binary(divergence=name), n_components=len(silos.means)
                 )
             seconds = time.perf_counter() - start

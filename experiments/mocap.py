@@ -21,7 +21,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
-from experiments import data
+from experiments import data, fuse_by_average
 from klfusion.learners import StickyHDPHMM
 
 DESCRIPTION = "hidden Markov models of motion capture (section 5.2)"
@@ -34,8 +34,8 @@ IntArray = NDArray[np.intp]
 Silos = dict[str, kf.Posterior]
 OURS, POOLED, APART = "KL-fusion", "pooled HDP-HMM", "no matching"
 METHODS: dict[str, Callable[[Silos], kf.Fusion]] = {
-    OURS: kf.fuse,
-    "KL-fusion, paper's letter": lambda silos: kf.fuse(silos, method="relaxed"),
+    OURS: fuse_by_average,
+    "KL-fusion, paper's letter": lambda silos: fuse_by_average(silos, method="relaxed"),
     "SPAHM": kf.baselines.spahm,
     "SPAHM, standardised channels": lambda silos: kf.baselines.spahm(standardised(silos)),
 }
@@ -163,7 +163,7 @@ def held_out(recordings: Recordings, seed: int, n_init: int) -> list[HeldOut]:
     left = {name: own[seed % 3] for name, own in SUBJECTS.items()}
     kept = {name: [i for i in own if i != left[name]] for name, own in SUBJECTS.items()}
     models = {name: fit(recordings, own, seed, n_init) for name, own in kept.items()}
-    models[OURS] = kf.fuse(dict(models)).model()
+    models[OURS] = fuse_by_average(dict(models)).model()
     models[POOLED] = fit(recordings, [i for own in kept.values() for i in own], seed, n_init)
     rows = []
     for subject, sequence in left.items():

@@ -21,7 +21,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
-from experiments import figures
+from experiments import figures, fuse_by_average
 from experiments.simulation import (
     Simulation,
     fit_once,
@@ -40,9 +40,9 @@ FIRST_SEED = 15000
 
 Fuse = Callable[[list[kf.Posterior]], kf.Fusion]
 METHODS: dict[str, Fuse] = {
-    "klfusion": kf.fuse,
+    "klfusion": fuse_by_average,
     "klfusion, random effects": lambda silos: kf.fuse(silos, pooling="random-effects"),
-    "paper's letter": lambda silos: kf.fuse(silos, method="relaxed"),
+    "paper's letter": lambda silos: fuse_by_average(silos, method="relaxed"),
     "SPAHM": kf.baselines.spahm,
     "DP clustering": kf.baselines.dp_clustering,
 }

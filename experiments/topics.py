@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 import klfusion as kf
-from experiments import data, newsgroups, topic_fits
+from experiments import data, fuse_by_average, newsgroups, topic_fits
 from experiments.mocap import shown, summary, write_rows
 from experiments.newsgroups import Corpus, Split
 from experiments.topic_scores import Test, Topics, coherence
@@ -32,19 +32,21 @@ Silos = dict[str, kf.Posterior]
 OURS, APART, AMPS = "KL-fusion", "concatenation", "AMPS"
 WITHIN, POOLED = "KL-fusion, ten topics, within silos", "pooled LDA"
 METHODS: dict[str, Callable[[Silos], kf.Fusion]] = {
-    OURS: kf.fuse,
-    "KL-fusion, paper's letter": lambda silos: kf.fuse(silos, method="relaxed"),
-    "KL-fusion, loss at most 0.02": lambda silos: kf.fuse(silos, method=kf.MaxLoss(MAX_LOSS)),
-    "KL-fusion, within silos, loss at most 0.02": lambda silos: kf.fuse(
+    OURS: fuse_by_average,
+    "KL-fusion, paper's letter": lambda silos: fuse_by_average(silos, method="relaxed"),
+    "KL-fusion, loss at most 0.02": lambda silos: fuse_by_average(
+        silos, method=kf.MaxLoss(MAX_LOSS)
+    ),
+    "KL-fusion, within silos, loss at most 0.02": lambda silos: fuse_by_average(
         silos, method=kf.MaxLoss(MAX_LOSS, within_silos=True)
     ),
-    "KL-fusion, homogeneous": lambda silos: kf.fuse(silos, method="homogeneous"),
-    "KL-fusion, ten topics": lambda silos: kf.fuse(silos, n_components=_largest(silos)),
-    WITHIN: lambda silos: kf.fuse(
+    "KL-fusion, homogeneous": lambda silos: fuse_by_average(silos, method="homogeneous"),
+    "KL-fusion, ten topics": lambda silos: fuse_by_average(silos, n_components=_largest(silos)),
+    WITHIN: lambda silos: fuse_by_average(
         silos, method=kf.MaxLoss(within_silos=True), n_components=_largest(silos)
     ),
     AMPS: kf.baselines.amps,
-    APART: lambda silos: kf.fuse(silos, method=kf.MaxLoss(0.0)),
+    APART: lambda silos: fuse_by_average(silos, method=kf.MaxLoss(0.0)),
 }
 
 
@@ -135,7 +137,7 @@ def run(corpus: Corpus, out: Path, settings: Settings, console: Console) -> dict
         "settings": asdict(settings) | {"seeds": seeds, "documents": len(corpus.group)},
         "methods": summary(runs, ["split", "method"]),
         "sizes": {f"{s} {name}": f[OURS][0].n_components for (s, name), f in fused.items()},
-        "refitted": [sizes[seeds[0]], *(kf.fuse(own).n_components for own in again)],
+        "refitted": [sizes[seeds[0]], *(fuse_by_average(own).n_components for own in again)],
         "curve": curve(silos[first], Test.of(trials[first[0]][first[1]], first[0]), corpus),
         "matched": {
             name: matched(silos[seeds[0], name], fused[seeds[0], name][OURS][0])
@@ -241,11 +243,11 @@ def scored(
 def curve(silos: Silos, test: Test, corpus: Corpus) -> list[dict[str, Any]]:
     """Log-likelihood and estimated loss at sizes along the two paths."""
     rows = []
-    whole = kf.fuse(silos, method=kf.MaxLoss(0.0))  # without topics of no words
+    whole = fuse_by_average(silos, method=kf.MaxLoss(0.0))  # without topics of no words
     for within in (False, True):
         for size in CURVE:
             if _largest(silos) <= size <= whole.n_components:
-                fusion = kf.fuse(
+                fusion = fuse_by_average(
                     silos,
                     method=kf.MaxLoss(within_silos=True) if within else "auto",
                     n_components=size,

@@ -107,6 +107,7 @@ def test_copies_of_a_silo_return_it_once(make, method, copies):
             for i, o in enumerate(orders)
         },
         method=method,
+        pooling="average",
     )
     assert fusion.n_components == silo.n_components
     np.testing.assert_allclose(fusion.posterior.natural, silo.natural, rtol=1e-12)
@@ -148,7 +149,7 @@ def test_separated_components_are_found(make, seed):
 
 def test_objective_is_the_papers_at_a_given_penalty():
     silos, _ = normal_wishart_silos()
-    fusion = kf.fuse(silos, method=Binary(penalty=30.0))
+    fusion = kf.fuse(silos, method=Binary(penalty=30.0), pooling="average")
     family = fusion.posterior.family
     total = sum(
         family.kl(fusion.posterior.natural[g : g + 1], silo.natural[i : i + 1]).item()

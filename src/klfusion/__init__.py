@@ -74,6 +74,8 @@ provide(
         "fragment": "report.html:fragment",
         "heterogeneity": "updates.heterogeneity:heterogeneity",
         "model": "adapters.fused:model",
+        "rebuild": "adapters.dispatch:rebuild",
+        "to_frame": "fusion.frame:to_frame",
         "plot": "report.plot:plot",
         "remove": "updates.membership:remove",
         "report": "report:write_report",

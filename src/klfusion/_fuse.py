@@ -22,7 +22,7 @@ from klfusion.io.storage import load
 from klfusion.methods import Method, method_for
 from klfusion.methods.matching import match_silos
 from klfusion.objective.divergences import problem_with_divergence
-from klfusion.pooling.pool import Matched, Pooling, chosen_pooling, pool, priors_of
+from klfusion.pooling.pool import Matched, Pooling, chosen, chosen_pooling, pool, priors_of
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network
@@ -75,7 +75,7 @@ def fuse(
     method: MethodName | Method = "auto",
     n_components: int | Sequence[int] | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
-    pooling: Pooling | Literal["auto"] = "auto",
+    pooling: Pooling = "auto",
     random_state: int | np.random.Generator | None = 0,
     progress: bool | None = None,
     keep_silos: bool = True,
@@ -97,13 +97,13 @@ def fuse(
         Size of the global model, where it is known; one for each hidden layer of a network.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
-    pooling : {"auto", "average", "product", "random-effects", "hierarchical", "robust", ...}
-        ``"auto"`` is ``"product"`` for regressions and named classes, ``"average"`` for others.
+    pooling : {"auto", "average", "product", "random-effects", "hierarchical", "robust"}
+        How matched components become one. ``"auto"``: the posterior of the pooled data, the prior
+        counted once, with locations as uncertain as their variation between silos makes them.
         ``"average"``: as in the paper; as certain as a typical silo. ``"product"``: the posterior
-        of the pooled data where silos agree, the prior counted once; ``"product-safe"`` stays
-        within the family. ``"random-effects"``: locations are estimated as if components vary
-        between silos; ``"hierarchical"``: and as uncertain as that makes them. ``"robust"``: one
-        hostile silo moves a shared component by a bounded amount.
+        of the pooled data, as if silos agreed. ``"random-effects"``: large silos count less where
+        components vary between silos; ``"hierarchical"``: and locations are as uncertain as that
+        makes them. ``"robust"``: one hostile silo moves a shared component by a bounded amount.
     random_state : int or numpy.random.Generator
         Equal states give equal results.
     progress : bool, optional
@@ -158,13 +158,16 @@ def _fused(
     kept = np.flatnonzero(matching.labels >= 0)
     problem = problem_with_divergence(prepared.problem.some(kept), method.divergence)
     units = Matched(problem, matching.labels[kept], priors_of(posteriors, prepared.silo[kept]))
-    natural = pool(settings.pooling, units, int(units.labels.max()) + 1, matching.plan)
+    pooling = chosen(settings.pooling, posteriors, method.divergence)
+    natural = pool(pooling, units, int(units.labels.max()) + 1, matching.plan)
     if matching.location is not None:
         family = require(problem.family, Located, method.name)
         natural = family.relocated(natural, matching.location)
     labels = prepared.spread(matching.labels)
     stacked = problem_with_divergence(prepared.stacked, method.divergence)
-    divergences = match_divergences(stacked, natural, labels)
+    # As certain as a member; a posterior of all data differs from each in certainty above all.
+    centres = problem.average(units.labels, len(natural)) if pooling == "auto" else natural
+    divergences = match_divergences(stacked, centres, labels)
     per_silo = prepared.by_silo(labels)
     path, probability = matching.path, matching.probability
     if probability is not None:

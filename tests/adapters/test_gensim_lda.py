@@ -184,7 +184,7 @@ class TestFusion:
         model, order = trained(corpus[0][0], alpha=alpha), [2, 0, 3, 1]
         other = copy.deepcopy(model)
         other.state.sstats, other.alpha = model.state.sstats[order], model.alpha[order]
-        fusion = kf.fuse({"a": model, "b": other})
+        fusion = kf.fuse({"a": model, "b": other}, pooling="average")
         assert fusion.n_components == 4
         again, back = fusion.model(), fusion.labels[0]
         np.testing.assert_allclose(again.alpha[back], model.alpha, rtol=1e-6)

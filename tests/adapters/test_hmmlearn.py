@@ -124,7 +124,7 @@ class TestRoundTrip:
         model = fitted(kind)
         silo = kf.extract(model, name="a")
         order = np.array([2, 0, 1])
-        fusion = kf.fuse([silo, permuted(silo, order, "b")])
+        fusion = kf.fuse([silo, permuted(silo, order, "b")], pooling="average")
         assert fusion.n_components == 3
         np.testing.assert_array_equal(fusion.labels[0][order], fusion.labels[1])
         back = np.argsort(fusion.labels[0])
@@ -167,7 +167,7 @@ class TestRoundTrip:
         model = fitted(kind, n_components=1, starts=1)
         x = simulate(kind, [0, 1], np.random.default_rng(1))
         same_predictions(rebuild(kf.extract(model, name="a")), model, x, LENGTHS)
-        fusion = kf.fuse({"a": model, "b": model}, n_components=1)
+        fusion = kf.fuse({"a": model, "b": model}, n_components=1, pooling="average")
         same_predictions(fusion.model(), model, x, LENGTHS)
 
     def test_nothing_grows_with_the_data(self, kind):

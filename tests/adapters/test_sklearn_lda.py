@@ -137,7 +137,7 @@ class TestFusion:
             "b": permuted(model, [2, 0, 3, 1]),
             "c": permuted(model, [1, 0, 3, 2]),
         }
-        fusion = kf.fuse(copies)
+        fusion = kf.fuse(copies, pooling="average")
         assert fusion.n_components == 4
         again = fusion.model()
         np.testing.assert_allclose(again.doc_topic_prior_, 0.1)

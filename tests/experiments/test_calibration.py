@@ -21,11 +21,16 @@ def test_a_small_run_writes_everything(tmp_path):
     assert written["rows"] == rows
     assert (tmp_path / "calibration.svg").stat().st_size > 1000
     at = {(r["heterogeneity"], r["pooling"], r["level"]): r["coverage"] for r in rows}
-    assert len(at) == 2 * 4 * 3
+    assert len(at) == 2 * 5 * 3
     # Averages are far too modest where silos agree; products far too sure where they do not.
     assert at[0.0, "average", 0.5] > 0.8
     assert at[1.0, "product", 0.95] < 0.6
-    assert at[1.0, "hierarchical", 0.95] > at[1.0, "product", 0.95]
+    for pooling in ("auto", "hierarchical"):
+        assert at[1.0, pooling, 0.95] > at[1.0, "product", 0.95]
+    regression = Setting(1.0, model="regression", n_silos=6, n_components=1, dim=3, n_points=200)
+    rows = calibration.run(tmp_path, seeds=4, n_jobs=1, settings=[regression])
+    at = {(r["pooling"], r["level"]): r["coverage"] for r in rows}
+    assert at["auto", 0.95] > at["product", 0.95]
 
 
 def test_regions_of_a_known_posterior_are_exact():

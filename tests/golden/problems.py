@@ -67,7 +67,7 @@ CALLS: dict[str, Callable[[Any], kf.Fusion]] = {
     "3 starts, state 7": lambda silos: kf.fuse(silos, method=kf.Auto(n_init=3), random_state=7),
     "2 sweeps": lambda silos: kf.fuse(silos, method=kf.Binary(max_iter=2, tol=1e-3)),
     "product": lambda silos: kf.fuse(silos, pooling="product"),
-    "product-safe": lambda silos: kf.fuse(silos, pooling="product-safe"),
+    "average": lambda silos: kf.fuse(silos, pooling="average"),
     "random-effects": lambda silos: kf.fuse(silos, pooling="random-effects"),
     "hierarchical": lambda silos: kf.fuse(silos, pooling="hierarchical"),
     "robust": lambda silos: kf.fuse(silos, pooling="robust"),
@@ -222,14 +222,12 @@ def _problems() -> dict[str, Problem]:
         found[f"over-fitted, {name}"] = Problem(partial(makers.over_fitted_silos, "full"), update)
         found[f"HMM of symbols, {name}"] = Problem(makers.categorical_chains, update)
         found[f"topics, own vocabularies, {name}"] = Problem(makers.own_vocabularies, update)
-    for name in ("product", "product-safe", "random-effects", "hierarchical"):
+    for name in ("default", "average", "product", "random-effects", "hierarchical"):
         found[f"pooling {name}"] = Problem(makers.prior_silos, CALLS[name])
     normals = partial(makers.family_silos, families.Normal(3), n_true=8, noise=0.15)
     diagonal = partial(makers.family_silos, families.DiagonalNormal(4), n_true=8, noise=0.15)
     return found | {
-        "pooling product-safe, foreign priors": Problem(
-            makers.foreign_priors, CALLS["product-safe"]
-        ),
+        "pooling default, foreign priors": Problem(makers.foreign_priors, CALLS["default"]),
         "pooling robust": Problem(makers.hostile_silos, CALLS["robust"]),
         "homogeneous": Problem(partial(makers.wishart_silos, size=8), CALLS["homogeneous"]),
         "wasserstein": Problem(normals, CALLS["wasserstein"]),

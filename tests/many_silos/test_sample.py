@@ -42,7 +42,7 @@ def problem():
 def many():
     """1,627 components of 400 silos, more than the path is walked on; and how they are fused."""
     silos, truth = many_silos(400, 4)
-    return silos, truth, kf.fuse(silos)
+    return silos, truth, kf.fuse(silos, pooling="average")
 
 
 # Streaming ---------------------------------------------------------------------------------------

@@ -98,7 +98,8 @@ def test_wasserstein_of_commuting_gaussians_is_known():
 @pytest.mark.parametrize("make", [rate_silos, normal_wishart_silos])
 def test_fusing_by_every_divergence(make, name):
     silos, truth = make()
-    fusion = kf.fuse(silos, method=kf.Auto(divergence=name))
+    by_average = {"method": kf.Auto(divergence=name), "pooling": "average"}
+    fusion = kf.fuse(silos, **by_average)
     assert fusion.n_components == len(np.unique(np.concatenate(truth)))
     assert (np.diff(fusion.trace) <= 1e-9 * np.abs(fusion.trace[:-1])).all()
     assert fusion.lower_bound <= fusion.objective
@@ -108,7 +109,7 @@ def test_fusing_by_every_divergence(make, name):
     centre = DIVERGENCES[name].barycenter(silos[0].family, members, np.ones(len(members)))
     np.testing.assert_allclose(fusion.posterior.natural[0], centre, rtol=1e-5, atol=1e-7)
     others = [s for s in silos if s.name != "silo-1"]
-    left, never = fusion.remove("silo-1"), kf.fuse(others, method=kf.Auto(divergence=name))
+    left, never = fusion.remove("silo-1"), kf.fuse(others, **by_average)
     one, two = (np.sort(f.posterior.natural, axis=0) for f in (left, never))
     np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
     if name != "kl":

@@ -90,7 +90,7 @@ def same_labels(one, other):
 
 def test_it_agrees_with_fusing_in_one_process(client):
     silos, _ = many_silos(50, 0)
-    there, here = dask.fuse(silos, client), kf.fuse(silos)
+    there, here = dask.fuse(silos, client), kf.fuse(silos, pooling="average")
     assert there.n_components == here.n_components == 6
     assert same_labels(there, here)
     np.testing.assert_allclose(there.posterior.natural, here.posterior.natural, rtol=1e-9)
@@ -110,7 +110,7 @@ def test_equal_states_give_equal_results(client):
 @pytest.mark.slow
 def test_workers_in_processes_of_their_own(processes):
     silos, _ = many_silos(50, 0)
-    there, here = dask.fuse(silos, processes), kf.fuse(silos)
+    there, here = dask.fuse(silos, processes), kf.fuse(silos, pooling="average")
     assert same_labels(there, here)
     np.testing.assert_allclose(there.posterior.natural, here.posterior.natural, rtol=1e-9)
 
@@ -134,7 +134,7 @@ def test_files_futures_and_names(client, tmp_path):
     silos, _ = rate_silos(6)
     for silo in silos:
         kf.save(tmp_path / silo.name, silo)
-    here = kf.fuse(silos)
+    here = kf.fuse(silos, pooling="average")
     paths = {f"site {k}": str(tmp_path / silo.name) for k, silo in enumerate(silos)}
     from_paths = dask.fuse(paths, client)
     assert from_paths.silo_names == tuple(paths)
@@ -147,7 +147,7 @@ def test_weights_support_size_and_penalty(client):
     silos, _ = rate_silos(8, seed=3)
     weights = {silo.name: 1.0 + k for k, silo in enumerate(silos)}
     there = dask.fuse(silos, client, weights=weights)
-    here = kf.fuse(silos, weights=weights)
+    here = kf.fuse(silos, weights=weights, pooling="average")
     np.testing.assert_allclose(there.posterior.natural, here.posterior.natural, rtol=1e-9)
     assert dask.fuse(silos, client, n_components=5).n_components == 5
     assert dask.fuse(silos, client, method=kf.Penalised(here.penalty)).penalty == here.penalty

@@ -66,7 +66,7 @@ def fuse_within(limit, paths):
 def test_batches_do_not_matter(scratch, tmp_path, per_batch):
     silos, _ = normal_wishart_silos(30, n_true=5, seed=1)
     paths = saved(silos, tmp_path)
-    assert_same(fuse_within(per_batch * needed(paths), paths), kf.fuse(silos))
+    assert_same(fuse_within(per_batch * needed(paths), paths), kf.fuse(silos, pooling="average"))
     assert list(scratch.iterdir()) == []
 
 
@@ -92,7 +92,7 @@ def test_mixtures_keep_their_weights_and_splits(tmp_path):
         model = BayesianGaussianMixture(n_components=5, random_state=j, max_iter=500).fit(x)
         silos.append(kf.extract(model, name=f"site-{j}"))
     paths = saved(silos, tmp_path)
-    there, here = fuse_within(2 * needed(paths), paths), kf.fuse(silos)
+    there, here = fuse_within(2 * needed(paths), paths), kf.fuse(silos, pooling="average")
     assert there.n_components == here.n_components
     ours, theirs = there.model(), here.model()
     np.testing.assert_allclose(ours.weights_, theirs.weights_, rtol=1e-9)
@@ -105,7 +105,7 @@ def test_names_weights_support_and_size(scratch, tmp_path):
     given = {f"site {k}": path for k, path in enumerate(paths)}
     weights = dict(zip(given, range(1, 9), strict=True))
     there = kf.fuse_files(given, memory_limit="64MB", weights=weights, min_support=2)
-    here = kf.fuse(given, weights=weights).with_min_support(2)
+    here = kf.fuse(given, weights=weights, pooling="average").with_min_support(2)
     assert_same(there, here)
     assert kf.fuse_files(paths, memory_limit="64MB", n_components=5).n_components == 5
 
@@ -153,7 +153,7 @@ def test_the_command_line(tmp_path):
         main, ["fuse", *paths, "-o", out, "--memory-limit", "1GB", "--report", str(report)]
     )
     assert done.exit_code == 0, done.output
-    assert_same(kf.load(out), kf.fuse(silos))
+    assert_same(kf.load(out), kf.fuse(silos, pooling="average"))
     assert Path(report).stat().st_size > 10_000
 
 
@@ -170,7 +170,10 @@ def test_sizes_that_cannot_be(scratch, tmp_path):
 
 def test_one_silo_stays_as_it_is(scratch, tmp_path):
     silos, _ = rate_silos(1)
-    there, here = kf.fuse_files(saved(silos, tmp_path), memory_limit="1GB"), kf.fuse(silos)
+    there, here = (
+        kf.fuse_files(saved(silos, tmp_path), memory_limit="1GB"),
+        kf.fuse(silos, pooling="average"),
+    )
     assert_same(there, here)
     assert (there.status, there.penalty, there.objective) == (
         here.status,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+from scipy.stats import t as student
 
 import klfusion as kf
 
@@ -98,8 +101,6 @@ def test_product_is_the_pooled_posterior():
     fusion = kf.fuse(posteriors, n_components=1, pooling="product")
     pooled = conjugate(np.concatenate(data), prior)
     np.testing.assert_allclose(fusion.posterior.natural, pooled.natural, rtol=1e-10)
-    safe = kf.fuse(posteriors, n_components=1, pooling="product-safe")
-    np.testing.assert_array_equal(safe.posterior.natural, fusion.posterior.natural)
 
 
 def test_each_silo_has_its_own_prior():
@@ -115,7 +116,7 @@ def test_each_silo_has_its_own_prior():
     assert twice.posterior.params()["kappa"][0] == pytest.approx(2 * 40 + 60 + (2 * 2 + 4) / 3)
 
 
-def test_what_leaves_the_domain_is_named_or_made_safe():
+def test_what_leaves_the_domain_is_named_or_keeps_some_of_the_prior():
     family = kf.families.Gamma()
     prior = family.natural([5.0], [5.0])[0]  # more than the posteriors of component 1 hold
     posteriors = [
@@ -124,10 +125,125 @@ def test_what_leaves_the_domain_is_named_or_made_safe():
     ]
     with pytest.raises(kf.KLFusionError, match=r"'product', component [01]: expected shape > 0"):
         kf.fuse(posteriors, n_components=2, pooling="product")
-    fusion = kf.fuse(posteriors, n_components=2, pooling="product-safe")
+    fusion = kf.fuse(posteriors, n_components=2)
+    assert fusion.settings.pooled == "product, prior counted once"
     shape = np.sort(fusion.posterior.params()["shape"].ravel())
-    # Of component 1, half of the repeated priors is taken out; of component 0, all.
-    np.testing.assert_allclose(shape, [9.0 - 0.5 * 10.0, 2700.0 - 10.0])
+    # Of component 1, as much of the repeated priors is taken out as leaves a distribution.
+    assert 0 < shape[0] <= 10.0 / 1024
+    assert shape[1] == 2700.0 - 10.0
+
+
+# The default -----------------------------------------------------------------------------------
+
+
+def gaussian_silos(het, n_silos=8, n_points=50, seed=0, prior=None, dim=2):
+    rng = np.random.default_rng(seed)
+    prior = prior_at(0.0, 0.01, dim) if prior is None else prior
+    means = rng.normal(scale=het, size=(n_silos, dim))
+    data = [m + rng.normal(size=(n_points, dim)) for m in means]
+    return [conjugate(x, prior, str(j)) for j, x in enumerate(data)], data, prior
+
+
+def test_where_silos_agree_the_default_is_the_pooled_posterior():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 2))
+    silos = [conjugate(x, prior_at(0.5), name) for name in "abc"]  # they agree exactly
+    fusion = kf.fuse(silos, n_components=1)
+    assert fusion.settings.pooling == "auto"
+    assert fusion.settings.pooled == "hierarchical, prior counted once"
+    pooled = conjugate(np.concatenate([x] * 3), prior_at(0.5))
+    np.testing.assert_allclose(fusion.posterior.natural, pooled.natural, rtol=1e-9)
+
+
+def test_the_default_has_the_mean_of_the_pooled_data_and_less_certainty():
+    silos, data, prior = gaussian_silos(1.0)
+    found = kf.fuse(silos, n_components=1).posterior.params()
+    pooled = conjugate(np.concatenate(data), prior).params()
+    for key in ("mean", "scale_inv", "dof"):
+        np.testing.assert_allclose(found[key], pooled[key], rtol=1e-8)
+    # The means of eight silos vary by about one, like observations within them.
+    covariance = np.trace(found["scale_inv"][0] / found["dof"][0]) / found["kappa"][0] / 2
+    t_squared = (2.365 / 1.960) ** 2  # 95 % intervals of seven degrees of freedom
+    assert 0.4 < covariance / (t_squared * 1.02 / 8) < 1.6
+    assert found["kappa"][0] < 0.1 * pooled["kappa"][0]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["prior", "no prior"])
+def test_the_default_for_coefficients_is_generalised_least_squares(known):
+    rng = np.random.default_rng(3)
+    family = kf.families.Normal(2)
+    variances = rng.uniform(0.05, 0.2, size=6)
+    mean = rng.normal(scale=np.sqrt(variances + 1.0)[:, None], size=(6, 2))
+    prior = family.natural(np.zeros((1, 2)), 100.0 * np.eye(2)[None])[0]
+    silos = [
+        kf.Posterior(
+            family,
+            family.natural(m[None], v * np.eye(2)[None]) + known * prior,
+            name=str(j),
+            prior=prior if known else None,
+        )
+        for j, (m, v) in enumerate(zip(mean, variances, strict=True))
+    ]
+    fusion = kf.fuse(silos, n_components=1)
+    word = "counted once" if known else "unknown"
+    assert fusion.settings.pooled == f"hierarchical, prior {word}"
+    found = fusion.posterior.params()
+    for k in range(2):
+
+        def excess(t, k=k):
+            w = 1.0 / (variances + t)
+            centre = w @ mean[:, k] / w.sum()
+            return w @ (mean[:, k] - centre) ** 2 - 5
+
+        between = brentq(excess, 0.0, 100.0)
+        precision = (1.0 / (variances + between)).sum() + 0.01 * known
+        centre = (1.0 / (variances + between)) @ mean[:, k] / precision
+        ratio = student.ppf(0.975, 5) / norm.ppf(0.975)
+        np.testing.assert_allclose(found["mean"][0, k], centre, rtol=1e-6)
+        np.testing.assert_allclose(found["covariance"][0, k, k], ratio**2 / precision, rtol=1e-6)
+
+
+def test_factors_of_a_product_are_pooled_each_in_its_way():
+    rng = np.random.default_rng(4)
+    family = kf.families.Product(mean=kf.families.DiagonalNormal(2), rate=kf.families.Gamma(1))
+    located, rates = (factor for _, factor in family.factors)
+    priors = located.natural([[0.0, 0.0]], [[9.0, 9.0]]), rates.natural([1.0], [1.0])
+    parts = [
+        (
+            located.natural(rng.normal(size=(1, 2)), [[0.1, 0.2]]),
+            rates.natural([rng.uniform(20, 30)], [10.0]),
+        )
+        for _ in range(5)
+    ]
+
+    def fused(family, naturals, prior):
+        silos = [
+            kf.Posterior(family, eta, name=str(j), prior=prior[0]) for j, eta in enumerate(naturals)
+        ]
+        return kf.fuse(silos, n_components=1)
+
+    both = fused(
+        family, [np.concatenate(p, axis=1) for p in parts], [np.concatenate(priors, axis=1)[0]]
+    )
+    assert both.settings.pooled == "hierarchical and product, prior counted once"
+    alone = [
+        fused(f, [p[i] for p in parts], priors[i]).posterior.natural
+        for i, f in enumerate((located, rates))
+    ]
+    np.testing.assert_allclose(both.posterior.natural, np.concatenate(alone, axis=1), rtol=1e-9)
+    product = sum(p[1] for p in parts) - 4 * priors[1]
+    np.testing.assert_allclose(alone[1], product)
+
+
+def test_what_the_default_is_where_it_has_no_choice():
+    rates = kf.families.Gamma()
+    silos = [kf.Posterior(rates, rates.natural([s], [10.0]), name=str(s)) for s in (29, 30, 31)]
+    fusion = kf.fuse(silos)
+    assert fusion.settings.pooled == "average, prior unknown"
+    np.testing.assert_allclose(fusion.posterior.natural, [[30.0, 10.0]])
+    by_mean = kf.fuse(silos, method=kf.Auto(divergence="jeffreys"))
+    assert by_mean.settings.pooled == "average"
+    assert kf.fuse(silos, method="relaxed").settings.pooled == "average"
 
 
 def test_hierarchical_is_as_uncertain_as_the_estimate():
@@ -155,9 +271,8 @@ def test_families_take_the_covariance_they_are_given(family):
     natural = case_for(family).draw(np.random.default_rng(0), 3)
     location = family.location(natural)
     own = family.location_covariance(natural)
-    matrices = own if own.ndim == 3 else own[:, :, None] * np.eye(2)
-    same = family.relocated(natural, location, matrices)
+    same = family.relocated(natural, location, own)
     np.testing.assert_allclose(same, natural, rtol=1e-8)
-    wider = family.relocated(natural, location, 4.0 * matrices)
+    wider = family.relocated(natural, location, 4.0 * own)
     np.testing.assert_allclose(family.location_covariance(wider), 4.0 * own, rtol=1e-8)
     np.testing.assert_allclose(family.location(wider), location, rtol=1e-8)

@@ -304,7 +304,7 @@ def two_and_one(place: float) -> tuple[Fusion, list[kf.Posterior]]:
         )
         for name, means in {"a": [0.0, 10.0], "b": [0.0, 10.0], "c": [place]}.items()
     ]
-    return kf.fuse(silos, n_components=2), silos
+    return kf.fuse(silos, n_components=2, pooling="average"), silos
 
 
 def test_silos_must_be_those_that_were_fused() -> None:
@@ -440,7 +440,7 @@ def test_merges_within_silos_first_penalty_and_variation(tmp_path: Path) -> None
     assert "from penalty components 0 5" in page
     page = page_of(gallery.mixture()[0], tmp_path)[1].text
     assert "Estimated variation of components between silos" in page
-    assert "pooling average random_state 0" in page
+    assert "pooling auto pooled hierarchical, prior counted once random_state 0" in page
 
 
 @pytest.mark.parametrize(

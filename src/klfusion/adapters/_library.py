@@ -113,6 +113,15 @@ def _symmetric(scatter: FloatArray) -> FloatArray:
     return 0.5 * (scatter + scatter.swapaxes(1, 2))
 
 
+def predicting(now: Gaussians, before: Gaussians, counts: FloatArray) -> Gaussians:
+    """With ``kappa`` of the prior plus ``counts`` (n,), as the libraries' M-steps have it.
+
+    That of a fused posterior also expresses how much means vary between silos. In densities that
+    would count twice, because the scatter has it already.
+    """
+    return now._replace(kappa=before.kappa + counts)
+
+
 def gaussians_of(family: Family, natural: FloatArray, tied_by: FloatArray | None) -> Gaussians:
     """The inverse of `natural_of`; a tied scatter is the average with weights ``tied_by`` (n,)."""
     p = family.params(natural)

@@ -12,6 +12,7 @@ from klfusion.adapters._library import (
     gaussians_of,
     natural_of,
     origin,
+    predicting,
     structure_and_prior,
 )
 from klfusion.errors import KLFusionError
@@ -80,6 +81,7 @@ def _gaussian_hmm(posterior: Posterior, prior: FloatArray, visits: FloatArray, h
         gaussians_of(posterior.family, natural, tied_by)
         for natural in (posterior.natural, np.tile(prior, (posterior.n_components, 1)))
     )
+    now = predicting(now, before, visits)
     priors = {f"{key}_prior": value for key, value in zip(_GAUSSIAN, before, strict=True)}
     model = VariationalGaussianHMM(**priors, **how)
     for which, values in (("prior", before), ("posterior", now)):

@@ -9,7 +9,13 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
 from klfusion._utils.text import brief
 from klfusion.adapters import _library
-from klfusion.adapters._library import family_of, gaussians_of, natural_of, scatter_of
+from klfusion.adapters._library import (
+    family_of,
+    gaussians_of,
+    natural_of,
+    predicting,
+    scatter_of,
+)
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds
@@ -97,6 +103,7 @@ def rebuild(posterior: Posterior) -> Any:
     tied = covariance_type == "tied"
     now = gaussians_of(posterior.family, posterior.natural, counts if tied else None)
     before = gaussians_of(posterior.family, prior[None], None)
+    now = predicting(now, before, counts)
     fitted_prior = {key: value[0] for key, value in zip(_PRIOR, before, strict=True)}
     fitted_prior["weight_concentration_prior"] = float(structure.arrays["weight_prior"])
     model = BayesianGaussianMixture(

@@ -142,7 +142,8 @@ def dp_clustering(models: Models, *, random_state: int = 0, **settings: Any) -> 
     >>> kf.baselines.dp_clustering({"a": site, "b": site, "c": site}).n_components
     2
     """
-    return fuse(models, method=DPClustering(**settings), random_state=random_state)
+    chosen = DPClustering(**settings)
+    return fuse(models, method=chosen, pooling="average", random_state=random_state)
 
 
 def amps(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
@@ -159,4 +160,5 @@ def amps(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
     >>> [labels.tolist() for labels in baselines.amps([a, b]).labels]
     [[0, 1], [1, 0]]
     """
-    return fuse(models, method=Amps(**settings), random_state=random_state)
+    chosen = Amps(**settings)
+    return fuse(models, method=chosen, pooling="average", random_state=random_state)

@@ -182,7 +182,8 @@ def spahm(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
     >>> kf.baselines.spahm(sites).n_components
     2
     """
-    return fuse(models, method=Spahm(**settings), random_state=random_state)
+    chosen = Spahm(**settings)
+    return fuse(models, method=chosen, pooling="average", random_state=random_state)
 
 
 class _Points(Atoms):

@@ -73,15 +73,7 @@ def demo(out: Path, quick: bool) -> None:
 
 _METHODS = ("auto", "binary", "relaxed", "homogeneous")
 _MEASURES = ["kl", "kl-reverse", "jeffreys", "euclidean-natural", "euclidean-mean", "wasserstein"]
-_POOLINGS = (
-    "auto",
-    "average",
-    "product",
-    "product-safe",
-    "random-effects",
-    "hierarchical",
-    "robust",
-)
+_POOLINGS = ("auto", "average", "product", "random-effects", "hierarchical", "robust")
 _FUSE_HELP = {
     "--output": "Where the fusion goes.",
     "--method": "auto finds the size by itself. relaxed: the paper to the letter.",

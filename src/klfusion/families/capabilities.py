@@ -94,11 +94,19 @@ class UncertainLocation(Located):
     def relocated(
         self, natural: FloatArray, location: FloatArray, covariance: FloatArray | None = None
     ) -> FloatArray:
-        """Posteriors at a location, of the nearest possible ``covariance`` (n, k, k), if any."""
+        """Posteriors at a location, of the nearest possible ``covariance``, if one is given.
+
+        It is ``(n, k, k)``, or ``(n, k)`` for a diagonal matrix.
+        """
 
     @abstractmethod
-    def location_covariance(self, natural: FloatArray) -> FloatArray:
-        """Covariance of `location`: ``(n, k, k)``, or ``(n, k)`` for a diagonal matrix."""
+    def location_covariance(
+        self, natural: FloatArray, like: FloatArray | None = None
+    ) -> FloatArray:
+        """Covariance of `location`: ``(n, k, k)``, or ``(n, k)`` for a diagonal matrix.
+
+        Where it depends on how observations spread, they spread as by ``like``, ``(n, p)``.
+        """
 
 
 class GaussianObservations(Capability):

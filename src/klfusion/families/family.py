@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
 _REGISTRY: dict[str, type[Family]] = {}
@@ -179,13 +179,19 @@ class Family(ABC):
                 )
 
     @final
+    def inside(self, natural: FloatArray) -> BoolArray:
+        """Whether each row is a distribution of this family, ``(n, p) -> (n,)``."""
+        with np.errstate(all="ignore"):
+            positive = self.positive(natural).values()
+        found = np.isfinite(natural).all(axis=1)
+        for values in positive:
+            found &= values.min(axis=tuple(range(1, values.ndim)), initial=np.inf) > 0
+        return np.asarray(found)
+
+    @final
     def in_domain(self, natural: FloatArray) -> bool:
         """Whether every row is a distribution of this family."""
-        try:
-            self.check(natural)
-        except InvalidPosteriorError:
-            return False
-        return True
+        return bool(self.inside(natural).all())
 
     # Files ------------------------------------------------------------------------------------
 

@@ -28,6 +28,11 @@ LOG_2PI = np.log(2.0 * np.pi)
 _RIDGE = 1e-9  # of the trace: a constant column has no variance
 
 
+def diagonal_of(covariance: FloatArray) -> FloatArray:
+    """Variances ``(n, d)`` of covariances ``(n, d, d)``, or of those that are diagonal already."""
+    return covariance if covariance.ndim == 2 else np.einsum("nii->ni", covariance)
+
+
 def matrices(value: Any, dim: int, name: str) -> FloatArray:
     """A parameter given as ``(n, d, d)``, checked to be symmetric."""
     array = numbers(value, name)
@@ -99,15 +104,23 @@ class GaussianPosterior(
             kappa = self._kappa(scatter / _like(weight, scatter), covariance)
         return self._joined(location, kappa, scatter, weight)
 
-    def location_covariance(self, natural: FloatArray) -> FloatArray:
-        """Covariance of the mean at the expected precision."""
+    def location_covariance(
+        self, natural: FloatArray, like: FloatArray | None = None
+    ) -> FloatArray:
+        """Covariance of the mean at the expected precision, that of ``like`` where it is given."""
         _, kappa, scatter, weight = self._split(natural)
+        if like is not None:
+            _, _, scatter, weight = self._split(like)
         return self._per_dimension(scatter / _like(kappa * weight, scatter))
 
     def observation_moments(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means, and covariances at the expected precision."""
         mean, _, scatter, weight = self._split(natural)
         return mean, self._per_dimension(scatter / _like(weight, scatter))
+
+    @abstractmethod
+    def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
+        """What ``n`` ``(m,)`` observations of these `observation_moments` add to a prior."""
 
     def _per_dimension(self, covariance: FloatArray) -> FloatArray:
         """One variance for all dimensions, ``(n, 1)``, as one for each."""
@@ -202,11 +215,18 @@ class DiagonalGaussianPosterior(GaussianPosterior):
         _, kappa, rate, shape = self._split(natural)
         return {"kappa": kappa, "shape": shape, "rate": np.where(kappa > 0, rate, 1.0)}
 
+    def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
+        """The moments times ``n``; variances are summed over dimensions of one precision."""
+        variance = diagonal_of(covariance).reshape(len(n), self.n_precisions, -1)
+        counts = np.repeat(n[:, None], self.n_precisions, axis=1)
+        shape = 0.5 * counts * variance.shape[2]
+        return self._joined(mean, counts, 0.5 * counts * variance.sum(axis=2), shape)
+
     def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
         """By the average variance in the dimensions of one precision."""
-        variance = np.einsum("nii->ni", covariance)
         n, k = observed.shape
-        return np.asarray(observed / variance.reshape(n, k, -1).mean(axis=2))
+        variance = diagonal_of(covariance).reshape(n, k, -1)
+        return np.asarray(observed / variance.mean(axis=2))
 
     @property
     def least_count(self) -> float:

@@ -11,7 +11,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.family import DimensionalFamily, rows, stack
-from klfusion.families.gaussian import LOG_2PI, deviations_between, matrices
+from klfusion.families.gaussian import LOG_2PI, deviations_between, diagonal_of, matrices
 from klfusion.families.wishart import log_det, pack, packed_size, smallest_pivot, unpack
 
 
@@ -28,14 +28,17 @@ class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
 
     @abstractmethod
     def _from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
-        """Natural parameters from means and full covariances, ``(n, d, d)``."""
+        """Natural parameters from means and covariances, ``(n, d, d)`` or diagonal ``(n, d)``."""
 
     def location(self, natural: FloatArray) -> FloatArray:
         """The mean."""
         return self._moments(natural)[0]
 
-    def location_covariance(self, natural: FloatArray) -> FloatArray:
+    def location_covariance(
+        self, natural: FloatArray, like: FloatArray | None = None
+    ) -> FloatArray:
         """The covariance."""
+        del like  # it is known
         return self._moments(natural)[1]
 
     def relocated(
@@ -163,7 +166,7 @@ class DiagonalNormal(NormalDistribution):
             return stack(mean / variance, 1.0 / variance)
 
     def _from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
-        return self.natural(mean, np.einsum("nii->ni", covariance))
+        return self.natural(mean, diagonal_of(covariance))
 
     def _times_precision(self, natural: FloatArray, vector: FloatArray) -> FloatArray:
         return natural[:, self.dim :] * vector

@@ -65,7 +65,7 @@ class Product(Family):
         """The factors' sizes added up."""
         return sum(factor.size for _, factor in self.factors)
 
-    def _parts(self, natural: FloatArray) -> Iterator[tuple[str, Family, FloatArray]]:
+    def parts(self, natural: FloatArray) -> Iterator[tuple[str, Family, FloatArray]]:
         """Each factor's name, family and columns."""
         low = 0
         for name, factor in self.factors:
@@ -97,28 +97,28 @@ class Product(Family):
         """Every factor's parameters, named ``factor.parameter``."""
         return {
             f"{name}.{key}": value
-            for name, factor, part in self._parts(natural)
+            for name, factor, part in self.parts(natural)
             for key, value in factor.params(part).items()
         }
 
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``, the sum over factors."""
-        return np.asarray(np.sum([f.log_partition(x) for _, f, x in self._parts(natural)], axis=0))
+        return np.asarray(np.sum([f.log_partition(x) for _, f, x in self.parts(natural)], axis=0))
 
     def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
         """The sum over factors."""
-        parts = [f.log_partition_of_average(part, mass) for _, f, part in self._parts(sums)]
+        parts = [f.log_partition_of_average(part, mass) for _, f, part in self.parts(sums)]
         return np.asarray(np.sum(parts, axis=0))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """The factors' mean parameters side by side."""
-        return stack(*(factor.mean(part) for _, factor, part in self._parts(natural)))
+        return stack(*(factor.mean(part) for _, factor, part in self.parts(natural)))
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """Each factor's quantities, named ``factor: quantity``."""
         return {
             f"{name}: {key}": value
-            for name, factor, part in self._parts(natural)
+            for name, factor, part in self.parts(natural)
             for key, value in factor.positive(part).items()
         }
 
@@ -129,11 +129,11 @@ class Product(Family):
 
     def n_parameters(self, natural: FloatArray) -> FloatArray:
         """The factors' numbers added up."""
-        return np.asarray(np.sum([f.n_parameters(x) for _, f, x in self._parts(natural)], axis=0))
+        return np.asarray(np.sum([f.n_parameters(x) for _, f, x in self.parts(natural)], axis=0))
 
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Factors are independent: squares of their separations add up."""
-        both = zip(self._parts(first), self._parts(second), strict=True)
+        both = zip(self.parts(first), self.parts(second), strict=True)
         squares = [factor.separation(a, b) ** 2 for (_, factor, a), (_, _, b) in both]
         return np.asarray(np.sqrt(np.sum(squares, axis=0)))
 
@@ -165,7 +165,7 @@ class Product(Family):
         self, capability: type[can.Capability], natural: FloatArray
     ) -> Iterator[tuple[Any, FloatArray]]:
         """The factors with a capability, and their columns."""
-        for _, factor, part in self._parts(natural):
+        for _, factor, part in self.parts(natural):
             if isinstance(factor, capability):
                 yield factor, part
 
@@ -176,7 +176,7 @@ class Product(Family):
         *arrays: FloatArray | None,
     ) -> FloatArray:
         """Parameters with factors of a capability changed, given their columns of each array."""
-        given, blocks = [self._parts(array) for array in arrays if array is not None], []
+        given, blocks = [self.parts(array) for array in arrays if array is not None], []
         for of_factor in zip(*given, strict=True):
             factor, own = of_factor[0][1], [part for _, _, part in of_factor]
             blocks.append(change(factor, *own) if isinstance(factor, capability) else own[0])
@@ -218,15 +218,24 @@ class _LocatedProduct(Product, can.Located):
         for factor, part in self._each(can.Located, natural):
             own = slice(low, low + factor.location(part).shape[1])
             low = own.stop
-            block = [] if covariance is None else [covariance[:, own, own]]
-            blocks.append(factor.relocated(part, location[:, own], *block))
+            given = []
+            if covariance is not None:
+                full = covariance.ndim == 3
+                given = [covariance[:, own, own] if full else covariance[:, own]]
+            blocks.append(factor.relocated(part, location[:, own], *given))
         return stack(*blocks)
 
 
 class _UncertainProduct(_LocatedProduct, can.UncertainLocation):
-    def location_covariance(self, natural: FloatArray) -> FloatArray:
-        parts = self._each(can.UncertainLocation, natural)
-        return _block_diagonal([factor.location_covariance(part) for factor, part in parts])
+    def location_covariance(
+        self, natural: FloatArray, like: FloatArray | None = None
+    ) -> FloatArray:
+        given = (self._each(can.UncertainLocation, x) for x in (natural, like) if x is not None)
+        blocks = []
+        for of_factor in zip(*given, strict=True):
+            factor, own = of_factor[0][0], [part for _, part in of_factor]
+            blocks.append(factor.location_covariance(*own))
+        return _block_diagonal(blocks)
 
 
 class _GaussianProduct(Product, can.GaussianObservations):
@@ -254,7 +263,7 @@ class _DiscreteProduct(Product, can.DiscreteOutcomes):
     ) -> tuple[Family, FloatArray]:
         found = {
             name: f.coarser(x, weights, most) if isinstance(f, can.DiscreteOutcomes) else (f, x)
-            for name, f, x in self._parts(natural)
+            for name, f, x in self.parts(natural)
         }
         family = Product(**{name: factor for name, (factor, _) in found.items()})
         return family, stack(*(block for _, block in found.values()))

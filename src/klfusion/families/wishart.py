@@ -228,6 +228,10 @@ class NormalWishart(GaussianPosterior):
         _, _, scale_inv, dof = self._split(safe)
         return {"kappa": kappa, **_matrix_domain(scale_inv, dof)}
 
+    def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
+        """The moments times ``n``."""
+        return self._joined(mean, n, covariance * n[:, None, None], n)
+
     def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
         """Such that a draw with that covariance is at the expected Mahalanobis distance."""
         return np.asarray(self.dim / np.einsum("nii->n", np.linalg.solve(observed, covariance)))

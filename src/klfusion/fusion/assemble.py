@@ -1,6 +1,7 @@
 """From a matching to a `Fusion`: the one place where a fusion is assembled."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,13 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import check_integer
 from klfusion._utils.package import provenance
 from klfusion.errors import KLFusionError
-from klfusion.fusion.result import BySilo, Fusion
+from klfusion.fusion.by_silo import BySilo
+from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.divergences import DivergenceProblem
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
+from klfusion.pooling.pool import described
 from klfusion.posteriors.compatibility import Silo, counted
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures, network
@@ -49,6 +52,9 @@ def assemble(
     names = tuple([p.name for p in posteriors])
     same = ("penalty", "objective", "lower_bound", "status", "path")
     made: Any = {key: getattr(matching, key) for key in same}
+    divergence = settings.method.divergence
+    pooling = settings.pooling if matching.plan is None else "average"
+    settings = replace(settings, pooled=described(pooling, posteriors, divergence))
     return Fusion(
         posterior=_global_posterior(posteriors, natural, labels, match_layer),
         silo_names=names,

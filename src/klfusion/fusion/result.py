@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex, TypeVar, overload
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import is_integer
 from klfusion._utils.package import provided
-from klfusion._utils.text import few
-from klfusion.errors import KLFusionError, MissingDependencyError
+from klfusion.errors import KLFusionError
+from klfusion.fusion.by_silo import BySilo
+from klfusion.fusion.of_regressions import OfRegressions
+from klfusion.fusion.predictive import Predictive, predictive
 from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.solution import MergePath, Status
+from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 
 _ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing else
-_Array = TypeVar("_Array", bound=NDArray[Any])
-
-
-class BySilo(tuple[_Array, ...]):
-    """One array per silo, in the order of the silos; a silo's name works as an index, too."""
-
-    _names: tuple[str, ...]
-
-    def __new__(cls, arrays: Iterable[_Array], names: Iterable[str]) -> BySilo[_Array]:
-        """Name the arrays."""
-        made = super().__new__(cls, tuple(arrays))
-        made._names = tuple(names)
-        return made
-
-    @overload
-    def __getitem__(self, key: SupportsIndex | str, /) -> _Array: ...
-    @overload
-    def __getitem__(self, key: slice, /) -> tuple[_Array, ...]: ...
-    def __getitem__(self, key: SupportsIndex | slice | str, /) -> _Array | tuple[_Array, ...]:
-        """An array by position or by the silo's name; several by a slice."""
-        if not isinstance(key, str):
-            return super().__getitem__(key)
-        if key not in self._names:
-            raise KLFusionError(f"expected a silo of {few(self._names)}, got {key!r}")
-        return super().__getitem__(self._names.index(key))
 
 
 @dataclass(frozen=True, eq=False)
-class Fusion:
+class Fusion(OfRegressions):
     """The result of `klfusion.fuse`.
 
     Parameters
@@ -59,6 +36,7 @@ class Fusion:
         Global component of each local one, by position or name of the silo; -1 for none.
     divergences : sequence of arrays, one per silo
         ``KL(global || local)``, or the divergence chosen, of each match; NaN where there is none.
+        With pooling ``"auto"``, from the average of the matched components.
     penalty : float
         Weight of ``sum_g sqrt(n_g)`` in the objective, in nats; 0 where the size was given.
     objective : float
@@ -288,29 +266,9 @@ class Fusion:
         2    b          0                 1
         3    b          1                 0
         """
-        try:
-            import pandas  # noqa: PLC0415 (an extra)
-        except ImportError as error:
-            text = "to_frame needs pandas, which is not installed: pip install 'klfusion[pandas]'"
-            raise MissingDependencyError(text) from error
-        sizes, reasons = [len(own) for own in self.labels], []
-        counts = [np.full(size, np.nan) for size in sizes]
-        for j, name in enumerate(self.silo_names):
-            reasons += [self.unmatched.get(name, {}).get(k, "") for k in range(sizes[j])]
-            sent = None if self.silos is None else self.silos[j].counts
-            counts[j] = counts[j] if sent is None else sent
-        columns = {
-            "silo": np.repeat(np.array(self.silo_names, dtype=object), sizes),
-            "component": np.concatenate([np.arange(size) for size in sizes]),
-            "global_component": np.concatenate(self.labels),
-            "divergence": np.concatenate(self.divergences),
-            "probability": np.concatenate(self.probability or [np.full(n, np.nan) for n in sizes]),
-            "observations": np.concatenate(counts),
-            "unmatched": reasons,
-        }
-        return pandas.DataFrame(columns)
+        return provided("to_frame")(self)
 
-    def model(self, silo: str | None = None) -> Any:
+    def model(self, silo: str | None = None, *, predictive: bool = False) -> Any:
         """A fitted model of the library the silos used, ready to predict.
 
         Parameters
@@ -318,54 +276,39 @@ class Fusion:
         silo : str, optional
             Of a regression, whose coefficients: those of this silo, with its local ones; default:
             those of a new silo.
+        predictive : bool
+            The components are those of `predictive`, not the fused ones.
         """
-        return provided("model")(self, silo)
+        return self.predictive().model() if predictive else provided("model")(self, silo)
 
-    def site(self, silo: str | None = None) -> Posterior:
-        """All coefficients of a regression at one silo, shared and local; default: a new silo.
+    def predictive(self) -> Predictive:
+        """The model of this size that predicts best from what the silos sent.
 
-        Shared coefficients are the global ones. Where pooling lets coefficients vary, a silo's own
-        data count more for its own. Local coefficients are those its data give beside them. Those
-        of a new silo vary as the silos' do.
-
-        Parameters
-        ----------
-        silo : str, optional
+        Fused components are averages of matched ones, for their meaning. Here local components
+        without their priors are shared out between global ones so that the likelihood is largest.
+        For mixtures, HMMs and topics. Another size: ``fusion.at(n_components=...).predictive()``.
 
         Examples
         --------
         >>> import numpy as np, klfusion as kf
-        >>> names, local, silos = ["intercept", "age"], ["intercept"], {}
-        >>> for name, mean in {"a": [-1.0, 0.4], "b": [2.0, 0.6]}.items():
-        ...     cov = [[0.2, -0.05], [-0.05, 0.1]]
-        ...     silos[name] = kf.coefficients(mean, cov, names, name=name, local=local)
-        >>> site = kf.fuse(silos).site("b")
-        >>> dict(zip(site.structure.info["coordinates"], site.params()["mean"][0].round(3)))
-        {'age': np.float64(0.5), 'intercept': np.float64(2.05)}
+        >>> from sklearn.mixture import BayesianGaussianMixture
+        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + [[5.0, 0.0], [-5.0, 0.0]] * 100
+        >>> fit = lambda x: BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
+        >>> fusion = kf.fuse({"a": fit(x[:100]), "b": fit(x[100:])})
+        >>> fusion.predictive().responsibilities["b"].round(2)
+        array([[1., 0.],
+               [0., 1.]])
+        >>> fusion.model(predictive=True).predict([[5.0, 0.0], [-5.0, 0.0]])
+        array([0, 1])
         """
-        result: Posterior = provided("site")(self, silo)
-        return result
-
-    def heterogeneity(self) -> dict[str, Any]:
-        """How shared coefficients of a regression differ between silos: a meta-analysis of each.
-
-        By coefficient, a `klfusion.pooling.meta_analysis.MetaAnalysis` with ``estimate`` and
-        ``interval`` (random effects after Paule and Mandel, corrected for few silos after Hartung,
-        Knapp, Sidik and Jonkman), ``prediction_interval``, ``tau2``, ``i2``, ``q`` and
-        ``q_p_value``. Priors are left out, and so are
-        silos whose data say less about a coefficient than the prior. The report draws forest plots.
-
-        Examples
-        --------
-        >>> import numpy as np, klfusion as kf
-        >>> means = {"a": 0.2, "b": 0.9, "c": 0.5}
-        >>> silos = [kf.coefficients([m], [[0.04]], ["dose"], name=n) for n, m in means.items()]
-        >>> dose = kf.fuse(silos).heterogeneity()["dose"]
-        >>> round(dose.q, 2), round(dose.i2, 2), round(dose.tau2, 3)
-        (6.17, 0.68, 0.083)
-        """
-        result: dict[str, Any] = provided("heterogeneity")(self)
-        return result
+        if self.silos is None:
+            raise KLFusionError(
+                "predictive needs what the silos sent: expected a fusion made with "
+                "keep_silos=True, got one without"
+            )
+        seed, weights = self.settings.random_state, self.settings.weights
+        silos = aligned_silos(self.silos)
+        return predictive(silos, self.labels, self.n_components, weights, seed)
 
     def report(self, path: str, silos: Sequence[Posterior] | None = None) -> str:
         """Write a self-contained HTML report and return its path; see `write_report`."""

@@ -27,7 +27,9 @@ class FuseSettings:
     weights : tuple of float
         How much each silo counts.
     pooling : str
-        How matched components became one.
+        How matched components become one, as asked for.
+    pooled : str, optional
+        How they became one: what ``pooling="auto"`` means for these silos.
     n_components : tuple of int or None
         Size asked for, of the components and of each later layer of a network.
     random_state : int
@@ -45,12 +47,13 @@ class FuseSettings:
     >>> rates = kf.families.Gamma()
     >>> site = kf.Posterior(rates, rates.natural(shape=[3, 40], rate=[10, 10]), name="a")
     >>> kf.fuse([site], random_state=3).settings
-    FuseSettings(method=Auto(...), weights=(1.0,), pooling='average', ..., random_state=3, ...)
+    FuseSettings(method=Auto(...), weights=(1.0,), pooling='auto', pooled=..., random_state=3, ...)
     """
 
     method: Method = field(default_factory=Auto)
     weights: tuple[float, ...] = ()
-    pooling: str = "average"
+    pooling: str = "auto"
+    pooled: str | None = None
     n_components: tuple[int | None, ...] = (None,)
     random_state: int = 0
     min_support: int = 1
@@ -81,6 +84,7 @@ class FuseSettings:
     @classmethod
     def from_config(cls, config: Mapping[str, Any], n_silos: int) -> FuseSettings:
         """The settings that `to_config` described, checked."""
+        config = {"pooled": None, **config}  # files of version 2.0 are without
         for key, valid in _valid(n_silos).items():
             if key not in config or not valid(config[key]):
                 raise KLFusionError(f"settings: unexpected {key}, got {config.get(key)!r}")
@@ -108,6 +112,7 @@ def _valid(n_silos: int) -> dict[str, Any]:
         "method": lambda v: isinstance(v, Mapping),
         "weights": lambda v: numbers(v, positive) and len(v) == n_silos,
         "pooling": lambda v: v in get_args(Pooling),
+        "pooled": lambda v: v is None or isinstance(v, str),
         "n_components": lambda v: numbers(v, size) and len(v) >= 1,
         "random_state": lambda v: is_integer(v) and v >= 0,
         "min_support": lambda v: is_integer(v) and v >= 1,

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
-from klfusion.fusion.result import BySilo, Fusion
+from klfusion.fusion.by_silo import BySilo
+from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import kept as _kept
 from klfusion.io.container import Entry, parse_json

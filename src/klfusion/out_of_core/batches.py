@@ -77,7 +77,8 @@ def fuse_batches(
         )
     if len(silos) == 1:
         only = batches.some(np.zeros(1, dtype=np.intp))
-        return fuse(only, method=method, weights=weights, keep_silos=False, progress=False)
+        settings: Any = {"weights": weights, "keep_silos": False, "progress": False}
+        return fuse(only, method=method, pooling="average", **settings)
     edges = np.cumsum([0, *map(len, by_batch)])
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)
@@ -103,6 +104,7 @@ def fuse_batches(
     divergences = _flat(batches.map(partial(_divergences, natural=natural), own_labels))
     settings = FuseSettings(
         method=method,
+        pooling="average",
         n_components=(n_components,),
         random_state=seed_of(random_state),
         min_support=min_support,

@@ -1,30 +1,37 @@
 """From matched components to a global one.
 
-``average`` averages natural parameters, as in the paper. ``product`` adds what each silo's data
-added to its prior to one prior; ``product-safe`` removes only as much of the repeated priors as
-leaves a distribution. ``robust`` has its bound in `klfusion.pooling.robust`.
-
-``random-effects`` has the model ``m_j ~ N(m, V_j + T)``. Here ``V_j`` is the posterior covariance
-of the location at silo ``j`` and ``T`` the variation between silos, the same for all components.
-The generalised least squares estimate of ``m`` has the covariance ``inv(sum_j inv(V_j + T))``,
-which ``hierarchical`` keeps. So a large silo outweighs a small one little if silos vary.
+``auto`` is the posterior of the pooled data, the prior counted once, with a location as uncertain
+as its variation between silos makes it. ``average`` averages natural parameters, as in the paper.
+``product`` adds what each silo's data added to its prior to one prior. ``random-effects`` and
+``hierarchical`` weight locations as `klfusion.pooling.random_effects` explains. ``robust`` has its
+bound in `klfusion.pooling.robust`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
-from klfusion.families import Normal, UncertainLocation, require
+from klfusion.families import (
+    Family,
+    GaussianObservations,
+    Normal,
+    Product,
+    UncertainLocation,
+    require,
+)
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
+from klfusion.pooling.random_effects import Locations, within_silos
 from klfusion.pooling.regressions import Silos
 from klfusion.pooling.robust import robust_average
-from klfusion.posteriors.compatibility import component_names
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.compatibility import Silo, component_names
+from klfusion.posteriors.posterior import Posterior, less_prior
+from klfusion.posteriors.structure import network
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,30 +74,24 @@ def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | N
     return np.stack(given)[silo] if len(given) == len(posteriors) else None
 
 
-_SMALLEST = 1e-18  # variation, as a share of the largest there can be
-_HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
-_HALVINGS = 20  # of the share of repeated priors that is taken out, before none is
-
 _Plan = FloatArray | IntArray
-Pooling = Literal["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
+Pooling = Literal["auto", "average", "product", "random-effects", "hierarchical", "robust"]
 
 
 def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> str:
-    """The pooling that ``"auto"`` is for these silos, checked."""
-    if pooling == "auto":
-        named = all(component_names(p) is not None and p.prior is not None for p in posteriors)
-        pooling = "product" if named and divergence == KL.name else "average"
+    """The pooling, checked; ``"auto"`` is ``"product"`` for components that have names."""
+    named = all(component_names(p) is not None and p.prior is not None for p in posteriors)
+    if pooling == "auto" and divergence == KL.name and named:
+        pooling = "product"
     check_pooling(pooling, posteriors, divergence)
     return pooling
 
 
-def check_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> None:
+def check_pooling(pooling: str, posteriors: Sequence[Silo], divergence: str = KL.name) -> None:
     """Refuse a word that is none, and what the silos' family or their lack of priors rule out."""
     if pooling not in get_args(Pooling):
-        raise KLFusionError(
-            f"expected pooling to be one of {('auto', *get_args(Pooling))}, got {pooling!r}"
-        )
-    if divergence != KL.name and pooling != "average":
+        raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    if divergence != KL.name and pooling not in ("auto", "average"):
         raise KLFusionError(
             f"divergence {divergence!r}: expected pooling 'average' (its barycenter), "
             f"got {pooling!r}"
@@ -99,31 +100,61 @@ def check_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str
     if pooling in ("random-effects", "hierarchical") and not isinstance(family, UncertainLocation):
         raise IncompatibleSilosError(
             f"pooling {pooling!r} is for components with a location of known uncertainty, such as "
-            f"Gaussian ones, got {family}: expected 'average', 'product' or 'robust'"
+            f"Gaussian ones, got {family}: expected 'auto', 'average', 'product' or 'robust'"
         )
-    if pooling in ("product", "product-safe"):
+    if pooling == "product":
         for posterior in posteriors:
             if posterior.prior is None:
                 raise IncompatibleSilosError(
-                    f"silo {posterior.name!r}: pooling {pooling!r} counts the prior once and "
+                    f"silo {posterior.name!r}: pooling 'product' counts the prior once and "
                     "needs to know it: expected a posterior with a prior, got none"
                 )
+
+
+def chosen(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) -> str:
+    """``pooling``, or ``"average"`` where ``"auto"`` has no other choice.
+
+    A divergence has its own barycenter, and the units of a network are averaged in every layer.
+    """
+    structure = silos[0].structure
+    averaged = structure is not None and structure.kind == network.KIND
+    return "average" if pooling == "auto" and (averaged or divergence != KL.name) else pooling
+
+
+def described(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) -> str:
+    """What is done with these silos, in words."""
+    pooling = chosen(pooling, silos, divergence)
+    if pooling != "auto":
+        return pooling
+    known = all(silo.prior is not None for silo in silos)
+    located = [isinstance(f, UncertainLocation) for f, _ in _factors(silos[0].family)]
+    others = "product" if known else "average"
+    words = ["hierarchical"] * any(located) + [others] * (not all(located))
+    return f"{' and '.join(words)}, prior {'counted once' if known else 'unknown'}"
 
 
 def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> FloatArray:
     """Natural parameters (size, p) of the global components; ``plan`` (n, size) is fractional."""
     problem, labels = units.problem, units.labels
-    natural = problem.average(labels if plan is None else plan, size)
-    if pooling in ("product", "product-safe"):
+    if pooling == "auto" and plan is None:
+        blocks = [_automatic(f, units, size, columns) for f, columns in _factors(problem.family)]
+        return np.concatenate(blocks, axis=1)
+    plan = labels if plan is None else plan
+    if pooling == "product":
         assert units.priors is not None  # see `check_pooling`
-        return _product(units, size, labels if plan is None else plan, pooling == "product-safe")
+        priors = _columns(problem, problem.family, units.priors, slice(None))
+        total, repeated = _sums(problem, priors, plan, size)
+        return _checked(problem.family, total - repeated)
     normal = isinstance(problem.family, Normal) and size == 1
     if pooling == "hierarchical" and normal and units.priors is not None:
         return _hierarchical(units, units.priors)
+    natural = problem.average(plan, size)
     if pooling in ("random-effects", "hierarchical"):
-        location, covariance = random_effects(problem, labels, size)
+        family = require(problem.family, UncertainLocation, pooling)
+        locations = Locations.of(family, problem.natural, problem.weights, labels)
+        location, covariance = locations.least_squares()
         own = covariance if pooling == "hierarchical" else None
-        return require(problem.family, UncertainLocation, pooling).relocated(natural, location, own)
+        return family.relocated(natural, location, own)
     if pooling == "robust":
         return robust_average(problem, labels, size)
     return natural
@@ -138,74 +169,59 @@ def _hierarchical(units: Matched, priors: FloatArray) -> FloatArray:
     return silos.corrected(silos.pooled()).natural()[None]
 
 
-def _product(units: Matched, size: int, plan: _Plan, safe: bool) -> FloatArray:
-    """``prior + sum_j w_j (eta_j - prior_j)``, the prior that of the members on average."""
-    problem, priors = units.problem, units.priors
-    of_priors = FusionProblem(problem.family, np.asarray(priors), problem.silo, problem.weights)
-    mass, total, _ = problem.sums(plan, size)
-    repeated = of_priors.average(plan, size) * (mass - 1.0)[:, None]  # a prior may be flat
-    if not safe:
-        natural = total - repeated
-        try:
-            problem.family.check(natural, "pooling 'product'")
-        except InvalidPosteriorError as error:
-            raise InvalidPosteriorError(
-                f"{error}: the silos' priors are not what their posteriors came from; "
-                "'product-safe' takes out less of them, 'average' none"
-            ) from error
+def _factors(family: Family) -> list[tuple[Family, slice]]:
+    """Independent factors of a product, each with its columns; else the family with all."""
+    if not isinstance(family, Product):
+        return [(family, slice(None))]
+    ends = np.cumsum([0, *(factor.size for _, factor in family.factors)]).tolist()
+    factors = [factor for _, factor in family.factors]
+    return [(f, slice(*own)) for f, own in zip(factors, pairwise(ends), strict=True)]
+
+
+def _automatic(family: Family, units: Matched, size: int, columns: slice) -> FloatArray:
+    """The product of the members' likelihoods and one prior; a location may vary between silos."""
+    labels, priors = units.labels, units.priors
+    problem = _columns(units.problem, family, units.problem.natural, columns)
+    if priors is None:
+        natural, members = problem.average(labels, size), problem.natural
+    else:
+        of_priors = _columns(problem, family, priors, columns)
+        natural = less_prior(family, *_sums(problem, of_priors, labels, size))
+    if not isinstance(family, UncertainLocation) or len(labels) == size:  # no two to compare
         return natural
-    share = np.ones(size)
-    for _ in range(_HALVINGS):
-        natural = total - share[:, None] * repeated
-        outside = [g for g in range(size) if not problem.family.in_domain(natural[g : g + 1])]
-        if not outside:
-            return natural
-        share[outside] /= 2.0
-    share[outside] = 0.0
-    return total - share[:, None] * repeated
+    if priors is not None:
+        members = less_prior(family, problem.natural, of_priors.natural)
+    spread = within_silos(family, members, labels, size)
+    locations = Locations.of(family, members, problem.weights, labels, spread)
+    if priors is not None and not locations.between_silos.any():
+        return natural
+    location = family.location(natural)
+    agreed = None if priors is None else family.location_covariance(natural, spread)
+    if isinstance(family, GaussianObservations):
+        return family.relocated(natural, location, locations.widened(agreed))
+    return family.relocated(natural, *locations.hierarchical(location, agreed))
 
 
-def random_effects(
-    problem: FusionProblem, labels: IntArray, n_components: int
+def _columns(like: FusionProblem, family: Family, natural: FloatArray, own: slice) -> FusionProblem:
+    return FusionProblem(family, natural[:, own], like.silo, like.weights)
+
+
+def _sums(
+    problem: FusionProblem, priors: FusionProblem, plan: _Plan, size: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Least squares estimates (G, k) of the global locations, and covariances (G, k, k)."""
-    family = require(problem.family, UncertainLocation, "random effects")
-    location, own = family.location(problem.natural), family.location_covariance(problem.natural)
-    if own.ndim == 2:
-        own = own[:, :, None] * np.eye(own.shape[1])
-    variation = _variation(location, np.einsum("nii->ni", own), labels, n_components)
-    # Averages weighted by ``(V_j + T)^-1``, and their covariance.
-    precision = np.linalg.inv(own + np.diag(variation)) * problem.weights[:, None, None]
-    total = np.zeros((n_components, *precision.shape[1:]))
-    moment = np.zeros((n_components, location.shape[1]))
-    np.add.at(total, labels, precision)
-    np.add.at(moment, labels, np.einsum("nij,nj->ni", precision, location))
-    covariance = np.linalg.inv(total)
-    covariance = 0.5 * (covariance + covariance.swapaxes(1, 2))
-    return np.asarray(np.linalg.solve(total, moment[..., None])[..., 0]), covariance
+    """``sum_j w_j eta_j``, and ``sum_j w_j prior_j`` less the members' prior on average."""
+    fractional, w = plan.ndim == 2, problem.weights
+    mass = plan.T @ w if fractional else np.bincount(np.asarray(plan, dtype=np.intp), w, size)
+    sums = np.asarray(mass, dtype=np.float64)[:, None]
+    return sums * problem.average(plan, size), (sums - 1.0) * priors.average(plan, size)
 
 
-def _variation(location: FloatArray, own: FloatArray, labels: IntArray, size: int) -> FloatArray:
-    """The diagonal of ``T``, (k,), as Paule and Mandel estimate it.
-
-    In each dimension, the weighted squares of the residuals add up to their degrees of freedom.
-    """
-    freedom = len(location) - size
-
-    def excess(variation: FloatArray) -> FloatArray:
-        weights = 1.0 / (own + variation)
-        mass, moment = (np.zeros((size, own.shape[1])) for _ in range(2))
-        np.add.at(mass, labels, weights)
-        np.add.at(moment, labels, weights * location)
-        residual = location - (moment / mass)[labels]
-        return np.asarray((weights * residual**2).sum(axis=0) - freedom)
-
-    zero = np.zeros(own.shape[1])
-    # At the squared range of the locations nothing is left to explain.
-    high = np.maximum(np.ptp(location, axis=0) ** 2, own.min(axis=0)) * len(location)
-    low = high * _SMALLEST
-    for _ in range(_HALVINGS_OF_RANGE):
-        middle = np.sqrt(low * high)
-        above = excess(middle) > 0
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.where((freedom > 0) & (excess(zero) > 0), high, zero)
+def _checked(family: Family, natural: FloatArray) -> FloatArray:
+    try:
+        family.check(natural, "pooling 'product'")
+    except InvalidPosteriorError as error:
+        raise InvalidPosteriorError(
+            f"{error}: the silos' priors are not what their posteriors came from; 'auto' takes "
+            "out less of them, 'average' none"
+        ) from error
+    return natural

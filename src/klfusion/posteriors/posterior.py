@@ -1,8 +1,8 @@
 """`Posterior`: all that a silo sends."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +11,8 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 from klfusion.families import Family
 from klfusion.posteriors.structure import Structure, regression
+
+_HALVINGS = 10  # of the interval that holds the least share of a prior: to one part in 1,000
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +109,51 @@ class Posterior:
         """Arrays of the family's standard parameters, by name."""
         return self.family.params(self.natural)
 
+    def likelihood(self) -> Self:
+        """What the data added to the prior: the same components without it.
+
+        Natural parameters less the prior's are the sufficient statistics of the observations. Those
+        of few observations may be no distribution of the family. Then the least share of the prior
+        stays that makes them one; see `less_prior`.
+
+        Examples
+        --------
+        >>> import klfusion as kf
+        >>> rates = kf.families.Gamma()
+        >>> prior = rates.natural(shape=[1], rate=[1])[0]
+        >>> site = kf.Posterior(rates, rates.natural(shape=[31, 901], rate=[11, 11]), prior=prior)
+        >>> site.likelihood().params()["shape"].ravel()
+        array([ 30., 900.])
+        """
+        if self.prior is None:
+            raise InvalidPosteriorError(
+                f"silo {self.name!r}: expected a posterior with a prior, which its likelihood is "
+                "without, got none"
+            )
+        return replace(self, natural=less_prior(self.family, self.natural, self.prior), prior=None)
+
     def __repr__(self) -> str:
         plural = "" if self.n_components == 1 else "s"
         return f"Posterior({self.name!r}, {self.n_components} component{plural}, {self.family})"
+
+
+def less_prior(family: Family, natural: FloatArray, prior: FloatArray) -> FloatArray:
+    """``natural - prior`` of rows ``(n, p)``; the least share of the prior stays that must.
+
+    What few observations add to a prior is often no distribution of the family, such as a singular
+    covariance. Each row is ``natural - (1 - s) prior``, with ``s`` from 0 to 1 the least for which
+    it is one, to one part in 1,000.
+    """
+    out = np.asarray(natural - prior)
+    prior = np.broadcast_to(prior, out.shape)
+    outside = np.flatnonzero(~family.inside(out))
+    low, high = (np.full(len(outside), share) for share in (0.0, 1.0))
+    for _ in range(_HALVINGS if len(outside) else 0):
+        middle = 0.5 * (low + high)
+        stays = family.inside(out[outside] + middle[:, None] * prior[outside])
+        low, high = np.where(stays, low, middle), np.where(stays, middle, high)
+    out[outside] += high[:, None] * prior[outside]
+    return out
 
 
 def check_equal(values: Sequence[tuple[str, Any]], expected: str, hint: str = "") -> None:

@@ -46,6 +46,25 @@ def local_arrays(fusion: Fusion) -> tuple[IntArray, FloatArray, IntArray, IntArr
     return np.concatenate(fusion.labels), np.concatenate(fusion.divergences), silo, local
 
 
+def centres_of(fusion: Fusion, natural: FloatArray | None) -> FloatArray:
+    """Global components (G, p) to compare with local ones, as certain as these.
+
+    Pooling ``"auto"`` makes components of all data; averages, or their shares, stand for them.
+    """
+    family, centres, size = fusion.posterior.family, fusion.posterior.natural, fusion.n_components
+    if fusion.settings.pooling != "auto" or fusion.settings.pooled == "average":
+        return centres
+    labels = np.concatenate(fusion.labels)
+    members = np.maximum(np.bincount(labels[labels >= 0], minlength=size), 1)
+    if natural is not None:
+        total = np.zeros_like(centres)
+        np.add.at(total, labels[labels >= 0], natural[labels >= 0])
+        return total / members[:, None]
+    if isinstance(family, Tempered):
+        return family.tempered(centres, 1.0 / members)
+    return centres / members[:, None]
+
+
 def confidence(fusion: Fusion, natural: FloatArray | None) -> FloatArray:
     """Confidence of each local component's match, (n,), in [-1, 1], as a silhouette coefficient.
 
@@ -54,7 +73,7 @@ def confidence(fusion: Fusion, natural: FloatArray | None) -> FloatArray:
     match from its nearest global component. NaN for unmatched components, and everywhere if there
     is only one global component.
     """
-    family, centres = fusion.posterior.family, fusion.posterior.natural
+    family, centres = fusion.posterior.family, centres_of(fusion, natural)
     labels, own, _, _ = local_arrays(fusion)
     result = np.full(len(labels), np.nan)
     matched = np.flatnonzero(labels >= 0)
@@ -84,7 +103,7 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
     candidates = np.flatnonzero((labels >= 0) & (labels < n_global))
     n = len(candidates)
     shown = candidates[np.unique(np.linspace(0, n - 1, min(n, MAX_LOCAL)).round().astype(np.intp))]
-    family, centres = fusion.posterior.family, fusion.posterior.natural[:n_global]
+    family, centres = fusion.posterior.family, centres_of(fusion, natural)[:n_global]
     if natural is None:
         places, stress = embed(_between(family, centres))
         angle = _GOLDEN_ANGLE * silo[shown]

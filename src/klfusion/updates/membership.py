@@ -27,7 +27,7 @@ from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pai
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, MergePath, Status, objective
-from klfusion.pooling.pool import Matched, check_pooling, pool, priors_of
+from klfusion.pooling.pool import Matched, check_pooling, chosen, pool, priors_of
 from klfusion.posteriors import compatibility
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds
@@ -177,9 +177,11 @@ def _table(fusion: Fusion, what: str) -> Table:
 
 def _pooled(fusion: Fusion, table: Table) -> FloatArray:
     units = table.units
-    problem = problem_with_divergence(units.problem, fusion.settings.method.divergence)
-    size = int(units.labels.max()) + 1
-    return pool(fusion.settings.pooling, replace(units, problem=problem), size)
+    settings, size = fusion.settings, int(units.labels.max()) + 1
+    divergence = settings.method.divergence
+    problem = problem_with_divergence(units.problem, divergence)
+    pooling = chosen(settings.pooling, table.posteriors, divergence)
+    return pool(pooling, replace(units, problem=problem), size)
 
 
 def _kept(
@@ -202,7 +204,11 @@ def _kept(
     bound = float(costs.min(axis=0).sum()) + fusion.penalty * np.sqrt(problem.n)
     all_labels = table.all_labels
     stacked = problem_with_divergence(table.stacked, divergence)
-    divergences = match_divergences(stacked, natural, all_labels)
+    average = table.units.problem.average(table.units.labels, len(natural))
+    compared = (
+        average if chosen(settings.pooling, table.posteriors, divergence) == "auto" else natural
+    )
+    divergences = match_divergences(stacked, compared, all_labels)
     changed = history is not None
     settings = table.settings_from(settings) if changed else settings.with_weights(table.weights)
     rest = min(bound, value), [value], fusion.penalty, Status.KEPT, path

@@ -14,7 +14,7 @@ MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
 CLASSES, NAMED = "classes", "named"
 NAMES = "components"  # key in `info`: the names of the components, where they have any
 VOCABULARY = "vocabulary"  # key in `info` of topics: the words of the columns, or None
-_Labels = Sequence[IntArray]
+_Labels = Sequence[IntArray | FloatArray]
 
 
 def fuse_structures(
@@ -25,8 +25,9 @@ def fuse_structures(
 ) -> Structure | None:
     """Fuse the structures of silos; None if any is None, or of an unregistered kind.
 
-    ``labels`` has per silo the global component of each local one, -1 for none. ``match`` matches
-    the units of the later layers of a network.
+    ``labels`` has per silo the global component of each local one, -1 for none; or, but for
+    networks, responsibilities (L, n_components). ``match`` matches the units of the later layers of
+    a network.
     """
     present = [s for s in structures if s is not None]
     if len(present) < len(structures):
@@ -35,7 +36,8 @@ def fuse_structures(
     if len(kinds) > 1:
         raise IncompatibleSilosError(f"expected models of one kind, got {', '.join(kinds)}")
     if kinds[0] == network.KIND:
-        return network.fuse(present, labels, n_components, match)
+        hard = [own.astype(np.intp) for own in labels]
+        return network.fuse(present, hard, n_components, match)
     fuse = _FUSE.get(kinds[0])
     fused = None if fuse is None else fuse(present, labels, n_components)
     if fused is None or not all(s.info.get(NAMES) for s in present):
@@ -68,7 +70,7 @@ def _fuse_hmms(silos: Sequence[Structure], labels: _Labels, n_components: int) -
         total = scatter(priors, labels, n_components)
         n_silos = scatter([np.ones_like(p) for p in priors], labels, n_components)
         lowest = min(float(p.min()) for p in priors)
-        average = total / np.maximum(n_silos, 1.0)
+        average = total / np.where(n_silos > 0, n_silos, 1.0)
         arrays[f"{key}_prior"] = np.where(n_silos > 0, average, lowest)
     info = dict(agreed_info(silos, "covariance_type"))
     if all("frame_weight" in s.info for s in silos):  # each silo has its own estimate

@@ -96,7 +96,9 @@ def names_of(info: Mapping[str, Any], key: str, where: str) -> list[str]:
     return list(found)
 
 
-def fuse(silos: Sequence[Structure], labels: Sequence[IntArray], n_components: int) -> Structure:
+def fuse(
+    silos: Sequence[Structure], labels: Sequence[IntArray | FloatArray], n_components: int
+) -> Structure:
     """Collect what silos say about their local coefficients, one row per silo."""
     del labels, n_components  # a regression is one component
     info = dict(agreed_info(silos, *_COMMON))

@@ -69,8 +69,17 @@ def agreed_info(silos: Sequence[Structure], *keys: str) -> Mapping[str, Any]:
     return silos[0].info
 
 
-def scatter(arrays: Sequence[FloatArray], labels: Sequence[IntArray], size: int) -> FloatArray:
-    """Sum arrays (L,) or matrices (L, L) over silos by label; label -1 is skipped."""
+def scatter(
+    arrays: Sequence[FloatArray], labels: Sequence[IntArray | FloatArray], size: int
+) -> FloatArray:
+    """Sum arrays (L,) or matrices (L, L) over silos by label; label -1 is skipped.
+
+    Labels (L,) may be responsibilities (L, size). The diagonal of a matrix, such as steps within a
+    state, stays on the diagonal.
+    """
+    if labels[0].ndim == 2:
+        shared = [_shared(a, share.astype(float)) for a, share in zip(arrays, labels, strict=True)]
+        return np.asarray(np.sum(shared, axis=0))
     if arrays[0].ndim == 1:
         all_labels, values = np.concatenate(labels), np.concatenate(arrays)
         rows = all_labels >= 0
@@ -78,6 +87,14 @@ def scatter(arrays: Sequence[FloatArray], labels: Sequence[IntArray], size: int)
     total = np.zeros((size,) * arrays[0].ndim)
     for array, label in zip(arrays, labels, strict=True):
         kept = np.flatnonzero(label >= 0)
-        target = np.ix_(*[label[kept]] * array.ndim)
+        target = np.ix_(*[label[kept].astype(np.intp)] * array.ndim)
         np.add.at(total, target, array[np.ix_(*[kept] * array.ndim)])
     return total
+
+
+def _shared(array: FloatArray, share: FloatArray) -> FloatArray:
+    """An array (L,) or matrix (L, L) shared out by responsibilities (L, size)."""
+    if array.ndim == 1:
+        return np.asarray(share.T @ array)
+    within = np.diag(array)
+    return np.asarray(share.T @ (array - np.diag(within)) @ share + np.diag(share.T @ within))

@@ -1,0 +1,225 @@
+"""Log-density of held-out observations: fused and predictive mixtures, rivals, pooled data."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from rich.console import Console
+from rich.table import Table
+from scipy.special import logsumexp
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+import klfusion as kf
+from experiments import data as data_sets
+from experiments import images
+from experiments.simulation import FloatArray, IntArray
+
+DESCRIPTION = "log-density of held-out data by fused mixtures, rivals and pooled data"
+FIRST_SEED = 9000  # of consecutive seeds, none of which served development
+_FEWEST = 30  # observations of a silo; fewer fit no mixture
+_Data = tuple[list[FloatArray], FloatArray]  # of each silo, and held out
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Data, and the local mixtures of scikit-learn's defaults that are fitted to them."""
+
+    name: str
+    load: Callable[[int, Path | None], _Data]
+    n_components: tuple[int, int]  # range from which each silo guesses its size
+    covariance_type: str = "full"
+
+
+@lru_cache(maxsize=1)
+def _mnist(data_dir: Path | None) -> tuple[FloatArray, IntArray, FloatArray]:
+    found = images.load("mnist", data_dir)
+    pca = PCA(12, random_state=0).fit(found.train)
+    train, test = (pca.transform(x).astype(np.float64) for x in (found.train, found.test))
+    return train, found.train_digits.astype(np.intp), test
+
+
+def mnist(concentration: float, seed: int, data_dir: Path | None) -> _Data:
+    """Twelve principal components of images, dealt to ten silos by digit."""
+    train, digits, test = _mnist(data_dir)
+    silos = images.deal(digits.astype(np.int64), seed, 10, concentration)
+    return [train[rows] for rows in silos if len(rows) >= _FEWEST], test
+
+
+def table(name: str, seed: int, data_dir: Path | None) -> _Data:
+    """A data set of scikit-learn, a third held out, dealt to three or five silos by class."""
+    del data_dir
+    if name == "digits":
+        found = images.load("digits", None)
+        x = np.concatenate([found.train, found.test]).astype(np.float64)
+        y = np.concatenate([found.train_digits, found.test_digits])
+        x = PCA(8, random_state=0).fit_transform(x)
+    else:
+        x, y = (load_wine if name == "wine" else load_breast_cancer)(return_X_y=True)
+        x = StandardScaler().fit_transform(np.log1p(x) if name == "cancer" else x)
+        x = x[:, :10] if name == "cancer" else x  # means of ten measurements
+    rows = np.random.default_rng(seed).permutation(len(x))
+    held_out, rows = rows[: len(x) // 3], rows[len(x) // 3 :]
+    silos = images.deal(y[rows].astype(np.int64), seed, 3 if name == "wine" else 5, 2.0)
+    return [x[rows[own]] for own in silos if len(own) >= _FEWEST], x[held_out]
+
+
+def simulated(dim: int, n_silos: int, n_points: int, seed: int, data_dir: Path | None) -> _Data:
+    """Six components, of which each silo has two to four."""
+    del data_dir
+    rng = np.random.default_rng([seed, dim, n_silos])
+    means = rng.normal(scale=8.0 / np.sqrt(dim), size=(6, dim))
+    half = np.linalg.qr(rng.normal(size=(6, dim, dim)))[0] * rng.uniform(0.5, 1.5, (6, 1, dim))
+
+    def draw(which: IntArray) -> FloatArray:
+        noise = rng.normal(size=(len(which), dim))
+        return np.asarray(means[which] + np.einsum("nij,nj->ni", half[which], noise))
+
+    silos, all_ = [], []
+    for _ in range(n_silos):
+        own = rng.choice(6, size=rng.integers(2, 5), replace=False)
+        which = own[rng.choice(len(own), size=n_points, p=rng.dirichlet(np.full(len(own), 5.0)))]
+        silos.append(draw(which))
+        all_.append(which)
+    return silos, draw(rng.choice(np.concatenate(all_), size=20_000))
+
+
+CELLS = [
+    *(Cell(f"MNIST, {c:g}", partial(mnist, c), (10, 10)) for c in (0.1, 0.5, 5.0)),
+    Cell("digits", partial(table, "digits"), (5, 5)),
+    Cell("wine, diagonal", partial(table, "wine"), (3, 3), "diag"),
+    Cell("breast cancer", partial(table, "cancer"), (2, 2)),
+    *(
+        Cell(f"{dim} dimensions, {j} silos of {n}", partial(simulated, dim, j, n), (2, 5))
+        for dim, j, n in ((2, 40, 60), (2, 5, 300), (5, 10, 300), (10, 20, 300), (20, 10, 600),
+                          (20, 2, 2000))
+    ),
+]  # fmt: skip
+
+
+def density(model: Any, x: FloatArray) -> float:
+    """Average log-density by weights, means and covariances, in nats.
+
+    The `score` of a Bayesian mixture is a lower bound, which depends on what it knows of them.
+    """
+    n, dim = model.means_.shape
+    covariance = model.covariances_
+    if model.covariance_type == "tied":
+        covariance = np.broadcast_to(covariance, (n, dim, dim))
+    elif model.covariance_type != "full":
+        covariance = np.reshape(covariance, (n, -1))[:, :, None] * np.eye(dim)
+    lower = np.linalg.cholesky(covariance)
+    terms = []
+    for k in np.flatnonzero(model.weights_ > 0):
+        z = np.linalg.solve(lower[k], (x - model.means_[k]).T)
+        constant = np.log(np.diag(lower[k])).sum() + 0.5 * dim * np.log(2.0 * np.pi)
+        terms.append(np.log(model.weights_[k]) - constant - 0.5 * np.square(z).sum(axis=0))
+    return float(logsumexp(terms, axis=0).mean())
+
+
+def run_one(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
+    """One set of silos: log-density, size and CPU seconds of every model."""
+    silos, test = cell.load(seed, data_dir)
+    rng, found = np.random.default_rng([seed, 1]), {}
+
+    def fit(x: FloatArray, size: int) -> Any:
+        model = BayesianGaussianMixture(
+            n_components=min(size, len(x) // 2),
+            covariance_type=cell.covariance_type,
+            random_state=seed,
+        )
+        return model.fit(x)
+
+    def note(name: str, make: Callable[[], Any]) -> Any:
+        start = time.process_time()
+        model = make()
+        seconds = time.process_time() - start
+        size = len(model.weights_)
+        found[name] = {"density": density(model, test), "size": size, "seconds": seconds}
+        return model
+
+    low, high = cell.n_components
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        models = {
+            f"silo-{j}": fit(x, int(rng.integers(low, high + 1))) for j, x in enumerate(silos)
+        }
+        fusion = kf.fuse(models)
+        size = fusion.n_components
+        note("default", fusion.model)
+        note("predictive", lambda: fusion.model(predictive=True))
+        note("product", lambda: kf.fuse(models, pooling="product").model())
+        note("average", lambda: kf.fuse(models, pooling="average").model())
+        rival = partial(kf.baselines.fedgen_gmm, models, n_components=size, random_state=seed)
+        note("FedGenGMM", rival)
+        note("all components", lambda: kf.baselines.concatenation(models))
+        note("all, without priors", lambda: kf.baselines.concatenation(models, prior=False))
+        note("pooled data", lambda: fit(np.concatenate(silos), size))
+    return {"cell": cell.name, "seed": seed, "found": found}
+
+
+def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means over the runs of each cell."""
+    rows = []
+    for cell in dict.fromkeys(run["cell"] for run in runs):
+        own = [run["found"] for run in runs if run["cell"] == cell]
+        for name in own[0]:
+            values = {
+                key: float(np.mean([f[name][key] for f in own]))
+                for key in ("density", "size", "seconds")
+            }
+            rows.append({"cell": cell, "model": name, "runs": len(own), **values})
+    return rows
+
+
+def run(
+    out: Path, cells: list[Cell], seeds: int, n_jobs: int, data_dir: Path | None
+) -> list[dict[str, Any]]:
+    """Run everything and write ``results.json``."""
+    tasks = [(cell, FIRST_SEED + k) for cell in cells for k in range(seeds)]
+    runs = Parallel(n_jobs=n_jobs)(delayed(run_one)(*task, data_dir) for task in tasks)
+    rows = summary(runs)
+    out.mkdir(parents=True, exist_ok=True)
+    written = {"seeds": seeds, "first_seed": FIRST_SEED, "rows": rows, "runs": runs}
+    (out / "results.json").write_text(json.dumps(written, indent=1))
+    return rows
+
+
+def shown(rows: list[dict[str, Any]]) -> Table:
+    """Densities by cell and model; sizes; CPU seconds of the predictive model and its rival."""
+    names = list(dict.fromkeys(r["model"] for r in rows))
+    made = Table("cell", "size", *names, "seconds", "FedGenGMM's")
+    for cell in dict.fromkeys(r["cell"] for r in rows):
+        own = {r["model"]: r for r in rows if r["cell"] == cell}
+        seconds = [f"{own[name]['seconds']:.2f}" for name in ("predictive", "FedGenGMM")]
+        densities = [f"{own[name]['density']:.3f}" for name in names]
+        made.add_row(cell, f"{own['default']['size']:.1f}", *densities, *seconds)
+    return made
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``python -m experiments density``."""
+    data_sets.add_argument(parser)
+    parser.add_argument("--seeds", type=int, default=5, help="runs per cell")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; -1 is one per core")
+    parser.add_argument("--cells", default="", help="only cells whose names begin like this")
+
+
+def main(args: argparse.Namespace, console: Console) -> None:
+    """Run everything, show the table."""
+    cells = [cell for cell in CELLS if cell.name.startswith(args.cells)]
+    console.print(shown(run(args.out, cells, args.seeds, args.jobs, args.data_dir)))

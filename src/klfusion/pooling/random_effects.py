@@ -1,0 +1,180 @@
+"""Locations that vary between silos, and how uncertain that makes the common one.
+
+The model is ``m_j ~ N(m, V_j + T)``. Here ``V_j`` is the posterior covariance of the location at
+silo ``j``. The diagonal matrix ``T`` is the variance between silos, the same for all components.
+It is estimated from all of them, and zero where silos agree.
+
+Two estimates of ``m`` are used. Generalised least squares weights locations by ``inv(V_j + T)``, so
+that a large silo outweighs a small one little if silos vary. Means of Gaussian observations stay
+those of the pooled data, in which every observation counts the same; ``T`` adds to their
+covariance (Doi and others, 2015).
+
+The estimate of ``T`` has ``f`` degrees of freedom, one per local component beyond the first of a
+global one. So the estimate of ``m`` has a t distribution where ``T`` is not zero (Hartung and
+Knapp, 2001). A Normal with the same 95 % interval stands for it.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
+
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.families import UncertainLocation
+
+_SMALLEST = 1e-18  # variance, as a share of the largest there can be
+_HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
+_UPPER = 0.975  # quantile at the upper end of a 95 % interval
+
+
+@dataclass(frozen=True, eq=False)
+class Locations:
+    """Locations of matched components; matrices are in blocks of the diagonal, ``(n, b, s, s)``.
+
+    A full covariance is one block; a diagonal one has a block per dimension.
+    """
+
+    location: FloatArray  # (n, k), with k = b s
+    own: FloatArray  # the covariance V_j of each
+    weights: FloatArray  # of the silos, (n,)
+    labels: IntArray
+
+    @property
+    def size(self) -> int:
+        """Number of global components."""
+        return int(self.labels.max()) + 1
+
+    @classmethod
+    def of(
+        cls,
+        family: UncertainLocation,
+        natural: FloatArray,
+        weights: FloatArray,
+        labels: IntArray,
+        like: FloatArray | None = None,
+    ) -> "Locations":
+        """Of rows ``(n, p)``, whose observations spread as by ``like`` (G, p), or as by them."""
+        spread = [] if like is None else [like[labels]]
+        own = _blocks(family.location_covariance(natural, *spread))
+        return cls(family.location(natural), own, weights, labels)
+
+    @cached_property
+    def between_silos(self) -> FloatArray:
+        """The diagonal of ``T``, (k,), as Paule and Mandel estimate it.
+
+        In each dimension, the weighted squares of the residuals add up to their degrees of freedom.
+        """
+        own = np.einsum("nbss->nbs", self.own).reshape(self.location.shape)
+        freedom = len(self.location) - self.size
+
+        def excess(variance: FloatArray) -> FloatArray:
+            weights = 1.0 / (own + variance)
+            mean = self._total(weights * self.location) / self._total(weights)
+            residual = self.location - mean[self.labels]
+            return np.asarray((weights * residual**2).sum(axis=0) - freedom)
+
+        zero = np.zeros(own.shape[1])
+        # At the squared range of the locations nothing is left to explain.
+        range_ = np.ptp(self.location, axis=0)
+        high = np.maximum(range_**2, own.min(axis=0)) * len(self.location)
+        low = high * _SMALLEST
+        for _ in range(_HALVINGS_OF_RANGE):
+            middle = np.sqrt(low * high)
+            above = excess(middle) > 0
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return np.where((freedom > 0) & (excess(zero) > 0), high, zero)
+
+    def least_squares(self) -> tuple[FloatArray, FloatArray]:
+        """Estimates (G, k) of the global locations, and covariances ``inv(sum_j inv(V_j + T))``."""
+        precision, moment = self._sums(self.between_silos)
+        return self._located(precision, moment)
+
+    def hierarchical(
+        self, location: FloatArray | None = None, covariance: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """The same with a prior, and as uncertain as the estimate of ``T`` makes them.
+
+        The posterior where silos agree has this ``location`` (G, k) and ``covariance``: by default,
+        what the members have without a prior.
+        """
+        variance = self.between_silos
+        precision, moment = self._sums(variance)
+        if location is not None and covariance is not None:
+            agreed = np.linalg.inv(_blocks(covariance))
+            of_members, of_moment = self._sums(np.zeros_like(variance))
+            # What the prior adds to the members.
+            precision = precision + agreed - of_members
+            moment = moment + agreed @ self._vectors(location) - of_moment
+        location, found = self._located(precision, moment)
+        return location, self._like_t(found, variance)
+
+    def widened(self, covariance: FloatArray | None = None) -> FloatArray:
+        """The pooled data's ``covariance`` of the locations, plus what ``T`` adds.
+
+        By default it is that of the members without a prior, ``inv(sum_j inv(V_j))``.
+        """
+        variance = self.between_silos
+        precision = self._precision(np.zeros_like(variance))
+        of_members = np.linalg.inv(self._total(precision))
+        pooled = of_members if covariance is None else _blocks(covariance)
+        # The pooled location is ``pooled @ sum_j precision_j m_j``, and ``m_j`` varies by T.
+        between = variance.reshape(pooled.shape[1:3])[:, None]
+        added = self._total((precision * between) @ precision)
+        return self._like_t(self._joined(pooled + pooled @ added @ pooled), variance)
+
+    def _like_t(self, covariance: FloatArray, variance: FloatArray) -> FloatArray:
+        """That of Normals with the 95 % intervals of t distributions, in dimensions that vary."""
+        freedom = float(max(len(self.location) - self.size, 1))
+        ratio = np.where(variance > 0, stdtrit(freedom, _UPPER) / ndtri(_UPPER), 1.0)
+        square = ratio**2 if covariance.ndim == 2 else ratio[:, None] * ratio
+        return np.asarray(covariance * square)
+
+    def _sums(self, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``sum_j w_j inv(V_j + T)``, and the same times ``m_j``."""
+        precision = self._precision(variance)
+        return self._total(precision), self._total(precision @ self._vectors(self.location))
+
+    def _located(self, precision: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
+        location = np.linalg.solve(precision, moment).reshape(self.size, -1)
+        return np.asarray(location), self._joined(np.linalg.inv(precision))
+
+    def _vectors(self, location: FloatArray) -> FloatArray:
+        return location.reshape(len(location), *self.own.shape[1:3], 1)
+
+    def _precision(self, variance: FloatArray) -> FloatArray:
+        """``w_j inv(V_j + T)``."""
+        n_blocks, side = self.own.shape[1:3]
+        between = variance.reshape(n_blocks, side)[:, :, None] * np.eye(side)
+        return np.linalg.inv(self.own + between) * self.weights[:, None, None, None]
+
+    def _total(self, values: FloatArray) -> FloatArray:
+        out = np.zeros((self.size, *values.shape[1:]))
+        np.add.at(out, self.labels, values)
+        return out
+
+    def _joined(self, blocks: NDArray[np.floating[Any]]) -> FloatArray:
+        """The inverse of `_blocks`, exactly symmetric."""
+        if self.own.shape[1] == self.location.shape[1] > 1:
+            return np.asarray(blocks[:, :, 0, 0], dtype=np.float64)
+        return np.asarray(0.5 * (blocks + blocks.swapaxes(2, 3))[:, 0], dtype=np.float64)
+
+
+def _blocks(covariance: FloatArray) -> FloatArray:
+    """Blocks of the diagonal of matrices, ``(n, k, k)`` or diagonal ``(n, k)``."""
+    return covariance[:, :, None, None] if covariance.ndim == 2 else covariance[:, None]
+
+
+def within_silos(
+    family: UncertainLocation, natural: FloatArray, labels: IntArray, size: int
+) -> FloatArray:
+    """Members (n, p) added up by label as if all had one location: how observations spread."""
+    location = family.location(natural)
+    centre = np.zeros((size, location.shape[1]))
+    np.add.at(centre, labels, location)
+    centre /= np.bincount(labels, minlength=size)[:, None]
+    out = np.zeros((size, natural.shape[1]))
+    np.add.at(out, labels, family.relocated(natural, centre[labels]))
+    return out

@@ -1,0 +1,172 @@
+"""Reduction of all local components to the few that predict best.
+
+Local components without their priors are statistics of observations. Together they are a large
+mixture, that of all observations. The global mixture is fitted to it by expectation maximisation:
+responsibilities, then ``prior + sum_l r_lg statistics_l``. So components may be shared between
+global ones (Vasconcelos and Lippman, 1999; Goldberger and Roweis, 2005).
+
+Responsibilities of a whole component are too coarse where components overlap. For Gaussians they
+are those of draws from it, new ones in each iteration. Averages over iterations remove the noise
+(online expectation maximisation: Cappe and Moulines, 2009). All observations of an HMM's state are
+assigned as one: states that were shared out would be left too often. Words of a local topic are
+assigned one by one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import softmax
+
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.families import Family
+from klfusion.families.gaussian import GaussianPosterior
+
+# How far the fit gets within half a second: docs/experiments/density.md.
+_ITERATIONS = 100
+_STEP = 0.4  # iteration t moves by t^-0.4; averages of the later half remove the noise
+_DRAWS = 1.5  # draws per parameter of the global mixture in an iteration
+_LEAST_DRAWS = 1_000
+_MOST_BYTES = 2**28  # of the draws' statistics
+_PAIRS_EACH = 32  # draws per local component, for its final responsibilities
+_TOLERANCE = 1e-6  # nats per observation
+_OTHERS = 0.1  # share of a local topic that starts in other global ones
+_TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """Local components of all silos as statistics of their observations, and a start."""
+
+    family: Family
+    prior: FloatArray  # of a global component, (p,)
+    statistics: FloatArray  # per observation, (n, p)
+    counts: FloatArray  # observations behind each, (n,)
+    start: IntArray  # labels (n,), -1 for none
+    size: int
+    tied: bool = False  # all components have one covariance
+
+    def natural(self, share: FloatArray) -> FloatArray:
+        """Global posteriors (G, p), given what share (n, G) of each component they have."""
+        return self.posterior((share * self.counts[:, None]).T @ self.statistics)
+
+    def posterior(self, total: FloatArray) -> FloatArray:
+        """Global posteriors (G, p) of the observations' statistics (G, p)."""
+        return self.prior + (tied(self.family, total) if self.tied else total)
+
+    @property
+    def hard(self) -> FloatArray:
+        """The start as shares (n, G)."""
+        out: FloatArray = (self.start[:, None] == np.arange(self.size)).astype(np.float64)
+        return out
+
+
+def tied(family: Family, total: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """Statistics (n, p) with the average covariance, by default each observation's, for all."""
+    assert isinstance(family, GaussianPosterior)
+    n = family.effective_size(total)
+    # A component without observations has the moments of another, times zero.
+    mean, covariance = family.observation_moments(
+        np.where(n[:, None] > 0, total, total[n.argmax()])
+    )
+    weights = n if weights is None else weights
+    common = np.tensordot(weights / weights.sum(), covariance, axes=1)
+    return family.observed(mean, np.broadcast_to(common, covariance.shape), n)
+
+
+def by_components(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
+    """Natural parameters and shares (n, G); all observations of a component are assigned as one."""
+    share, old = atoms.hard, -np.inf
+    for _ in range(_ITERATIONS):
+        natural = atoms.natural(share)
+        weights = np.maximum(share.T @ atoms.counts, _TINY) / atoms.counts.sum()
+        log_p = atoms.statistics @ atoms.family.mean(natural).T + np.log(weights)
+        log_p *= atoms.counts[:, None]
+        share, bound = softmax(log_p, axis=1), float(np.logaddexp.reduce(log_p, axis=1).sum())
+        if bound - old < _TOLERANCE * atoms.counts.sum():
+            break
+        old = bound
+    return natural, share
+
+
+def by_draws(atoms: Atoms, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Natural parameters and shares (n, G) of Gaussian components, from draws of them."""
+    family, counts = atoms.family, atoms.counts
+    assert isinstance(family, GaussianPosterior)
+    n_parameters = float(family.n_parameters(atoms.prior[None])[0]) * atoms.size
+    most = _MOST_BYTES // (8 * family.size)
+    pairs = min(max(_LEAST_DRAWS, int(_DRAWS * n_parameters)), most) // 2
+    reached = np.cumsum(counts) / counts.sum()
+    draw = _drawing(family, atoms.statistics, rng)
+
+    def shares(drawn: FloatArray) -> FloatArray:
+        weights = np.maximum(family.effective_size(total), _TINY)
+        expected = family.mean(atoms.posterior(total))
+        return np.asarray(softmax(drawn @ expected.T + np.log(weights), axis=1))
+
+    total = (atoms.hard * counts[:, None]).T @ atoms.statistics
+    average = np.zeros_like(total)
+    for iteration in range(_ITERATIONS):
+        quantiles = (np.arange(pairs) + rng.random()) / pairs
+        drawn = draw(np.minimum(np.searchsorted(reached, quantiles), len(counts) - 1))
+        found = shares(drawn).T @ drawn * (counts.sum() / len(drawn))
+        total += (iteration + 2.0) ** -_STEP * (found - total)
+        if (late := iteration - _ITERATIONS // 2) >= 0:
+            average += (total - average) / (late + 1.0)
+    total = average
+    share, at_once = np.zeros((len(counts), atoms.size)), max(1, pairs // _PAIRS_EACH)
+    for low in range(0, len(counts), at_once):
+        some = np.arange(low, min(low + at_once, len(counts)))
+        of_draws = shares(draw(np.repeat(some, _PAIRS_EACH)))
+        share[some] = of_draws.reshape(2, len(some), _PAIRS_EACH, -1).mean(axis=(0, 2))
+    return atoms.posterior(total), share
+
+
+def _drawing(
+    family: GaussianPosterior, statistics: FloatArray, rng: np.random.Generator
+) -> Callable[[IntArray], FloatArray]:
+    """Draw from some components (m,), by number: statistics (2 m, p) of pairs around the means."""
+    mean, covariance = family.observation_moments(statistics)
+    full = covariance.ndim == 3
+    root = np.linalg.cholesky(covariance) if full else np.sqrt(covariance)
+    spread = np.zeros((1, 1, 1) if full else (1, family.dim))
+
+    def draw(which: IntArray) -> FloatArray:
+        away = rng.standard_normal((len(which), family.dim))
+        if full:
+            edges = np.flatnonzero(np.diff(which, prepend=-1, append=-1))
+            for low, high in pairwise(edges.tolist()):  # which is sorted
+                away[low:high] = away[low:high] @ root[which[low]].T
+        else:
+            away *= root[which]
+        points = np.concatenate([mean[which] + away, mean[which] - away])
+        one = np.ones(len(points))
+        return family.observed(
+            points, np.broadcast_to(spread, (len(points), *spread.shape[1:])), one
+        )
+
+    return draw
+
+
+def by_words(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
+    """Natural parameters and shares (n, G) of topics: each word of a topic has its own share.
+
+    Local topics are mixtures of the global ones, as documents are (Hofmann, 1999).
+    """
+    words = atoms.statistics * atoms.counts[:, None]
+    share = (1.0 - _OTHERS) * atoms.hard + _OTHERS / atoms.size
+    share /= share.sum(axis=1, keepdims=True)  # what was matched to none starts in all
+    topic = atoms.natural(share)
+    old = -np.inf
+    for _ in range(_ITERATIONS):
+        topic = topic / topic.sum(axis=1, keepdims=True)
+        expected = np.maximum(share @ topic, _TINY)
+        ratio = words / expected
+        topic, share = topic * (share.T @ ratio), share * (ratio @ topic.T)
+        share /= np.maximum(share.sum(axis=1, keepdims=True), _TINY)
+        bound = float((words * np.log(expected)).sum() / words.sum())
+        if bound - old < _TOLERANCE:
+            break
+        old = bound
+    return atoms.prior + topic, share

@@ -1,0 +1,39 @@
+"""The density experiment in small."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+from experiments import density
+from experiments.density import Cell
+
+
+def test_a_small_run_writes_everything(tmp_path):
+    cell = Cell("small", partial(density.simulated, 2, 4, 200), (3, 4))
+    rows = density.run(tmp_path, [cell], seeds=2, n_jobs=1, data_dir=None)
+    assert json.loads((tmp_path / "results.json").read_text())["rows"] == rows
+    found = {r["model"]: r["density"] for r in rows}
+    assert set(found) >= {"default", "predictive", "FedGenGMM", "pooled data"}
+    assert found["default"] == pytest.approx(found["product"], abs=1e-6)
+    assert found["predictive"] > found["FedGenGMM"]
+    assert "small" in density.shown(rows).columns[0]._cells
+
+
+def test_the_data_sets_have_silos_and_held_out_rows():
+    for name in ("digits", "wine", "cancer"):
+        silos, held_out = density.table(name, 0, None)
+        assert len(silos) >= 2 and len(held_out) > 50
+        assert {x.shape[1] for x in silos} == {held_out.shape[1]}
+
+
+def test_density_is_that_of_the_mixture():
+    from sklearn.mixture import GaussianMixture
+
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    for kind in ("full", "tied", "diag", "spherical"):
+        model = GaussianMixture(2, covariance_type=kind, random_state=0).fit(x)
+        assert density.density(model, x) == pytest.approx(model.score(x))
