@@ -97,7 +97,7 @@ def test_max_loss_gives_the_smallest_size_within_it():
 
 def test_within_a_silo():
     silos = topic_silos()
-    one = kf.fuse(silos, method=kf.MaxLoss(10.0, within_silos=True))
+    one = kf.fuse(silos, method=kf.MaxLoss(10.0, within_silos=True), pooling="average")
     assert one.n_components == 1
     assert one.lower_bound <= one.objective
     assert one.contributions.tolist() == [[2], [2], [2]]
