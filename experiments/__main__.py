@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments import (
+    attacks,
     bnn,
     calibration,
     divergences,
@@ -30,6 +31,7 @@ EXPERIMENTS = {
     "calibration": calibration,
     "divergences": divergences,
     "rounds": rounds,
+    "attacks": attacks,
 }
 
 

@@ -14,9 +14,11 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.divergences import DivergenceProblem
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
+from klfusion.pooling.robust import bounded, robust_barycenter
 from klfusion.posteriors.compatibility import Silo, counted
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures, network
+from klfusion.posteriors.structure.kinds import with_bounded_counts
 from klfusion.posteriors.structure.structure import scatter
 
 _AT_ONCE = 8  # global components whose divergences are computed in one call
@@ -50,7 +52,7 @@ def assemble(
     same = ("penalty", "objective", "lower_bound", "status", "path")
     made: Any = {key: getattr(matching, key) for key in same}
     return Fusion(
-        posterior=_global_posterior(posteriors, natural, labels, match_layer),
+        posterior=_global_posterior(posteriors, natural, labels, match_layer, settings.pooling),
         silo_names=names,
         labels=BySilo(labels, names),
         divergences=BySilo(divergences, names),
@@ -64,18 +66,31 @@ def assemble(
 
 
 def _global_posterior(
-    silos: Sequence[Silo], natural: FloatArray, labels: Sequence[IntArray], match: network.Match
+    silos: Sequence[Silo],
+    natural: FloatArray,
+    labels: Sequence[IntArray],
+    match: network.Match,
+    pooling: str,
 ) -> Posterior:
     """The fused components with the counts, prior and structure the silos agree on."""
     size, known = len(natural), [p.counts for p in silos if p.counts is not None]
-    priors = [p.prior for p in silos if p.prior is not None]
+    family, priors = silos[0].family, [p.prior for p in silos if p.prior is not None]
+    structures = [p.structure for p in silos]
+    prior = np.mean(priors, axis=0) if len(priors) == len(labels) else None
+    if pooling == "robust":  # so are claims about numbers and priors
+        if len(known) == len(labels):
+            known = [*map(np.multiply, known, bounded(known, labels))]
+        if len(present := [s for s in structures if s is not None]) == len(structures):
+            structures = [*with_bounded_counts(present, labels, bounded)]
+        if prior is not None:
+            prior = robust_barycenter(family, np.stack(priors), np.ones(len(priors)))
     return Posterior(
-        family=silos[0].family,
+        family=family,
         natural=natural,
         name="global",
-        prior=np.mean(priors, axis=0) if len(priors) == len(labels) else None,
+        prior=prior,
         counts=scatter(known, labels, size) if len(known) == len(labels) else None,
-        structure=fuse_structures([p.structure for p in silos], labels, size, match),
+        structure=fuse_structures(structures, labels, size, match),
         provenance=provenance(silos=[name for p in silos for name in counted(p)]),
     )
 

@@ -15,8 +15,10 @@ from klfusion.families import Tempered
 from klfusion.fusion.result import Fusion
 from klfusion.objective.clusters import Clusters
 from klfusion.pooling.members import matched
+from klfusion.pooling.robust import RADIUS
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.kinds import observations
 from klfusion.updates.table import kept_silos
 
 _BySilo = tuple[FloatArray, ...]
@@ -25,7 +27,6 @@ _OVERCLAIM = 3.0  # times the median certainty is no finding
 _SLACK = 10.0  # observations that a prior may be worth
 _OUTLYING = 6.0  # robust deviations, of logarithms
 _MOST_SHOWN = 20  # findings, where a diagnosis is printed
-_MISFIT = 15.0  # times the median; good silos of the tests reach seven
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     findings = [
         Finding(name, None, f"its matches cost {value:.3g} times the median")
         for name, value in zip(fusion.silo_names, misfit, strict=True)
-        if value > _MISFIT
+        if value > RADIUS  # where robust pooling leaves members out
     ]
     findings += [*_alone(fusion, support), *_overclaims(silos), *_copies(silos)]
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
@@ -223,24 +224,45 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
 
 
 def _overclaims(silos: list[Posterior]) -> list[Finding]:
-    """Components far more certain than the median, per observation where all counts are known."""
+    """Components whose certainty and number of observations do not agree, as they do elsewhere.
+
+    Where a silo sent no counts, components far more certain than the median.
+    """
     family = silos[0].family
     if not isinstance(family, Tempered):
         return []
-    values, reason = [family.effective_size(p.natural) for p in silos], "as certain as the median"
-    counts = [p.counts for p in silos if p.counts is not None]
-    if len(counts) == len(silos):
-        values = [size / (_SLACK + n) for size, n in zip(values, counts, strict=True)]
-        reason += " for its observations"
-    logs = [np.log(value) for value in values]
+    sizes, claims = [family.effective_size(p.natural) for p in silos], [*map(_claimed, silos)]
+    counts = [n for n in claims if n is not None]
+    known = len(counts) == len(silos)
+    if known:
+        per_one = [size / (_SLACK + n) for size, n in zip(sizes, counts, strict=True)]
+        rate = float(np.median(np.concatenate(per_one)))  # certainty per observation
+        sizes = [
+            (_SLACK + size / rate) / (_SLACK + n) for size, n in zip(sizes, counts, strict=True)
+        ]
+    logs = [np.log(size) for size in sizes]
     middle = np.median(np.concatenate(logs))
     spread = 1.4826 * float(np.median(np.abs(np.concatenate(logs) - middle)))
     limit = max(_OUTLYING * spread, np.log(_OVERCLAIM))
-    return [
-        Finding(posterior.name, int(k), f"{np.exp(log[k] - middle):.3g} times {reason}")
-        for posterior, log in zip(silos, logs, strict=True)
-        for k in np.flatnonzero(log - middle > limit)
-    ]
+    found = []
+    for j, posterior in enumerate(silos):
+        beyond = logs[j] - middle
+        for k in np.flatnonzero(np.abs(beyond) > limit if known else beyond > limit):
+            reason = f"{np.exp(beyond[k]):.3g} times as certain as the median"
+            if known:
+                reason += " for its observations"
+            if beyond[k] < 0:
+                factor = np.exp(-beyond[k])
+                reason = f"claims {factor:.3g} times the observations that its certainty shows"
+            found.append(Finding(posterior.name, int(k), reason))
+    return found
+
+
+def _claimed(posterior: Posterior) -> FloatArray | None:
+    """Observations per component that a silo claims, in its counts or in its structure."""
+    given = (posterior.counts, observations(posterior.structure))
+    known = [counts for counts in given if counts is not None]
+    return np.max(known, axis=0) if known else None
 
 
 def _copies(silos: list[Posterior]) -> list[Finding]:
