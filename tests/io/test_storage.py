@@ -37,6 +37,7 @@ from tests.helpers.loops import for_each
 EYE = np.stack([np.eye(2), 3.0 * np.eye(2)])
 TWO = np.array([[0.5, 1.0], [2.0, 1 / 3]])
 N2 = np.array([4.0, 7.5])
+WEIGHTS = {"counts": N2, "weight_prior": 0.1}
 FAMILIES = {
     "beta": (families.Beta(2), {"a": TWO, "b": TWO}),
     "categorical": (families.Categorical(2), {"probability": TWO}),
@@ -280,7 +281,7 @@ def test_many_silos_take_few_arrays():
 
 def test_structure_arrays_are_float64_whatever_was_given():
     def with_array(array: Any) -> Posterior:
-        return replace(tiny(), structure=Structure("mixture", {"x": array}))
+        return replace(tiny(), structure=Structure("mixture", {**WEIGHTS, "x": array}))
 
     strided = np.arange(12.0).reshape(3, 4)[::2, ::-1].T
     for array in (strided, np.array([1, 2]), np.float32([0.1]), np.arange(3.0).astype(">f8")):
@@ -376,7 +377,7 @@ def test_only_plain_facts(number: int, tmp_path: Path):
     value = NOT_PLAIN[number]
     for posterior in (
         replace(tiny(), provenance={"fact": value}),
-        replace(tiny(), structure=Structure("mixture", {}, {"fact": value})),
+        replace(tiny(), structure=Structure("mixture", WEIGHTS, {"fact": value})),
     ):
         with pytest.raises(KLFusionError, match="cannot be saved"):
             kf.save(tmp_path / "p", posterior)

@@ -221,13 +221,6 @@ def test_views_show_the_parameters_of_the_models() -> None:
     )
 
 
-def test_incomplete_structures_have_the_plain_view() -> None:
-    for kind in ("hmm", "network"):
-        posterior = gallery.KINDS[kind]()[0].posterior
-        bare = replace(posterior, structure=replace(posterior.structure, arrays={}, info={}))
-        assert model_view(bare)["kind"] == "plain"
-
-
 @pytest.mark.parametrize(
     ("family", "parameters"),
     [

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 from klfusion.families import Family
 from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.schema import check_structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +93,13 @@ class Posterior:
         if self.structure is not None:
             if not isinstance(self.structure, Structure):
                 raise InvalidPosteriorError(
-                    f"{where}: expected structure to be a Structure, got {self.structure!r}"
+                    f"{where}: expected structure to be a Structure, got {brief(self.structure)}"
                 )
-            self.structure.check(where)
+            check_structure(self.structure, self.family, self.n_components, where)
+        source: Any = self.provenance
+        if not isinstance(source, Mapping):
+            got = f"got {brief(source)}"
+            raise InvalidPosteriorError(f"{where}: expected provenance to be a mapping, {got}")
 
     @property
     def n_components(self) -> int:

@@ -10,7 +10,7 @@ from klfusion._utils.arrays import IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior, check_equal
-from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
+from klfusion.posteriors.structure.topics import KIND, VOCABULARY, normalised
 
 
 def words(posterior: Posterior) -> list[str]:
@@ -91,15 +91,11 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
 
 
 def _vocabulary(posterior: Posterior) -> list[str] | None:
-    """The words of a posterior's columns, checked because files are not trusted."""
+    """The words of a posterior's columns, which were checked when it was made."""
     structure = posterior.structure
     if structure is None or structure.kind != KIND or structure.info.get(VOCABULARY) is None:
         return None
-    where, family = f"silo {posterior.name!r}", posterior.family
-    if not isinstance(family, Dirichlet):
-        expected = "expected topics to be Dirichlet distributions"
-        raise IncompatibleSilosError(f"{where}: {expected}, got {family}")
-    return checked_words(structure.info[VOCABULARY], family.dim, where)
+    return [normalised(word) for word in structure.info[VOCABULARY]]
 
 
 def _expanded(posterior: Posterior, columns: IntArray, union: list[str]) -> Posterior:

@@ -138,13 +138,10 @@ def _topics(posterior: Posterior) -> dict[str, Any] | None:
     }
 
 
-def _hmm(posterior: Posterior) -> dict[str, Any] | None:
+def _hmm(posterior: Posterior) -> dict[str, Any]:
     """Transition probabilities between states, and the mean emission of each state."""
     assert posterior.structure is not None
     arrays, n = posterior.structure.arrays, posterior.n_components
-    needed = {"start": (n,), "start_prior": (n,), "transition": (n, n), "transition_prior": (n, n)}
-    if any(key not in arrays or arrays[key].shape != shape for key, shape in needed.items()):
-        return None
     start = arrays["start"] + arrays["start_prior"]
     transition = arrays["transition"] + arrays["transition_prior"]
     rows = np.maximum(transition.sum(axis=1, keepdims=True), np.finfo(float).tiny)
@@ -174,16 +171,12 @@ def _emissions(posterior: Posterior) -> tuple[FloatArray, list[str]]:
     return location, [f"x{i}" for i in range(location.shape[1])]
 
 
-def _network(posterior: Posterior) -> dict[str, Any] | None:
+def _network(posterior: Posterior) -> dict[str, Any]:
     """Incoming weights of each unit, as an image if their number is a square; outgoing weights."""
     assert posterior.structure is not None
     structure, params = posterior.structure, posterior.params()
-    n_in, mean = structure.info.get("n_in"), params.get("mean")
-    following = structure.arrays.get("mean.1")  # weights of the next layer, biases last
-    if mean is None or following is None or not isinstance(n_in, int):
-        return None
-    if mean.shape[1] < n_in + 1 or following.shape[1] != len(mean) + 1:
-        return None
+    n_in, mean = structure.info["n_in"], params["mean"]
+    following = structure.arrays["mean.1"]  # weights of the next layer, biases last
     side = int(np.sqrt(n_in))
     units = mean[: max(1, min(MAX_COMPONENTS, _MAX_PIXELS // n_in))]
     incoming = units[:, :n_in]

@@ -1,5 +1,6 @@
 """Topic models: the word of each column, and how often documents use each topic."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -48,7 +49,13 @@ def checked_words(words: Any, n_words: int, where: str) -> list[str]:
     if len(found) != n_words:
         words = f"{n_words} words, one per column of the topics"
         raise KLFusionError(f"{expected} of {words}, got {len(found)}")
-    if len(set(found)) < len(found):
-        word, times = Counter(found).most_common(1)[0]
+    unique = [normalised(word) for word in found]
+    if len(set(unique)) < len(unique):
+        word, times = Counter(unique).most_common(1)[0]
         raise KLFusionError(f"{expected} of unique words, got {word!r} {times} times")
-    return [str(word) for word in found]  # numpy strings become Python strings
+    return unique
+
+
+def normalised(word: str) -> str:
+    """A Python string in NFC: an accent as part of a letter or beside it is one word."""
+    return str(word) if word.isascii() else unicodedata.normalize("NFC", word)
