@@ -28,6 +28,7 @@ from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionErro
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import container, storage
+from klfusion.io import document as _document
 from klfusion.objective.merge_path import MergePath
 from klfusion.objective.solution import Status
 from klfusion.posteriors.posterior import Posterior
@@ -569,15 +570,15 @@ BOMBS = {
     "length 2**64 - 1": (b"\xff" * 8, "header of at most 16777216 bytes"),
     "length over the file's": ((100).to_bytes(8, "little") + b"{}", "expected a header of 100"),
     "100 MB": (b"\0\0\0\6\0\0\0\0" + b"[" * 100_000_000, "header of at most 16777216 bytes"),
-    "nested": (pack(b'{"a":' * 2_000_000), "nested"),
-    "nested lists": (pack(b'{"a":' + b"[" * 16_000_000), "nested"),
+    "nested": (pack(b'{"a":' * 2_000_000), "more lists and mappings"),
+    "nested lists": (pack(b'{"a":' + b"[" * 16_000_000), "more lists and mappings"),
     "nested a little": (pack(b'{"a":' + b"[" * 70 + b"]" * 70 + b"}"), "nested at most 64 deep"),
     "digits": (pack(b'{"a":' + b"9" * 1_000_000 + b"}"), "an integer of 1000000 digits"),
-    "1e999": (pack(b'{"a":1e999}'), "expected a JSON header"),
+    "1e999": (pack(b'{"a":1e999}'), "expected dtype, shape"),
     "NaN": (pack(b'{"a":NaN}'), "NaN, which is no JSON number"),
     "bad UTF-8": (pack(b'{"\xff":1}'), "expected a JSON header"),
     "UTF-16": (pack('{"a":1}'.encode("utf-16")), "expected a JSON object"),
-    "surrogate": (pack(b'{"\\ud800":1}'), "expected a JSON header"),
+    "surrogate": (pack(b'{"\\ud800":1}'), "expected dtype, shape"),
     "cut JSON": (pack(b'{"a":'), "expected a JSON header"),
     "list": (pack([1]), "expected a JSON object"),
     "empty": (pack(b""), "expected a JSON object"),
@@ -585,7 +586,7 @@ BOMBS = {
     "metadata list": (pack({"__metadata__": []}), "__metadata__"),
     "metadata number": (pack({"__metadata__": {"klfusion": 3}}), "__metadata__"),
     "no metadata": (pack({}), "something else"),
-    "wide": (pack(b'{"a":[' + b'{"":0},' * 400_000 + b"0]}"), "expected dtype, shape"),
+    "wide": (pack(b'{"a":[' + b'{"":0},' * 400_000 + b"0]}"), "more lists and mappings"),
 }  # fmt: skip
 
 
@@ -604,6 +605,23 @@ BAD_DOCUMENTS = [
 def test_bad_documents(number: int):
     text = BAD_DOCUMENTS[number]
     refuse(pack({"__metadata__": {"klfusion": text}}), "expected")
+
+
+@for_each("value", ["1e999", '"\\ud800"', "9" * 50])
+def test_what_could_not_be_written_is_not_read(value: str):
+    document, arrays = _document.take_apart(replace(tiny(), provenance={"x": 7}))
+    document["sha256"] = storage._digest(document, arrays)
+    text = container.canonical_json(document).decode().replace('"x":7', f'"x":{value}')
+    refuse(b"".join(container.encode({"klfusion": text}, arrays)), "expected ")
+
+
+def test_shapes_have_few_axes():
+    """The product of many lengths takes minutes, and a file of a megabyte holds as many."""
+    document, arrays = _document.take_apart(fused())
+    document["fusion"]["silos"]["each"][0]["shapes"]["natural"] = [2**39] * 600_000
+    document["sha256"] = storage._digest(document, arrays)
+    text = container.canonical_json(document).decode()
+    refuse(b"".join(container.encode({"klfusion": text}, arrays)), "number 0: unexpected shape")
 
 
 def test_bounded_memory(tmp_path: Path):

@@ -157,10 +157,9 @@ class Family(ABC):
         with np.errstate(all="ignore"):
             quantities = self.positive(natural)
         for quantity, values in quantities.items():
-            # Over all further axes, without a copy: posteriors can be large.
-            worst = values.min(axis=tuple(range(1, values.ndim)), initial=np.inf)
-            bad = np.flatnonzero(~(worst > 0))
-            if len(bad):
+            if not values.min(initial=np.inf) > 0:  # without a copy: posteriors can be large
+                worst = values.min(axis=tuple(range(1, values.ndim)), initial=np.inf)
+                bad = np.flatnonzero(~(worst > 0))
                 raise InvalidPosteriorError(
                     f"{where}, component {bad[0]}: expected {quantity} > 0 for {self}, "
                     f"got {worst[bad[0]]:.6g}"
