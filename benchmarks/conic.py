@@ -8,11 +8,10 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from klfusion._utils.progress import silent
-from klfusion.assignment.hungarian import solve_hungarian
+from klfusion._utils.running import silent
+from klfusion.assignment.binary import solve_hungarian
 from klfusion.methods import Relaxed
-from klfusion.methods.alternation import alternate
-from klfusion.methods.search import kl_plus_plus
+from klfusion.methods.search import alternate, kl_plus_plus
 from klfusion.objective.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Measured, Row, compare, has, measure
 from klfusion.families import NormalWishart
-from klfusion.learners import _starts
-from klfusion.learners._inference import Frames, Model
+from klfusion.learners._inference import Frames, Model, by_place, statistics_of
 from klfusion.learners._transitions import TransitionPrior
 
 FloatArray = NDArray[np.float64]
@@ -52,8 +51,8 @@ def ours(x: FloatArray, lengths: list[int], n_states: int, n_iter: int) -> list[
     model = Model(family, prior, TransitionPrior(kappa=10.0, gamma=5.0, eta=0.5))
     sizes = np.array(lengths)
     frames = Frames.of(x, sizes)
-    labels = _starts.by_place(x, n_states, np.random.default_rng(0))
-    statistics, times = _starts.statistics_of(frames, labels, sizes), [clocks()]
+    labels = by_place(x, n_states, np.random.default_rng(0))
+    statistics, times = statistics_of(frames, labels, sizes), [clocks()]
     for _ in range(n_iter):
         statistics, _ = model.expect(frames, model.maximise(statistics))
         times.append(clocks())

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 import klfusion as kf
 from benchmarks.measure import Row, compare, has, measure
 from benchmarks.silos import mixture_silos
-from klfusion._utils.progress import silent
-from klfusion.assignment.hungarian import solve_hungarian
+from klfusion._utils.running import silent
+from klfusion.assignment.binary import solve_hungarian
 from klfusion.methods import Homogeneous
-from klfusion.methods.alternation import Alternation, alternate, assign_hungarian
+from klfusion.methods.search import Alternation, alternate, assign_hungarian
 from klfusion.objective.problem import FusionProblem
 
 FloatArray = NDArray[np.float64]

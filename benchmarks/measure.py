@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from klfusion._utils import threads
+from klfusion._utils.running import available_threads
 
 Row = dict[str, Any]
 _PROCESS = Path("/proc/self")
@@ -116,6 +116,6 @@ def machine() -> dict[str, Any]:
     """The machine and the versions behind the figures."""
     return {
         "cores": os.cpu_count(), "processor": platform.machine(),
-        "blas_threads": 1, "threads": threads.available(),
+        "blas_threads": 1, "threads": available_threads(),
         "python": platform.python_version(), "numpy": np.__version__,
     }  # fmt: skip

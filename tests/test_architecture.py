@@ -30,7 +30,6 @@ ORDER = [
     "networks",
     "learners",
     "adapters",
-    "read",
     "_fuse",
     "out_of_core",
     "updates",
@@ -81,7 +80,7 @@ def test_a_package_imports_only_from_packages_before_it():
 
 def test_only_the_package_itself_binds_names_late():
     late = [p for p in FILES if re.search(r"\bprovide\(", p.read_text(encoding="utf-8"))]
-    assert [str(p.relative_to(SOURCE)) for p in late] == ["__init__.py", "_utils/providers.py"]
+    assert [str(p.relative_to(SOURCE)) for p in late] == ["__init__.py", "_utils/package.py"]
 
 
 def test_few_modules_lie_beside_the_packages():

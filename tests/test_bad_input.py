@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion._utils import memory
+from klfusion._utils import running
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.methods import Binary, Relaxed
 from tests.helpers.silos import normal_wishart_silos, rate_silos
@@ -259,12 +259,12 @@ class TestFuse:
 
     @pytest.mark.parametrize("method", ["auto", "binary"])
     def test_more_components_than_memory_allows(self, method, monkeypatch):
-        monkeypatch.setattr(memory, "available_bytes", lambda: 100)
+        monkeypatch.setattr(running, "available_bytes", lambda: 100)
         with pytest.raises(KLFusionError, match=r"needs .* GB of memory, .* GB are free: use"):
             kf.fuse(rate_silos()[0], method=method)
 
     def test_a_cost_matrix_larger_than_memory(self, monkeypatch):
-        monkeypatch.setattr(memory, "available_bytes", lambda: 100)
+        monkeypatch.setattr(running, "available_bytes", lambda: 100)
         with pytest.raises(KLFusionError, match=r"matrix of divergences needs"):
             kf.fuse(rate_silos()[0], method=Binary(penalty=1.0))
 

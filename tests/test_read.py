@@ -9,8 +9,8 @@ import pytest
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
+from klfusion._fuse import read_silos
 from klfusion.errors import IncompatibleSilosError, KLFusionError
-from klfusion.read import read_silos
 from tests.helpers.silos import rate_silos
 
 

@@ -3,8 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from klfusion._utils.provenance import library_version
-from klfusion._utils.providers import provide
+from klfusion._utils.package import library_version, provide
 
 if TYPE_CHECKING:
     from klfusion import adapters, baselines, families, learners
@@ -33,51 +32,19 @@ if TYPE_CHECKING:
 
 __version__ = library_version()
 
-__all__ = [
-    "Auto",
-    "Binary",
-    "FuseSettings",
-    "Fusion",
-    "Homogeneous",
-    "KLFusionError",
-    "Matching",
-    "MaxLoss",
-    "Method",
-    "Networks",
-    "Penalised",
-    "Posterior",
-    "Relaxed",
-    "Status",
-    "adapters",
-    "baselines",
-    "diagnose",
-    "extract",
-    "families",
-    "fuse",
-    "fuse_files",
-    "learners",
-    "load",
-    "refine_rounds",
-    "save",
-    "vocabulary",
-]
+__all__ = ["Auto", "Binary", "Homogeneous", "MaxLoss", "Method", "Networks", "Penalised", "Relaxed"]
+__all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Status"]
+__all__ += ["diagnose", "extract", "fuse", "fuse_files", "load", "refine_rounds", "save"]
+__all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
 
-# Where each public name lives, "module:name" or a module. It is imported when it is first used:
-# numpy and scipy take a third of a second to import.
+# Where public names live that are no methods, "module:name" or a module. A name is imported when it
+# is first used: numpy and scipy take a third of a second to import.
 _HOMES = {
-    "Auto": "methods:Auto",
-    "Binary": "methods:Binary",
     "FuseSettings": "fusion.settings:FuseSettings",
     "Fusion": "fusion.result:Fusion",
-    "Homogeneous": "methods:Homogeneous",
     "KLFusionError": "errors:KLFusionError",
     "Matching": "objective.solution:Matching",
-    "MaxLoss": "methods:MaxLoss",
-    "Method": "methods:Method",
-    "Networks": "methods:Networks",
-    "Penalised": "methods:Penalised",
     "Posterior": "posteriors.posterior:Posterior",
-    "Relaxed": "methods:Relaxed",
     "Status": "objective.solution:Status",
     "adapters": "adapters",
     "baselines": "baselines",
@@ -111,9 +78,9 @@ if not TYPE_CHECKING:  # for a type checker any name would do
 
     def __getattr__(name: str) -> Any:
         """A public name, imported when it is first used."""
-        if name not in _HOMES:
+        if name not in __all__:
             raise AttributeError(f"module 'klfusion' has no attribute {name!r}")
-        module, _, attribute = _HOMES[name].partition(":")
+        module, _, attribute = _HOMES.get(name, f"methods:{name}").partition(":")
         found = import_module(f"klfusion.{module}")
         return getattr(found, attribute) if attribute else found
 

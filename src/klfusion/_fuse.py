@@ -1,6 +1,7 @@
 """`fuse`: read the silos, match their components, pool them, assemble the result."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -9,22 +10,61 @@ from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import check_flag, check_integer, generator, seed_of
-from klfusion._utils.progress import Report, progress_bar
+from klfusion._utils.running import Report, progress_bar
 from klfusion._utils.text import brief
-from klfusion.errors import KLFusionError
+from klfusion.adapters import extract
+from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family, Located, require
 from klfusion.fusion.assemble import assemble, match_divergences, unmatched_reasons
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
+from klfusion.io.storage import load
 from klfusion.methods import Method, method_for
 from klfusion.methods.matching import match_silos
 from klfusion.objective.divergences import problem_with_divergence
-from klfusion.pooling.members import Matched, priors_of
-from klfusion.pooling.pool import Pooling, check_pooling, pool
+from klfusion.pooling.pool import Matched, Pooling, check_pooling, pool, priors_of
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network
-from klfusion.read import read_silos
+
+
+def read_silos(models: Sequence[Any] | Mapping[str, Any], number: int = 0) -> list[Posterior]:
+    """Read or extract every silo, as it is; those without a name are numbered from ``number``."""
+    return [
+        posterior_of(model, name, i) for i, (name, model) in enumerate(named_silos(models), number)
+    ]
+
+
+def named_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | None, Any]]:
+    """What was given for each silo, with its name where there is one; one at least."""
+    named: list[tuple[str | None, Any]]
+    if hasattr(models, "items"):  # a mapping, or a pandas Series
+        named = list(models.items())
+        for name, _ in named:
+            if not isinstance(name, str) or not name:
+                raise KLFusionError(f"expected silo names to be non-empty strings, got {name!r}")
+    elif isinstance(models, Iterable) and not isinstance(models, str | bytes | os.PathLike):
+        named = [(None, model) for model in models]
+    else:
+        raise KLFusionError(
+            f"expected a list or mapping of silos, got a single {type(models).__name__}: "
+            "put it into a list"
+        )
+    if not named:
+        raise IncompatibleSilosError("expected at least one silo, got none")
+    return named
+
+
+def posterior_of(model: Any, name: str | None, number: int) -> Posterior:
+    """Read or extract one silo."""
+    if isinstance(model, str | os.PathLike):
+        model = load(model)
+    if isinstance(model, Fusion):  # a fusion can be a silo of a larger one
+        model = model.posterior
+    if isinstance(model, Posterior):
+        return model if name is None else replace(model, name=name)
+    return extract(model, name=name or f"silo-{number + 1}")
+
 
 MethodName = Literal["auto", "binary", "relaxed", "homogeneous"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from klfusion._utils.iterate import descend, settle
+from klfusion._utils.running import descend, settle
 
 
 def halving(state):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from klfusion._utils.penalty import joining, merge_saving, penalties, tangents, total_penalty
+from klfusion._utils.arrays import joining, merge_saving, penalties, tangents, total_penalty
 
 COUNTS = np.array([0, 1, 2, 7, 100])
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion._utils import threads
+from klfusion._utils.running import available_threads, share
 from tests.helpers.loops import for_each
 
 MUCH = 10**9  # numbers: worth sharing
@@ -28,23 +28,23 @@ def test_every_number_is_worked_on_once(
     def work(some: slice) -> None:
         times[some] += 1
 
-    threads.share(work, n, MUCH)
+    share(work, n, MUCH)
     assert (times == 1).all()
 
 
 def test_little_work_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     seen = []
-    threads.share(lambda some: seen.append((some, threading.current_thread())), 10, 1000)
+    share(lambda some: seen.append((some, threading.current_thread())), 10, 1000)
     assert seen == [(slice(0, 10), threading.current_thread())]
 
 
 def test_no_more_threads_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3,1")
-    assert threads.available() == 3
+    assert available_threads() == 3
     for nonsense in ("", "many", "0"):
         monkeypatch.setenv("OMP_NUM_THREADS", nonsense)
-        assert 1 <= threads.available() <= (os.cpu_count() or 1)
+        assert 1 <= available_threads() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("fails", [0, 1])
@@ -60,7 +60,7 @@ def test_an_error_comes_out_when_all_have_ended(
         ended.append(some.start)
 
     with pytest.raises(ValueError, match="no"):
-        threads.share(work, 10, MUCH)
+        share(work, 10, MUCH)
     assert ended == [5 * (1 - fails)]
 
 

@@ -10,7 +10,7 @@ from klfusion.adapters import _networks, rebuild
 from klfusion.adapters import bayesian_torch as adapter
 from klfusion.adapters._networks import network
 from klfusion.errors import IncompatibleSilosError, KLFusionError
-from klfusion.networks.mean_field import MeanFieldNetwork
+from klfusion.networks.layer import MeanFieldNetwork
 from tests.helpers.networks import N_HIDDEN, class_counts, digits, log_likelihood, masked, train
 
 torch = pytest.importorskip("torch")

@@ -7,8 +7,7 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import pytest
 
-from klfusion.assignment.binary import binary_objective, solve_binary
-from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.assignment.binary import binary_objective, solve_binary, solve_hungarian
 from klfusion.assignment.relaxed import certified_bound
 from tests.helpers.loops import for_each
 

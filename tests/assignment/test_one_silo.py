@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from klfusion.assignment.one_silo import assign_silo
+from klfusion.assignment.binary import assign_silo
 
 
 def brute_force(costs, new, forbidden):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from klfusion.families.numerics import symmetric as sym
+from klfusion.families.wishart import log_det, pack
 
 TINY = np.finfo(np.float64).tiny
 BELOW_ONE = np.nextafter(1.0, 0.0)
@@ -156,7 +156,7 @@ def _of_normal_wishart(family, mean, precision):
 
 
 def _of_wishart(family, precision):
-    return [-0.5 * sym.pack(precision), 0.5 * sym.log_det(precision)[..., None]]
+    return [-0.5 * pack(precision), 0.5 * log_det(precision)[..., None]]
 
 
 STATISTICS = {
@@ -167,8 +167,16 @@ STATISTICS = {
     "gamma": lambda family, rate: [np.log(rate), -rate],
     "inverse-gamma": lambda family, variance: [-np.log(variance), -1.0 / variance],
     "isotropic-normal-gamma": _of_isotropic,
-    "normal": lambda family, value: [value, -0.5 * sym.pack(sym.outer(value))],
+    "normal": lambda family, value: [value, -0.5 * pack(value[..., :, None] * value[..., None, :])],
     "normal-gamma": _of_normal_gamma,
     "normal-wishart": _of_normal_wishart,
     "wishart": _of_wishart,
 }
+
+
+def jensen_gap(family, natural, weights=None):
+    """``min_q sum_i w_i KL(q || q_i)``, the cost of one cluster, from log-partitions alone."""
+    w = np.ones(len(natural)) if weights is None else weights
+    centre = family.barycenter(natural, w)[None]
+    gap = w @ family.log_partition(natural) - w.sum() * family.log_partition(centre)[0]
+    return float(np.maximum(gap, 0.0))  # unlike max(), keeps a NaN

@@ -11,7 +11,7 @@ from klfusion.families import (
     Product,
     SiloVariation,
 )
-from klfusion.families.random_effects import group_means, reliability, variance_between_silos
+from klfusion.families.capabilities import group_means, reliability, variance_between_silos
 from tests.families.cases import every_case_with
 from tests.helpers.loops import for_each
 

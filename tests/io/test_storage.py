@@ -29,8 +29,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import container, storage
 from klfusion.io import document as _document
-from klfusion.objective.merge_path import MergePath
-from klfusion.objective.solution import Status
+from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 from tests.helpers.loops import for_each

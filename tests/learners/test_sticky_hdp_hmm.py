@@ -15,8 +15,7 @@ import klfusion as kf
 from klfusion.adapters import rebuild
 from klfusion.errors import KLFusionError
 from klfusion.learners import StickyHDPHMM
-from klfusion.learners._inference import Frames
-from klfusion.learners._starts import statistics_of
+from klfusion.learners._inference import Frames, statistics_of
 
 MEANS = np.array([[-6.0, 0.0, 0.0], [0.0, 6.0, 0.0], [6.0, 0.0, 3.0], [0.0, -6.0, 0.0]])
 

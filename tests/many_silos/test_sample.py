@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
-from klfusion._utils.penalty import tangents
+from klfusion._utils.arrays import tangents
 from klfusion.many_silos.sweep import bound, descend, sweep
 from klfusion.objective.batches import InMemory, SelectedRows, SiloStore
 from klfusion.objective.problem import FusionProblem

@@ -4,8 +4,8 @@ from itertools import combinations
 
 import numpy as np
 
-from klfusion._utils.penalty import merge_saving
-from klfusion.merging.penalty_path import penalty_path
+from klfusion._utils.arrays import merge_saving
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 from tests.families.cases import every_case

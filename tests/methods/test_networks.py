@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion._utils.progress import silent
+from klfusion._utils.running import silent
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.merging.neighbours import neighbour_path
-from klfusion.merging.penalty_path import penalty_path
 from klfusion.methods import Networks
 from klfusion.model_size.preparation import prepare
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from klfusion._utils.progress import silent
+from klfusion._utils.running import silent
 from klfusion.families import DiagonalNormal
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.merging.neighbours import neighbour_path
-from klfusion.merging.penalty_path import penalty_path
 from klfusion.objective.clusters import Clusters
-from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
 
 def problem(seed=0, n_silos=4, size=5):

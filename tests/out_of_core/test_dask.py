@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import klfusion as kf
+from klfusion._fuse import named_silos
 from klfusion.cli.commands import main
 from klfusion.out_of_core.batches import fuse_batches
-from klfusion.read import named_silos
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 distributed = pytest.importorskip("distributed", reason="needs klfusion[dask]")

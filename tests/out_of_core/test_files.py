@@ -13,10 +13,10 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
+from klfusion._fuse import named_silos
 from klfusion.cli.commands import main
 from klfusion.out_of_core.batches import fuse_batches
 from klfusion.out_of_core.files import Files
-from klfusion.read import named_silos
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
 

@@ -15,7 +15,7 @@ from sklearn.neural_network import MLPClassifier
 
 import klfusion as kf
 from klfusion.fusion.settings import FuseSettings
-from klfusion.objective.merge_path import MergePath
+from klfusion.objective.solution import MergePath
 from klfusion.posteriors.structure import Structure
 
 EVIL = '<script>alert("1")</script>'

@@ -51,7 +51,7 @@ def test_margin_is_what_the_next_best_plan_costs():
 
 
 def matching(silos, variation):
-    from klfusion.pooling.members import matched
+    from klfusion.pooling.pool import matched
 
     labels = [np.arange(s.n_components) for s in silos]
     problem = matched(silos, labels, np.ones(len(silos))).problem

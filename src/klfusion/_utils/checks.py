@@ -44,6 +44,15 @@ def generator(random_state: Any) -> np.random.Generator:
         raise KLFusionError(f"{text}, got {brief(random_state)}") from error
 
 
+def number(value: Any, name: str, *, above: float, allow_equal: bool = False) -> float:
+    """A finite number above a bound, or equal to it if allowed."""
+    valid = is_number(value) and np.isfinite(value)
+    if not valid or value < above or (value == above and not allow_equal):
+        least = f"{'>=' if allow_equal else '>'} {above:g}"
+        raise KLFusionError(f"expected {name} to be a finite number {least}, got {value!r}")
+    return float(value)
+
+
 def check_number(name: str, value: object, low: float = 0.0, high: float = np.inf) -> None:
     """Refuse everything but numbers > ``low`` and < ``high``."""
     if not (is_number(value) and low < value < high):  # type: ignore[operator]

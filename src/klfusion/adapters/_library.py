@@ -1,12 +1,20 @@
-"""What the adapters of all libraries share: checks, provenance, the posterior itself."""
+"""What adapters share: checks, provenance, and Gaussians of four covariance types.
+
+scikit-learn and hmmlearn hold per component a mean, its precision ``kappa``, degrees of freedom and
+a scatter, which is the covariance times ``dof``. A Gamma has half of ``dof`` and scatter per
+dimension it is for.
+"""
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.provenance import provenance
+from klfusion._utils.package import provenance
 from klfusion.errors import KLFusionError
+from klfusion.families import Family, IsotropicNormalGamma, NormalGamma, NormalWishart
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 
@@ -46,3 +54,87 @@ def structure_and_prior(
     if structure is None or prior is None or (array and array not in structure.arrays):
         raise KLFusionError(f"{posterior.name!r}: expected {expected}")
     return structure, prior
+
+
+_ASYMMETRY = 1e-3  # largest relative difference across the diagonal that rounding explains
+_FAMILIES: dict[str, Callable[[int], Family]] = {
+    "full": NormalWishart,  # scatter (n, d, d)
+    "tied": NormalWishart,  # (d, d), one for all components
+    "diag": NormalGamma,  # (n, d)
+    "spherical": IsotropicNormalGamma,  # (n,), a mean over dimensions
+}
+
+
+class Gaussians(NamedTuple):
+    """Parameters of ``n`` components, or of ``n`` copies of their prior."""
+
+    mean: FloatArray  # (n, d)
+    kappa: FloatArray  # (n,)
+    dof: FloatArray  # (n,); () if tied
+    scatter: FloatArray  # of the shape in `_FAMILIES`
+
+    @property
+    def covariance(self) -> FloatArray:
+        """The scatter divided by the degrees of freedom."""
+        return self.scatter / _aligned(self.dof, self.scatter)
+
+
+def family_of(given: str, dim: int) -> Family:
+    """The family of a covariance type."""
+    if given not in _FAMILIES:
+        known = ", ".join(_FAMILIES)
+        raise KLFusionError(f"expected covariance_type to be one of {known}, got {given!r}")
+    return _FAMILIES[given](dim)
+
+
+def natural_of(family: Family, mean: Any, kappa: Any, dof: Any, scatter: Any) -> FloatArray:
+    """Natural parameters (n, p); those that a tied model shares are repeated."""
+    n = len(mean)
+    if isinstance(family, NormalWishart):
+        scatter = np.broadcast_to(scatter, (n, family.dim, family.dim))
+        return family.natural(mean, kappa, _symmetric(scatter), np.broadcast_to(dof, n))
+    factor = _gamma_factor(family)
+    return family.natural(mean, kappa, factor * np.asarray(dof), factor * np.asarray(scatter))
+
+
+def _symmetric(scatter: FloatArray) -> FloatArray:
+    """Remove asymmetry from rounding; refuse a larger one."""
+    difference = np.abs(scatter - scatter.swapaxes(1, 2)).max(axis=(1, 2))
+    bad = np.flatnonzero(difference > _ASYMMETRY * np.abs(scatter).max(axis=(1, 2)))
+    if len(bad):
+        raise KLFusionError(
+            f"component {bad[0]}: expected a symmetric covariance matrix, got entries that differ "
+            "from those across the diagonal"
+        )
+    return 0.5 * (scatter + scatter.swapaxes(1, 2))
+
+
+def gaussians_of(family: Family, natural: FloatArray, tied_by: FloatArray | None) -> Gaussians:
+    """The inverse of `natural_of`; a tied scatter is the average with weights ``tied_by`` (n,)."""
+    p = family.params(natural)
+    if isinstance(family, NormalWishart):
+        dof, scatter = p["dof"], p["scale_inv"]
+        if tied_by is not None:
+            weights = tied_by / tied_by.sum() if tied_by.sum() > 0 else 1.0 / len(dof) + 0 * dof
+            dof, scatter = weights @ dof, np.einsum("n,nij->ij", weights, scatter)
+        return Gaussians(p["mean"], p["kappa"], dof, scatter)
+    kappa, shape, rate = p["kappa"], p["shape"], p["rate"]
+    if isinstance(family, NormalGamma):  # the libraries have one value for all dimensions
+        kappa, shape = kappa[:, 0], shape[:, 0]
+    factor = _gamma_factor(family)
+    return Gaussians(p["mean"], kappa, shape / factor, rate / factor)
+
+
+def scatter_of(covariance: Any, dof: Any) -> FloatArray:
+    """The scatter of covariances of any type."""
+    return np.asarray(covariance * _aligned(np.asarray(dof), np.asarray(covariance)))
+
+
+def _gamma_factor(family: Family) -> float:
+    """Gamma shape per degree of freedom: one half, times the dimensions that share a precision."""
+    return 0.5 * family.dim if isinstance(family, IsotropicNormalGamma) else 0.5
+
+
+def _aligned(dof: FloatArray, scatter: FloatArray) -> FloatArray:
+    """``dof`` in a shape that broadcasts over the components of a scatter."""
+    return dof if dof.ndim == 0 else dof.reshape(-1, *[1] * (scatter.ndim - 1))

@@ -12,8 +12,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._library import origin
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
-from klfusion.networks.layer import Head, Layer, check_activation
-from klfusion.networks.mean_field import MeanFieldNetwork
+from klfusion.networks.layer import Head, Layer, MeanFieldNetwork, check_activation
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 

@@ -104,7 +104,9 @@ def sites_posterior(
     size = inside[0].mean.shape[inside[0].plates[plate]]
     outside = [site for site in sites if plate not in site.plates]
     if shared is None:
-        sent = [site for site in outside if not site.plates and not _over_components(site, size)]
+        # A simplex over the components depends on their order.
+        ordered = [s.support["kind"] == "simplex" and s.mean.shape[-1] == size - 1 for s in outside]
+        sent = [s for s, own in zip(outside, ordered, strict=True) if not (s.plates or own)]
     else:
         unknown = sorted(set(shared) - {site.name for site in outside})
         if unknown:
@@ -151,11 +153,6 @@ def rebuilt_sites(posterior: Posterior) -> dict[str, dict[str, FloatArray | None
         median = constrained(mean, site["support"])
         out[site["name"]] = {"mean": mean, "variance": variance, "median": median}
     return out
-
-
-def _over_components(site: Site, size: int) -> bool:
-    """Whether a site is a simplex over the components, in their order."""
-    return bool(site.support["kind"] == "simplex") and site.mean.shape[-1] == size - 1
 
 
 def _described(site: Site, axis: int | None = None) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from klfusion.adapters._library import origin, structure_and_prior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
+from klfusion.posteriors.structure.kinds import TOPICS, VOCABULARY
+from klfusion.posteriors.structure.schema import checked_words
 
 # Settings of inference and further training.
 _SETTINGS = (
@@ -45,7 +46,7 @@ def extract(model: Any, name: str) -> Posterior:
         "settings": {key: getattr(model, key, None) for key in _SETTINGS},
     }
     arrays = {"topic_mass": mass, "doc_topic_prior": model.alpha}
-    source = origin("gensim", "LdaModel", KIND, arrays, info)
+    source = origin("gensim", "LdaModel", TOPICS, arrays, info)
     return Posterior(Dirichlet(len(ids)), prior + counted, name, prior, mass, *source)
 
 

@@ -6,8 +6,14 @@ import numpy as np
 from hmmlearn.vhmm import VariationalCategoricalHMM, VariationalGaussianHMM
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of
-from klfusion.adapters._library import check_fitted, origin, structure_and_prior
+from klfusion.adapters._library import (
+    check_fitted,
+    family_of,
+    gaussians_of,
+    natural_of,
+    origin,
+    structure_and_prior,
+)
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family
 from klfusion.posteriors.posterior import Posterior

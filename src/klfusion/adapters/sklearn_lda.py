@@ -11,7 +11,8 @@ from klfusion.adapters._library import check_fitted, origin, structure_and_prior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.topics import KIND, VOCABULARY, checked_words
+from klfusion.posteriors.structure.kinds import TOPICS, VOCABULARY
+from klfusion.posteriors.structure.schema import checked_words
 
 _MIN_WORDS = 1e-6  # expected words below which rounding explains the whole mass
 # Settings of `transform` and further training.
@@ -50,7 +51,7 @@ def extract(model: Any, name: str, *, vocabulary: Iterable[str] | None = None) -
     }
     topic_prior = np.full(n_topics, float(model.doc_topic_prior_))
     arrays = {"topic_mass": mass, "doc_topic_prior": topic_prior}
-    source = origin("sklearn", "LatentDirichletAllocation", KIND, arrays, info)
+    source = origin("sklearn", "LatentDirichletAllocation", TOPICS, arrays, info)
     return Posterior(family, natural, name, prior, mass, *source)
 
 

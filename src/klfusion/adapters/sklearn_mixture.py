@@ -9,7 +9,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
 from klfusion._utils.text import brief
 from klfusion.adapters import _library
-from klfusion.adapters._gaussian import family_of, gaussians_of, natural_of, scatter_of
+from klfusion.adapters._library import family_of, gaussians_of, natural_of, scatter_of
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds

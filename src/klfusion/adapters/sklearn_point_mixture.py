@@ -11,10 +11,8 @@ from sklearn.mixture import BayesianGaussianMixture
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.adapters import sklearn_mixture
-from klfusion.adapters._gaussian import Gaussians
-from klfusion.adapters._library import check_fitted
+from klfusion.adapters._library import Gaussians, check_fitted
 from klfusion.errors import KLFusionError
-from klfusion.families.numerics.symmetric import outer
 from klfusion.posteriors.posterior import Posterior
 
 
@@ -62,7 +60,7 @@ def _bayesian(model: Any, n_observations: float) -> Any:
     match kind:
         case "full":
             prior = covariance
-            between = (counts / kappa)[:, None, None] * outer(away)
+            between = (counts / kappa)[:, None, None] * away[:, :, None] * away[:, None, :]
             scatter = prior + counts[:, None, None] * own + between
         case "tied":
             prior, dof = covariance, dim + counts.sum() / n_components

@@ -1,6 +1,6 @@
-"""The binary heterogeneous assignment problem, by block coordinate descent over silos.
+"""The assignment of silos at fixed costs: of one, of all without a penalty, of all with it.
 
-With all silos but one fixed, the penalty (`klfusion._utils.penalty`) is linear in that silo's plan.
+With all silos but one fixed, the penalty (`klfusion._utils.arrays`) is linear in that silo's plan.
 So each block is one rectangular LAP.
 """
 
@@ -8,12 +8,48 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.iterate import settle
-from klfusion._utils.penalty import joining, penalties, total_penalty
-from klfusion.assignment.hungarian import solve_hungarian
-from klfusion.assignment.one_silo import assign_silo
+from klfusion._utils.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    joining,
+    penalties,
+    total_penalty,
+)
+from klfusion._utils.running import settle
+
+
+def assign_silo(
+    costs: FloatArray, new: float = np.inf, forbidden: BoolArray | None = None
+) -> IntArray:
+    """Distinct columns of the rows of one silo, (L,), at least cost; -1 for a new component.
+
+    ``costs`` is (L, G). Any row may open a new component at the cost ``new``; none may if that is
+    infinite. No row may take the ``forbidden`` columns, (G,).
+    """
+    if forbidden is not None:
+        costs = np.where(forbidden, np.inf, costs)
+    if new == np.inf:
+        columns: IntArray = linear_sum_assignment(costs)[1]
+        return columns
+    n_rows, n_columns = costs.shape
+    columns = linear_sum_assignment(np.hstack([costs, np.full((n_rows, n_rows), new)]))[1]
+    return np.where(columns < n_columns, columns, -1)
+
+
+def solve_hungarian(costs: FloatArray, silos: Sequence[slice]) -> IntArray:
+    """Exact assignment without penalty: one rectangular LAP per silo (paper, sections 3 and 4.1).
+
+    ``costs`` is (n, G). ``silos`` are the rows of each silo, no more than there are columns. Gives
+    the column of each row, (n,).
+    """
+    labels = np.empty(len(costs), dtype=np.intp)
+    for rows in silos:
+        labels[rows] = assign_silo(costs[rows])
+    return labels
+
 
 _LEAST_GAIN = 1e-12  # share of the penalty; rounding explains smaller gains
 

@@ -257,13 +257,7 @@ class Newton:
 
 
 def penalised_objective(costs: ArrayLike, plan: ArrayLike, penalty: float) -> float:
-    """Objective of a plan, (n, G): its costs plus the penalised column norms.
-
-    Examples
-    --------
-    >>> penalised_objective([[1.0, 2.0], [3.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]], 0.5)
-    3.0
-    """
+    """Objective of a plan, (n, G): its costs plus the penalised column norms."""
     plan = np.asarray(plan, dtype=np.float64)
     norms = np.sqrt(dot(plan, plan))
     return inner(np.asarray(costs, dtype=np.float64), plan) + penalty * float(norms.sum())

@@ -1,8 +1,7 @@
 """Published alternatives to `klfusion.fuse`, with the same arguments and the same result type."""
 
-from klfusion.baselines.baseline import Amps, DPClustering
-from klfusion.baselines.beta_process import Pfnm, Spahm
-from klfusion.baselines.calls import amps, dp_clustering, spahm
+from klfusion.baselines.baseline import Amps, DPClustering, amps, dp_clustering
+from klfusion.baselines.beta_process import Pfnm, Spahm, spahm
 from klfusion.baselines.networks import Ensemble, coordinate_average, pfnm, plain_average
 
 __all__ = ["Amps", "DPClustering", "Ensemble", "Pfnm", "Spahm"]

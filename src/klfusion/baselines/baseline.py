@@ -13,9 +13,11 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
 from klfusion.families import Located, require
+from klfusion.fusion.result import Fusion
 from klfusion.methods import Method
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
@@ -125,3 +127,36 @@ class DPClustering(Baseline):
         used, labels = np.unique(found, return_inverse=True)
         status = Status.CONVERGED if mixture.converged_ else Status.MAX_ITER
         return self.matching(problem, labels.astype(np.intp), status, mixture.means_[used])
+
+
+def dp_clustering(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
+    """Cluster the components' point estimates with a Dirichlet-process mixture.
+
+    Arguments are those of `spahm`; settings are fields of `DPClustering`, such as ``truncation``.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> normal = kf.families.DiagonalNormal(1)
+    >>> site = kf.Posterior(normal, normal.natural([[0.0], [9.0]], [[1.0], [1.0]]))
+    >>> kf.baselines.dp_clustering({"a": site, "b": site, "c": site}).n_components
+    2
+    """
+    return fuse(models, method=DPClustering(**settings), random_state=random_state)
+
+
+def amps(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
+    """Merge posteriors of equal size with symmetry (Campbell and How, UAI 2014).
+
+    Arguments are those of `spahm`; settings are fields of `Amps`, such as ``n_init``.
+
+    Examples
+    --------
+    >>> from klfusion import Posterior, baselines, families
+    >>> rates = families.Gamma()
+    >>> a = Posterior(rates, rates.natural(shape=[30, 900], rate=[10, 10]), name="a")
+    >>> b = Posterior(rates, rates.natural(shape=[910, 32], rate=[10, 10]), name="b")
+    >>> [labels.tolist() for labels in baselines.amps([a, b]).labels]
+    [[0, 1], [1, 0]]
+    """
+    return fuse(models, method=Amps(**settings), random_state=random_state)

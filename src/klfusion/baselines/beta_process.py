@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.baselines.baseline import Baseline
+from klfusion.baselines.baseline import Baseline, Models
 from klfusion.families import Located, require
+from klfusion.fusion.result import Fusion
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
 
@@ -159,6 +161,28 @@ class Spahm(BetaProcessMatching):
     def atoms(self, problem: FusionProblem) -> _Points:
         """Global atoms, none in use."""
         return _Points(problem, self.gamma)
+
+
+def spahm(models: Models, *, random_state: int = 0, **settings: Any) -> Fusion:
+    """Fuse point estimates by SPAHM (Yurochkin et al., NeurIPS 2019).
+
+    Parameters
+    ----------
+    models, random_state
+        As for `klfusion.fuse`.
+    **settings
+        Fields of `Spahm`, such as ``gamma``.
+
+    Examples
+    --------
+    >>> import klfusion as kf
+    >>> normal = kf.families.DiagonalNormal(2)
+    >>> sites = [kf.Posterior(normal, normal.natural([[0, 0], [9, d]], [[1, 1], [1, 1]]), name=n)
+    ...          for n, d in {"a": 9.0, "b": 9.1, "c": 9.2}.items()]
+    >>> kf.baselines.spahm(sites).n_components
+    2
+    """
+    return fuse(models, method=Spahm(**settings), random_state=random_state)
 
 
 class _Points(Atoms):

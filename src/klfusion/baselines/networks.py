@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._fuse import fuse
+from klfusion._fuse import fuse, read_silos
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.adapters import rebuild
 from klfusion.baselines.baseline import Models
@@ -16,7 +16,6 @@ from klfusion.fusion.result import Fusion
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.network import KIND, class_shares, layer_arrays, n_layers
-from klfusion.read import read_silos
 
 _Silos = Sequence[Posterior]
 _MIN_SHARE = 1e-3  # relative precision of the weights to a class without observations in a silo

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 import klfusion as kf
-from klfusion._utils.provenance import library_version
+from klfusion._utils.package import library_version
 from klfusion.cli.shell import Commands, check_targets
 from klfusion.errors import KLFusionError
 
@@ -125,7 +125,7 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
       klfusion fuse a.safetensors b.safetensors -o global.safetensors --n-components 5
       klfusion fuse sites/*.safetensors -o global.safetensors --memory-limit 2GB
     """  # noqa: D301 (click reads the character)
-    console, report_of, read = _modules("cli.console", "report", "read")
+    console, report_of, read = _modules("cli.console", "report", "_fuse")
     targets = [output] if report is None else [output, report]
     check_targets(targets, files)
     settings["progress"] = False if as_json else None
@@ -296,7 +296,7 @@ def report(file: Path, silos: _Files, output: Path | None, as_json: bool) -> Non
       klfusion report global.safetensors -o fusion.html
       klfusion report global.safetensors site-*.safetensors -o fusion.html
     """  # noqa: D301 (click reads the character)
-    report_of, read = _modules("report", "read")
+    report_of, read = _modules("report", "_fuse")
     if (output is None) is not as_json:
         raise click.UsageError("Give either --output or --json.")
     if output is not None:

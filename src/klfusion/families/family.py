@@ -1,25 +1,45 @@
 """What a family of distributions defines, and what follows for every family.
 
 A batch of ``n`` distributions is one float64 array of natural parameters ``(n, p)``. A family
-defines what those numbers mean; KL matrices, barycenters, Jensen gaps, checks and storage are
-written here once.
+defines what those numbers mean; KL matrices, barycenters, checks and storage are written here once.
+
+``KL(g || i) = A(eta_i) - A(eta_g) - <mu(eta_g), eta_i - eta_g>``, for all pairs one matrix product,
+is a small difference of large terms where the two are near; those entries are computed again, by an
+integral.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError, KLFusionError
-from klfusion.families.numerics.kl_matrix import kl_matrix
 
 _REGISTRY: dict[str, type[Family]] = {}
+_EPSILON = float(np.finfo(np.float64).eps)
+_MAX_LOSS = 1e-3  # share of the scatter that rounding may change
+# Entries are differences of large terms; below this share of them, cancellation took their digits.
+_CANCELLATION = 1e-9
+# Gauss-Legendre nodes and weights on [0, 1].
+_NODES, _NODE_WEIGHTS = (0.5 * v for v in np.polynomial.legendre.leggauss(5))
+_NODES = _NODES + 0.5
+# This rule minus the cubic through 0 and every other node: how far from linear an integrand is.
+_CURVATURE = _NODE_WEIGHTS.copy()
+_CURVATURE[::2] -= np.linalg.solve(_NODES[::2] ** [[1], [2], [3]], [1 / 2, 1 / 3, 1 / 4])
+# Rows are made in blocks of about this many entries, which stay in cache; near pairs are computed
+# again in batches of about this many natural parameters.
+_BLOCK_ENTRIES = 1 << 16
+_BATCH_ENTRIES = 1 << 20
+
+_Mean = Callable[[FloatArray], FloatArray]  # the gradient of A, (n, p) -> (n, p)
+_WithA = tuple[FloatArray, FloatArray]  # natural parameters, (n, p), and their A, (n,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,14 +152,6 @@ class Family(ABC):
         return np.asarray(weights @ natural / weights.sum())
 
     @final
-    def jensen_gap(self, natural: FloatArray, weights: FloatArray | None = None) -> float:
-        """``min_q sum_i w_i KL(q || q_i)``, the cost of one cluster, from ``A`` alone."""
-        w = np.ones(len(natural)) if weights is None else weights
-        centre = self.barycenter(natural, w)[None]
-        gap = w @ self.log_partition(natural) - w.sum() * self.log_partition(centre)[0]
-        return float(np.maximum(gap, 0.0))  # unlike max(), keeps a NaN
-
-    @final
     def check(self, natural: FloatArray, where: str = "posterior") -> None:
         """Raise `InvalidPosteriorError` naming the first component outside the domain."""
         if natural.ndim != 2 or natural.shape[1] != self.size:
@@ -227,3 +239,103 @@ def family_from_config(config: Mapping[str, Any]) -> Family:
 def registered_families() -> dict[str, type[Family]]:
     """Every family by name, a user's own included."""
     return dict(_REGISTRY)
+
+
+def numbers(value: Any, name: str) -> FloatArray:
+    """A parameter as a float64 array."""
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KLFusionError(f"{name}: expected an array of numbers ({error})") from error
+
+
+def rows(value: Any, dim: int, name: str, *, shared: bool = False) -> FloatArray:
+    """A parameter given as ``(n, dim)``; ``(n,)`` if ``dim`` is 1 or it may be ``shared``."""
+    array = numbers(value, name)
+    if array.ndim == 1 and (dim == 1 or shared):
+        array = np.repeat(array[:, None], dim, axis=1)
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise KLFusionError(f"{name}: expected shape (n, {dim}), got {np.shape(value)}")
+    return array
+
+
+def stack(*columns: FloatArray) -> FloatArray:
+    """Parameter blocks side by side; refuses batches of different length."""
+    if len({len(c) for c in columns}) != 1:
+        raise KLFusionError(
+            f"parameters describe different numbers of components: {[len(c) for c in columns]}"
+        )
+    return np.concatenate([c.reshape(len(c), math.prod(c.shape[1:])) for c in columns], axis=1)
+
+
+def geometric_mean(columns: FloatArray) -> FloatArray:
+    """Of each row, ``(n, k) -> (n,)``."""
+    return np.asarray(np.exp(np.log(columns).mean(axis=1)))
+
+
+def check_offset(mean: FloatArray, kappa: FloatArray, scatter: FloatArray) -> None:
+    """Refuse means so far from the origin that rounding of ``kappa mean^2`` exceeds the scatter."""
+    with np.errstate(over="ignore"):  # infinite: all is lost
+        offset = kappa * mean**2
+    lost = (scatter > 0) & (_EPSILON * offset > _MAX_LOSS * scatter)
+    if lost.any():
+        component, dimension = np.argwhere(lost)[0]
+        raise InvalidPosteriorError(
+            f"component {component}: the mean in dimension {dimension} lies so far from the "
+            "origin, compared with the spread, that float64 cannot hold both: "
+            "subtract a common offset from the data at every silo"
+        )
+
+
+def kl_matrix(mean_map: _Mean, of_centres: _WithA, of_locals: _WithA) -> FloatArray:
+    """``KL(centres[g] || locals_[i])`` as an ``(i, g)`` matrix, from ``A`` of both."""
+    (centres, log_partition_centres), (locals_, log_partition) = of_centres, of_locals
+    mean = mean_map(centres)
+    offset = np.einsum("gp,gp->g", mean, centres) - log_partition_centres
+    scale = np.abs(log_partition_centres) + np.einsum("gp,gp->g", np.abs(mean), np.abs(centres))
+    out = np.empty((len(locals_), len(centres)))
+    step = max(1, _BLOCK_ENTRIES // max(1, len(centres)))
+    batch = max(1, _BATCH_ENTRIES // max(1, centres.shape[1]))
+    threshold = _CANCELLATION * (scale + np.abs(log_partition).max(initial=0.0))
+    mean_t = np.ascontiguousarray(mean.T)
+    for low in range(0, len(locals_), step):
+        rows = slice(low, low + step)
+        block = np.matmul(locals_[rows], mean_t, out=out[rows])
+        np.subtract(log_partition[rows, None], block, out=block)
+        block += offset
+        near = block < threshold
+        if near.any():
+            i, g = near.nonzero()
+            terms = scale[g] + np.abs(log_partition[low + i])
+            lost = block[i, g] < _CANCELLATION * terms
+            i, g, terms = i[lost], g[lost], terms[lost]
+            for k in range(0, len(i), batch):
+                pairs = i[k : k + batch], g[k : k + batch]
+                ends = centres[pairs[1]], locals_[low + pairs[0]]
+                block[pairs] = _near_pairs(mean_map, *ends, block[pairs], terms[k : k + batch])
+    return out
+
+
+def _near_pairs(
+    mean_map: _Mean, first: FloatArray, second: FloatArray, rough: FloatArray, terms: FloatArray
+) -> FloatArray:
+    """``KL(first[i] || second[i])`` with an error that vanishes with their distance.
+
+    It is the integral over t in [0, 1] of ``<mu(first + t d) - mu(first), d>``. Where the integrand
+    is not nearly linear, the ``rough`` value stays: a difference of ``terms``.
+    """
+    d = second - first
+    kl = np.zeros(len(first))
+    moved = d.any(axis=1)
+    if not moved.any():
+        return kl
+    first, d = first[moved], d[moved]
+    mean = mean_map(first)
+    slopes = np.stack(
+        [np.einsum("np,np->n", mean_map(first + t * d) - mean, d) for t in _NODES], axis=1
+    )
+    total = np.maximum(slopes @ _NODE_WEIGHTS, 0.0)
+    # The cubic's error squared, relative to the total: a cautious estimate of this rule's.
+    straight = (slopes @ _CURVATURE) ** 2 <= total * _EPSILON * terms[moved]
+    kl[moved] = np.where(straight, total, np.maximum(rough[moved], 0.0))
+    return kl

@@ -9,8 +9,7 @@ from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.families.capabilities import Tempered
-from klfusion.families.family import DimensionalFamily
-from klfusion.families.parameters import geometric_mean, rows, stack
+from klfusion.families.family import DimensionalFamily, geometric_mean, rows, stack
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import Centred, UncertainLocation
-from klfusion.families.family import DimensionalFamily
-from klfusion.families.gaussian import LOG_2PI, deviations_between
-from klfusion.families.numerics import symmetric as sym
-from klfusion.families.parameters import rows, stack
+from klfusion.families.family import DimensionalFamily, rows, stack
+from klfusion.families.gaussian import LOG_2PI, deviations_between, matrices
+from klfusion.families.wishart import log_det, pack, packed_size, smallest_pivot, unpack
 
 
 class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
@@ -78,15 +77,15 @@ class Normal(NormalDistribution):
     @property
     def size(self) -> int:
         """``p = d + d (d + 1) / 2``."""
-        return self.dim + sym.packed_size(self.dim)
+        return self.dim + packed_size(self.dim)
 
     def natural(self, mean: Any, covariance: Any) -> FloatArray:
         """From ``mean`` (n, d) and ``covariance`` (n, d, d)."""
         mean = rows(mean, self.dim, "mean")
-        covariance = sym.matrices(covariance, self.dim, "covariance")
+        covariance = matrices(covariance, self.dim, "covariance")
         stack(mean, covariance)  # refuses batches of different length
         if np.isfinite(covariance).all():
-            pivot = sym.smallest_pivot(covariance)
+            pivot = smallest_pivot(covariance)
             bad = np.flatnonzero(~(pivot > 0))
             if len(bad):
                 raise InvalidPosteriorError(
@@ -97,13 +96,13 @@ class Normal(NormalDistribution):
         else:  # let the check at the boundary name the silo
             precision = np.where(np.isfinite(covariance), covariance, np.nan)
         precision = 0.5 * (precision + precision.swapaxes(1, 2))
-        return stack(np.einsum("nij,nj->ni", precision, mean), sym.pack(precision))
+        return stack(np.einsum("nij,nj->ni", precision, mean), pack(precision))
 
     def _from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
         return self.natural(mean, covariance)
 
     def _precision(self, natural: FloatArray) -> FloatArray:
-        return sym.unpack(natural[:, self.dim :], self.dim)
+        return unpack(natural[:, self.dim :], self.dim)
 
     def _times_precision(self, natural: FloatArray, vector: FloatArray) -> FloatArray:
         return np.asarray((self._precision(natural) @ vector[..., None])[..., 0])
@@ -123,18 +122,16 @@ class Normal(NormalDistribution):
         shift, precision = natural[:, : self.dim], self._precision(natural)
         mean = np.linalg.solve(precision, shift[..., None])[..., 0]
         square = np.einsum("ni,ni->n", shift, mean)
-        return np.asarray(0.5 * (square - sym.log_det(precision) + self.dim * LOG_2PI))
+        return np.asarray(0.5 * (square - log_det(precision) + self.dim * LOG_2PI))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[x], E[-x x' / 2]``."""
         mean, covariance = self._moments(natural)
-        return stack(mean, -0.5 * sym.pack(covariance + sym.outer(mean)))
+        return stack(mean, -0.5 * pack(covariance + mean[:, :, None] * mean[:, None, :]))
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """The pivots of the precision matrix."""
-        return {
-            "smallest eigenvalue of the precision": sym.smallest_pivot(self._precision(natural))
-        }
+        return {"smallest eigenvalue of the precision": smallest_pivot(self._precision(natural))}
 
 
 @final

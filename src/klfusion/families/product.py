@@ -14,8 +14,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import capabilities as can
-from klfusion.families.family import Family, family_from_config
-from klfusion.families.parameters import rows, stack
+from klfusion.families.family import Family, family_from_config, rows, stack
 
 
 @dataclass(frozen=True, init=False)

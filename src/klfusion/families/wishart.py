@@ -1,4 +1,8 @@
-"""Wishart, of precision matrices, and Normal-Wishart, of a Gaussian's mean and precision."""
+"""Wishart, of precision matrices, and Normal-Wishart, of a Gaussian's mean and precision.
+
+Of a symmetric matrix the upper triangle is kept, its off-diagonal entries times sqrt(2), so that
+the inner product of two packed matrices is the trace inner product of the matrices.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,16 +10,71 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
+from scipy.special import digamma, gammaln
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.capabilities import Tempered
-from klfusion.families.family import DimensionalFamily
-from klfusion.families.gaussian import LOG_2PI, GaussianPosterior
-from klfusion.families.numerics import symmetric as sym
-from klfusion.families.parameters import check_offset, rows, stack
-from klfusion.families.random_effects import group_means, reliability, variance_between_silos
+from klfusion.families.capabilities import (
+    Tempered,
+    group_means,
+    reliability,
+    variance_between_silos,
+)
+from klfusion.families.family import DimensionalFamily, check_offset, rows, stack
+from klfusion.families.gaussian import LOG_2PI, GaussianPosterior, matrices
 
 _LOG_2 = np.log(2.0)
+
+
+def packed_size(dim: int) -> int:
+    """Number of entries of a packed symmetric matrix."""
+    return dim * (dim + 1) // 2
+
+
+@lru_cache(maxsize=64)
+def _packing(dim: int) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:
+    """Entry of the flattened matrix of each packed number, and its scale; then the inverse."""
+    row, col = np.triu_indices(dim)
+    scale = np.where(row == col, 1.0, np.sqrt(2.0))
+    back = np.empty((dim, dim), dtype=np.intp)
+    back[row, col] = back[col, row] = np.arange(len(row))
+    return row * dim + col, scale, back.ravel(), (1.0 / scale)[back.ravel()]
+
+
+def pack(matrices: FloatArray) -> FloatArray:
+    """``(..., d, d) -> (..., d (d + 1) / 2)``."""
+    dim = matrices.shape[-1]
+    upper, scale, *_ = _packing(dim)
+    return np.take(matrices.reshape(*matrices.shape[:-2], dim * dim), upper, axis=-1) * scale
+
+
+def unpack(packed: FloatArray, dim: int) -> FloatArray:
+    """``(..., d (d + 1) / 2) -> (..., d, d)``."""
+    *_, flat, scale = _packing(dim)
+    return (np.take(packed, flat, axis=-1) * scale).reshape(*packed.shape[:-1], dim, dim)
+
+
+def log_det(positive_definite: FloatArray) -> FloatArray:
+    """Log-determinant of each matrix; NaN where its determinant is not positive."""
+    try:
+        factor = np.linalg.cholesky(positive_definite)
+    except np.linalg.LinAlgError:  # one of them is not: find which
+        sign, value = np.linalg.slogdet(positive_definite)
+        return np.where(sign > 0, value, np.nan)
+    return np.asarray(2.0 * np.log(np.einsum("...ii->...i", factor)).sum(axis=-1))
+
+
+def smallest_pivot(symmetric: FloatArray) -> FloatArray:
+    """> 0 exactly where Cholesky succeeds (then its least pivot, else an eigenvalue, or NaN)."""
+    try:
+        factor = np.linalg.cholesky(symmetric)
+    except np.linalg.LinAlgError:
+        # One by one, or a good matrix that is badly scaled would be judged by its neighbours.
+        if len(symmetric) > 1:
+            return np.concatenate([smallest_pivot(one[None]) for one in symmetric])
+        if not np.isfinite(symmetric).all():
+            return np.array([np.nan])
+        return np.asarray(np.minimum(np.linalg.eigvalsh(symmetric)[:, 0], 0.0))
+    return np.asarray(np.einsum("nii->ni", factor).min(axis=1) ** 2)
 
 
 @final
@@ -35,16 +94,16 @@ class Wishart(DimensionalFamily, Tempered):
     @property
     def size(self) -> int:
         """``p = d (d + 1) / 2 + 1``."""
-        return sym.packed_size(self.dim) + 1
+        return packed_size(self.dim) + 1
 
     def natural(self, scale_inv: Any, dof: Any) -> FloatArray:
         """From ``scale_inv`` (n, d, d) and ``dof`` (n,)."""
-        packed = sym.pack(sym.matrices(scale_inv, self.dim, "scale_inv"))
+        packed = pack(matrices(scale_inv, self.dim, "scale_inv"))
         return stack(packed, rows(dof, 1, "dof"))
 
     def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Scale_inv (n, d, d), dof (n,)."""
-        return sym.unpack(natural[:, :-1], self.dim), natural[:, -1]
+        return unpack(natural[:, :-1], self.dim), natural[:, -1]
 
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
         """``scale_inv`` and ``dof``."""
@@ -54,13 +113,13 @@ class Wishart(DimensionalFamily, Tempered):
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
         scale_inv, dof = self._split(natural)
-        gammas = sym.log_gamma_multivariate(0.5 * dof, self.dim)
-        return np.asarray(0.5 * dof * (self.dim * _LOG_2 - sym.log_det(scale_inv)) + gammas)
+        gammas = _log_gamma_multivariate(0.5 * dof, self.dim)
+        return np.asarray(0.5 * dof * (self.dim * _LOG_2 - log_det(scale_inv)) + gammas)
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[-L / 2], E[log|L| / 2]``."""
-        precision, log_det = _expectations(*self._split(natural))
-        return stack(-0.5 * sym.pack(precision), 0.5 * log_det)
+        precision, log_dets = _expectations(*self._split(natural))
+        return stack(-0.5 * pack(precision), 0.5 * log_dets)
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """``dof - (dim - 1)`` and the pivots of ``scale_inv``."""
@@ -73,7 +132,7 @@ class Wishart(DimensionalFamily, Tempered):
 
     def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A covariance matrix."""
-        return np.full(len(natural), float(sym.packed_size(self.dim)))
+        return np.full(len(natural), float(packed_size(self.dim)))
 
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``dof`` beyond its lower limit."""
@@ -108,12 +167,12 @@ class NormalWishart(GaussianPosterior):
     @property
     def size(self) -> int:
         """``p = d + 1 + d (d + 1) / 2 + 1``."""
-        return self.dim + sym.packed_size(self.dim) + 2
+        return self.dim + packed_size(self.dim) + 2
 
     def natural(self, mean: Any, kappa: Any, scale_inv: Any, dof: Any) -> FloatArray:
         """From ``mean`` (n, d), ``kappa`` (n,), ``scale_inv`` (n, d, d), ``dof`` (n,)."""
         mean, kappa = rows(mean, self.dim, "mean"), rows(kappa, 1, "kappa")
-        scatter, dof = sym.matrices(scale_inv, self.dim, "scale_inv"), rows(dof, 1, "dof")
+        scatter, dof = matrices(scale_inv, self.dim, "scale_inv"), rows(dof, 1, "dof")
         stack(mean, kappa, scatter, dof)  # refuses batches of different length
         check_offset(mean, kappa, np.einsum("nii->ni", scatter))
         return self._joined(mean, kappa[:, 0], scatter, dof[:, 0])
@@ -123,16 +182,18 @@ class NormalWishart(GaussianPosterior):
         d = self.dim
         kappa = natural[:, d]
         mean = natural[:, :d] / kappa[:, None]
-        scale_inv = sym.unpack(natural[:, d + 1 : -1], d)
-        scale_inv -= kappa[:, None, None] * sym.outer(mean)  # exactly symmetric
+        scale_inv = unpack(natural[:, d + 1 : -1], d)
+        scale_inv -= kappa[:, None, None] * (
+            mean[:, :, None] * mean[:, None, :]
+        )  # exactly symmetric
         return mean, kappa, scale_inv, natural[:, -1]
 
     def _joined(
         self, mean: FloatArray, kappa: FloatArray, scatter: FloatArray, weight: FloatArray
     ) -> FloatArray:
         kappa, weight = kappa[:, None], weight[:, None]
-        moment = scatter + kappa[:, :, None] * sym.outer(mean)
-        return np.concatenate([kappa * mean, kappa, sym.pack(moment), weight], axis=1)
+        moment = scatter + kappa[:, :, None] * (mean[:, :, None] * mean[:, None, :])
+        return np.concatenate([kappa * mean, kappa, pack(moment), weight], axis=1)
 
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
         """``mean``, ``kappa``, ``scale_inv`` and ``dof``."""
@@ -147,17 +208,17 @@ class NormalWishart(GaussianPosterior):
         # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
         where, scale = _bordered_layout(d)
         bordered = (np.take(natural, where, axis=1) * scale).reshape(-1, d + 1, d + 1)
-        log_det = sym.log_det(bordered) - log_kappa
-        total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_det
-        return np.asarray(total + sym.log_gamma_multivariate(0.5 * dof, d))
+        log_dets = log_det(bordered) - log_kappa
+        total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_dets
+        return np.asarray(total + _log_gamma_multivariate(0.5 * dof, d))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""
         mean, kappa, scale_inv, dof = self._split(natural)
-        precision, log_det = _expectations(scale_inv, dof)
+        precision, log_dets = _expectations(scale_inv, dof)
         first = np.einsum("nij,nj->ni", precision, mean)
         square = self.dim / kappa + np.einsum("ni,ni->n", first, mean)
-        return stack(first, -0.5 * square, -0.5 * sym.pack(precision), 0.5 * log_det)
+        return stack(first, -0.5 * square, -0.5 * pack(precision), 0.5 * log_dets)
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """``kappa``, ``dof - (dim - 1)`` and the pivots of ``scale_inv``."""
@@ -178,7 +239,7 @@ class NormalWishart(GaussianPosterior):
 
     def n_parameters(self, natural: FloatArray) -> FloatArray:
         """A mean and a covariance matrix."""
-        return np.full(len(natural), float(self.dim + sym.packed_size(self.dim)))
+        return np.full(len(natural), float(self.dim + packed_size(self.dim)))
 
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """Scale ``kappa`` and the excess of ``dof``; mean and expected precision stay."""
@@ -190,14 +251,14 @@ class NormalWishart(GaussianPosterior):
     @property
     def variation_size(self) -> int:
         """Variances and reliabilities of means and of covariances, and a reference covariance."""
-        return 4 + sym.packed_size(self.dim)
+        return 4 + packed_size(self.dim)
 
     def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
         """``1 / kappa`` and ``1 / dof`` of the variation, reliabilities, a geometric mean."""
         d = self.dim
         mean, kappa, scale_inv, dof = self._split(natural)
         covariance = scale_inv / dof[:, None, None]
-        reference = sym.of_eigenvalues(np.exp, sym.of_eigenvalues(np.log, covariance).mean(axis=0))
+        reference = _of_eigenvalues(np.exp, _of_eigenvalues(np.log, covariance).mean(axis=0))
         root = np.linalg.cholesky(np.linalg.inv(reference))
         in_group = group_means(covariance, labels)
         relative = np.linalg.solve(in_group, covariance)
@@ -211,9 +272,9 @@ class NormalWishart(GaussianPosterior):
             variance_between_silos(of_means, 1.0 / kappa, labels),
             variance_between_silos(of_shapes / (d * (d + 1)), 1.0 / (dof - (d - 1)), labels),
             reliability(mean @ root, labels),
-            reliability(sym.pack(sym.of_eigenvalues(np.log, root.T @ covariance @ root)), labels),
+            reliability(pack(_of_eigenvalues(np.log, root.T @ covariance @ root)), labels),
         ]
-        return np.concatenate([numbers, sym.pack(reference)])
+        return np.concatenate([numbers, pack(reference)])
 
     def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
         """Less certain means, and covariances shrunk geometrically, each by its reliability."""
@@ -221,10 +282,10 @@ class NormalWishart(GaussianPosterior):
         mean, kappa, scale_inv, dof = self._split(natural)
         floor = self.dim - 1.0
         new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
-        root = np.linalg.cholesky(np.linalg.inv(sym.unpack(variation[4:], self.dim)))
+        root = np.linalg.cholesky(np.linalg.inv(unpack(variation[4:], self.dim)))
         back = np.linalg.inv(root)
-        shape = sym.of_eigenvalues(np.log, root.T @ (scale_inv / dof[:, None, None]) @ root)
-        covariance = back.T @ sym.of_eigenvalues(np.exp, shapes_reliable * shape) @ back
+        shape = _of_eigenvalues(np.log, root.T @ (scale_inv / dof[:, None, None]) @ root)
+        covariance = back.T @ _of_eigenvalues(np.exp, shapes_reliable * shape) @ back
         covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
         kappa = means_reliable / (1.0 / kappa + of_means)
         return self._joined(mean, kappa, covariance * new_dof[:, None, None], new_dof)
@@ -234,7 +295,7 @@ class NormalWishart(GaussianPosterior):
 def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
     """Which natural parameter, times what, each entry of ``[[moment, s], [s', kappa]]`` is."""
     where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
-    inner, inner_scale = sym.unpacking(dim)
+    *_, inner, inner_scale = _packing(dim)
     where[:dim, :dim] = dim + 1 + inner.reshape(dim, dim)
     scale[:dim, :dim] = inner_scale.reshape(dim, dim)
     where[dim, :dim] = where[:dim, dim] = np.arange(dim)
@@ -245,18 +306,31 @@ def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
 def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
     dim = scale_inv.shape[1]
-    log_det = sym.digamma_multivariate(0.5 * dof, dim) + dim * _LOG_2 - sym.log_det(scale_inv)
-    return dof[:, None, None] * np.linalg.inv(scale_inv), log_det
+    digammas = np.asarray(digamma(0.5 * dof[:, None] - 0.5 * np.arange(dim)).sum(axis=1))
+    log_dets = digammas + dim * _LOG_2 - log_det(scale_inv)
+    return dof[:, None, None] * np.linalg.inv(scale_inv), log_dets
 
 
 def _matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:
     """Quantities by name that must be > 0."""
     return {
         "dof - (dim - 1)": dof - (scale_inv.shape[1] - 1),
-        "smallest eigenvalue of scale_inv": sym.smallest_pivot(scale_inv),
+        "smallest eigenvalue of scale_inv": smallest_pivot(scale_inv),
     }
 
 
 def _tempered_dof(dof: FloatArray, factor: FloatArray, dim: int) -> FloatArray:
     """``dof`` with its excess over the lower limit, ``dim - 1``, scaled."""
     return np.asarray((dim - 1) + factor * (dof - (dim - 1)))
+
+
+def _log_gamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
+    """``log Gamma_d(a)`` of each entry of a vector."""
+    gammas = gammaln(a[:, None] - 0.5 * np.arange(dim)).sum(axis=1)
+    return np.asarray(gammas + 0.25 * dim * (dim - 1) * np.log(np.pi))
+
+
+def _of_eigenvalues(function: np.ufunc, symmetric: FloatArray) -> FloatArray:
+    """Matrix function of each, such as the logarithm."""
+    values, vectors = np.linalg.eigh(symmetric)
+    return np.asarray((vectors * function(values)[..., None, :]) @ vectors.swapaxes(-1, -2))

@@ -23,7 +23,7 @@ except ImportError as error:
 
 import numpy as np
 
-from klfusion._fuse import fuse
+from klfusion._fuse import fuse, read_silos
 from klfusion._utils.arrays import IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.federation import _flower_messages as messages
@@ -33,7 +33,6 @@ from klfusion.io.storage import load, save
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures
-from klfusion.read import read_silos
 
 _FILES = {1: "silo-{}.safetensors", 2: "refitted-{}.safetensors"}  # per round, by node id
 _log = logging.getLogger("flwr.klfusion")

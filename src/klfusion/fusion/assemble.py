@@ -7,7 +7,7 @@ import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import check_integer
-from klfusion._utils.provenance import provenance
+from klfusion._utils.package import provenance
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import BySilo, Fusion
 from klfusion.fusion.settings import FuseSettings

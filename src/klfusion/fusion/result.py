@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import is_integer
-from klfusion._utils.providers import provided
+from klfusion._utils.package import provided
 from klfusion._utils.text import few
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.fusion.settings import FuseSettings
-from klfusion.objective.merge_path import MergePath
-from klfusion.objective.solution import Status
+from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
 
 _ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing else

@@ -17,8 +17,7 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.io import kept as _kept
 from klfusion.io.container import Entry, parse_json
 from klfusion.io.version_1 import upgraded
-from klfusion.objective.merge_path import MergePath
-from klfusion.objective.solution import Status
+from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from klfusion._utils.progress import progress_bar
+from klfusion._utils.running import progress_bar
 from klfusion.errors import KLFusionError
-from klfusion.networks import moments
-from klfusion.networks.bayesian import BayesianLinear, Stack
+from klfusion.networks.bayesian import BayesianLinear, Stack, normal
 from klfusion.networks.layer import Layer
 
 _NODES = 12  # of Gauss-Hermite quadrature over a log-scale
@@ -78,9 +77,9 @@ class HorseshoeLinear(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Outputs with other weights and unit scales for every row."""
         out = self.beta(x, generator)
-        log_t = moments.normal(self.unit_mean, self.unit_log_sd, generator, out.shape)
-        log_t = log_t + moments.normal(self.layer_mean, self.layer_log_sd, generator)
-        log_slab = moments.normal(self.slab_mean, self.slab_log_sd, generator)
+        log_t = normal(self.unit_mean, self.unit_log_sd, generator, out.shape)
+        log_t = log_t + normal(self.layer_mean, self.layer_log_sd, generator)
+        log_slab = normal(self.slab_mean, self.slab_log_sd, generator)
         return out * _shrunk(log_t, log_slab)
 
     def divergence(self) -> Tensor:

@@ -15,10 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from klfusion._utils.arrays import BoolArray, FloatArray
-from klfusion._utils.checks import check_integer
+from klfusion._utils.checks import check_integer, number
 from klfusion.errors import KLFusionError
 from klfusion.learners import _layers
-from klfusion.learners._input import number
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
 from klfusion.networks.layer import Head, Layer, check_activation, check_inputs
 from klfusion.posteriors.structure.network import live_units

@@ -10,13 +10,22 @@ from scipy.special import gammaln
 from sklearn.base import BaseEstimator
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.checks import check_integer, generator
-from klfusion._utils.progress import progress_bar
+from klfusion._utils.checks import check_integer, generator, number
+from klfusion._utils.running import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import NormalWishart
-from klfusion.learners import _starts
-from klfusion.learners._inference import Fit, Frames, Model, Problem, iterate, simplify
-from klfusion.learners._input import number, sequences
+from klfusion.learners._inference import (
+    Fit,
+    Frames,
+    Model,
+    Problem,
+    by_place,
+    by_time,
+    effective_share,
+    iterate,
+    simplify,
+    statistics_of,
+)
 from klfusion.learners._messages import Blocks, Smoothed, Workspace, viterbi
 from klfusion.learners._transitions import TransitionPrior
 
@@ -106,7 +115,7 @@ class StickyHDPHMM(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, lengths: Any = None) -> Self:
         """Fit to the frames (T, d) of sequences of these ``lengths``; default: one sequence."""
-        x, sizes = sequences(X, lengths)
+        x, sizes = _sequences(X, lengths)
         for name in ("n_init", "n_components", "max_iter"):
             check_integer(name, getattr(self, name))
         tol = number(self.tol, "tol", above=0.0, allow_equal=True) * len(x)
@@ -120,12 +129,12 @@ class StickyHDPHMM(BaseEstimator):  # type: ignore[misc]
         n_states = min(self.n_components, len(x))
 
         def fit_from(labels: IntArray) -> Fit:
-            first = _starts.statistics_of(frames, labels, sizes)
+            first = statistics_of(frames, labels, sizes)
             return iterate(Problem(model, frames, tol), first, self.max_iter)
 
         if self.frame_weight == "auto":
-            estimate = fit_from(_starts.by_place(x, n_states, rng)).estimate
-            weight = _starts.effective_share(model, frames, x, estimate)
+            estimate = fit_from(by_place(x, n_states, rng)).estimate
+            weight = effective_share(model, frames, x, estimate)
         else:
             weight = number(self.frame_weight, "frame_weight", above=0.0)
         frames = replace(frames, features=weight * frames.features)
@@ -134,9 +143,9 @@ class StickyHDPHMM(BaseEstimator):  # type: ignore[misc]
             for start in range(self.n_init):
                 report("fitting", start, self.n_init)
                 if start % _BY_TIME == _BY_TIME - 1:
-                    labels = _starts.by_time(len(x), n_states, rng)
+                    labels = by_time(len(x), n_states, rng)
                 else:
-                    labels = _starts.by_place(x, n_states, rng)
+                    labels = by_place(x, n_states, rng)
                 problem = Problem(model, frames, tol)
                 fits.append(simplify(problem, fit_from(labels), self.max_iter))
         self._keep(X, model, max(fits, key=attrgetter("bound")), weight, centre, scale)
@@ -262,7 +271,7 @@ class StickyHDPHMM(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, lengths: Any) -> tuple[FloatArray, IntArray]:
         if not hasattr(self, "natural_"):
             raise KLFusionError("expected a fitted StickyHDPHMM; call fit first")
-        return sequences(X, lengths, self.n_features_in_)
+        return _sequences(X, lengths, self.n_features_in_)
 
     def _log_steps(self) -> tuple[FloatArray, FloatArray]:
         with np.errstate(divide="ignore"):  # probabilities may be zero
@@ -279,3 +288,25 @@ class StickyHDPHMM(BaseEstimator):  # type: ignore[misc]
             out[:, k] = -0.5 * (dof[k] + d) * np.log1p(np.square(z).sum(axis=0) / dof[k])
             out[:, k] -= np.log(np.diag(factor)).sum() + 0.5 * d * np.log(dof[k] * np.pi)
         return out + gammaln(0.5 * (dof + d)) - gammaln(0.5 * dof)
+
+
+def _sequences(X: Any, lengths: Any, n_features: int | None = None) -> tuple[FloatArray, IntArray]:
+    """Frames (T, d) and the length of each sequence; by default one sequence."""
+    try:
+        x = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KLFusionError(f"X: expected an array of numbers ({error})") from error
+    if x.ndim != 2 or x.size == 0:
+        raise KLFusionError(f"X: expected frames of shape (n_frames, n_features), got {x.shape}")
+    if n_features is not None and x.shape[1] != n_features:
+        raise KLFusionError(f"X: expected {n_features} features, as in fit, got {x.shape[1]}")
+    if not np.isfinite(x).all():
+        row, column = np.argwhere(~np.isfinite(x))[0]
+        got = f"{x[row, column]} in frame {row}, feature {column}"
+        raise KLFusionError(f"X: expected finite numbers, got {got}")
+    sizes = np.array([len(x)]) if lengths is None else np.asarray(lengths)
+    whole = sizes.ndim == 1 and sizes.dtype.kind in "iu"
+    if not whole or sizes.min(initial=1) < 1 or sizes.sum() != len(x):
+        expected = f"expected whole numbers >= 1 that add up to {len(x)} frames"
+        raise KLFusionError(f"lengths: {expected}, got {lengths!r}")
+    return x, sizes.astype(np.intp)

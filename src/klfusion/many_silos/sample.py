@@ -14,11 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, IntArray
-from klfusion._utils.penalty import total_penalty
-from klfusion.many_silos.centres import Centres, merge_centres
-from klfusion.many_silos.sweep import ClusterSums, bound, descend
-from klfusion.merging.penalty_path import penalty_path
+from klfusion._utils.arrays import BoolArray, IntArray, total_penalty
+from klfusion.many_silos.sweep import Centres, ClusterSums, bound, descend, merge_centres
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.model_size.revision import MemberDistribution, find_mixed, split_clusters
 from klfusion.objective.batches import SelectedRows, SiloStore
 from klfusion.objective.clusters import Clusters

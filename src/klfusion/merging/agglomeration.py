@@ -1,15 +1,28 @@
-"""The loop of every agglomerative path: always merge the pair of clusters with the lowest price."""
+"""Agglomerative paths: always merge the pair of clusters with the lowest price.
+
+The price on the *penalty path* is the penalty above which a merge lowers the objective,
+``r = increase of the Jensen gap / (sqrt(n_a) + sqrt(n_b) - sqrt(n_a + n_b))``. The path merges the
+pair with the smallest ``r`` that shares no silo. One pass gives a solution for every penalty.
+Clusters that *do* share a silo are known to differ. The distances between them, recorded at each
+step, are the null distribution of "different" along the path.
+
+All pairs are candidates, with few comparisons. The Jensen gap of a union is at least the sum of its
+parts' gaps. So the increase of merging ``c`` with the union of ``a`` and ``b`` has a bound: that
+with either, less that of merging ``a`` and ``b``. The exact increase is computed only when this
+bound comes near the lowest price.
+"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.penalty import merge_saving
-from klfusion._utils.progress import Report
-from klfusion.objective.clusters import Clusters
-from klfusion.objective.merge_path import MergePath
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, merge_saving
+from klfusion._utils.running import Report, require_memory
+from klfusion.objective.clusters import Clusters, shared_silos
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
 
 class Merge(NamedTuple):
@@ -83,3 +96,171 @@ def penalty_path_of(n: int, made: Sequence[Merge]) -> MergePath:
     price, a, b, increase = np.array(made, dtype=np.float64).reshape(-1, 4).T
     merges = np.stack([a, b], axis=1).astype(np.intp)
     return MergePath.of_merges(n, merges, increase, price)
+
+
+# Bounds below this multiple of the lowest price are replaced by exact prices: those of a cluster
+# just merged, and those of a cluster whose bound has become the lowest price. Larger multiples
+# compute more prices that are never needed, smaller ones compute them in smaller batches.
+_AFTER_MERGE, _WHEN_LOWEST = 1.5, 2.0
+
+
+class Nearest:
+    """A symmetric matrix of distances, and the smallest of each row."""
+
+    def __init__(self, matrix: FloatArray) -> None:
+        self.matrix = matrix
+        self.nearest = matrix.argmin(axis=1)
+        self.smallest = matrix[np.arange(len(matrix)), self.nearest]
+
+    def replace(self, a: int, b: int, others: IntArray, distances: FloatArray) -> None:
+        """Give row ``a`` new distances to ``others``; row ``b`` has none from now on."""
+        matrix = self.matrix
+        matrix[b, :] = matrix[:, b] = matrix[a, :] = matrix[:, a] = np.inf
+        matrix[a, others] = matrix[others, a] = distances
+        stale: BoolArray = (self.nearest == a) | (self.nearest == b)
+        stale[[a, b]] = True
+        self._search(np.flatnonzero(stale))
+        closer = matrix[:, a] < self.smallest
+        self.nearest[closer], self.smallest[closer] = a, matrix[closer, a]
+
+    def raise_to(self, a: int, others: IntArray, distances: FloatArray) -> None:
+        """Give row ``a`` distances to ``others`` that are no smaller than before."""
+        self.matrix[a, others] = self.matrix[others, a] = distances
+        self._search(np.append(others[self.nearest[others] == a], a))
+
+    def _search(self, rows: IntArray) -> None:
+        self.nearest[rows] = self.matrix[rows].argmin(axis=1)
+        self.smallest[rows] = self.matrix[rows, self.nearest[rows]]
+
+
+class AllPairs:
+    """Candidates: every pair of clusters.
+
+    The ``state`` has single components, with ``prices``, (n, n), infinite for pairs that may not
+    merge. Unless ``apart`` is false, clusters that share a silo stay apart. The squared distances
+    between their centres, ``differing``, are then kept up to date.
+    """
+
+    def __init__(
+        self,
+        state: Clusters,
+        prices: FloatArray,
+        pricing: Pricing,
+        *,
+        apart: bool = True,
+        differing: Nearest | None = None,
+    ) -> None:
+        self._state, self._pairs, self._pricing = state, Nearest(prices), pricing
+        self._differing = differing
+        self._holds = state.occupied().astype(np.float32) * apart
+        self._bounded = np.zeros((state.size, state.size), dtype=bool)
+
+    def cheapest(self, most: float) -> Merge | None:
+        """The pair with the lowest price; bounds that are lower are made exact first."""
+        pairs = self._pairs
+        while (price := float(pairs.smallest.min(initial=np.inf))) < most:
+            a = int(pairs.smallest.argmin())
+            b = int(pairs.nearest[a])
+            if not self._bounded[a, b]:
+                increase = self._pricing.increases(np.array([price]), a, np.array([b]))
+                return Merge(price, a, b, float(increase[0]))
+            self._make_exact(
+                a if self._state.counts[a] > 1 else b, max(price, _WHEN_LOWEST * price)
+            )
+        return None
+
+    def apply(self, merge: Merge) -> None:
+        """Merge two clusters; prices of the union are exact where they are low, else bounds."""
+        price, a, b, increase = merge
+        state, pricing, holds = self._state, self._pricing, self._holds
+        others = np.flatnonzero(state.counts)
+        others = others[(others != a) & (others != b)]
+        both = np.array([[a], [b]])
+        known = pricing.increases(self._pairs.matrix[both, others], both, others)
+        increases = known.max(axis=0) - increase
+        state.merge(a, b, increase)
+        pricing.merge(a, b)
+        holds[a] += holds[b]
+        excluded = shared_silos(holds[others], holds[a]) > 0
+        later = ~excluded & (pricing.prices(increases, a, others) > _AFTER_MERGE * price)
+        exact = ~later if self._differing is not None else ~(later | excluded)
+        increases[exact] = state.merge_increases_with(a, others[exact])
+        self._bounded[a, :] = self._bounded[:, a] = False
+        self._bounded[a, others[later]] = self._bounded[others[later], a] = True
+        prices = np.where(excluded, np.inf, pricing.prices(increases, a, others))
+        self._pairs.replace(a, b, others, prices)
+        if self._differing is not None:
+            squared = increases * inverse_sum(state.counts[a], state.counts[others])
+            self._differing.replace(a, b, others, np.where(excluded, squared, np.inf))
+
+    def _make_exact(self, one: int, most: float) -> None:
+        """Replace a cluster's bounds up to ``most`` by exact prices."""
+        others = np.flatnonzero(self._bounded[one] & (self._pairs.matrix[one] <= most))
+        increases = self._state.merge_increases_with(one, others)
+        self._bounded[one, others] = self._bounded[others, one] = False
+        self._pairs.raise_to(one, others, self._pricing.prices(increases, one, others))
+
+
+def inverse_sum(n_a: IntArray | int, n_b: IntArray | int) -> FloatArray:
+    """``1/n_a + 1/n_b``: times the increase of a merge, the squared distance of the centres."""
+    return np.asarray(1.0 / n_a + 1.0 / n_b)
+
+
+_NORMAL_MAD = 1.4826  # standard deviations per median absolute deviation, for a Normal
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Logarithms of squared distances between cluster centres, at each step of a path, (m,).
+
+    ``typical`` and ``spread`` are median and robust standard deviation, over clusters, of the
+    distance to the nearest cluster that is known to differ; NaN where none is.
+    """
+
+    merged: FloatArray  # of the pair that the step merges
+    typical: FloatArray
+    spread: FloatArray
+    known: IntArray  # number of clusters with such a distance
+
+
+def penalty_path(
+    problem: FusionProblem, report: Report, most: float = np.inf
+) -> tuple[MergePath, Distances]:
+    """Agglomerate while a merge pays at penalty ``most``: O(n^2) log-partitions and memory."""
+    n = problem.n
+    require_memory(
+        4 * 8 * n * n,
+        f"comparing all pairs of {n:,} components",
+        "use kf.Binary with a penalty or n_components=, or drop components without data",
+    )
+    report("comparing", 0, None)
+    state = Clusters(problem, np.arange(n, dtype=np.intp))
+    one_silo = problem.silo[:, None] == problem.silo
+    ratios = np.where(one_silo, np.inf, problem.pair_increases / merge_saving(1, 1))
+    differing = Nearest(np.where(one_silo, 2.0 * problem.pair_increases, np.inf))
+    candidates = AllPairs(state, ratios, PenaltyPricing(state), differing=differing)
+    merges, distances = [], []
+    for merge in agglomerate(candidates, n, report, most):
+        known = differing.smallest[np.isfinite(differing.smallest)]
+        merged = merge.increase * inverse_sum(state.counts[merge.a], state.counts[merge.b])
+        distances.append((merged, *_typical_log(known), len(known)))
+        merges.append(merge)
+    merged, typical, spread, counts = np.array(distances, dtype=np.float64).reshape(-1, 4).T
+    with np.errstate(divide="ignore"):
+        found = Distances(np.log(merged), typical, spread, counts.astype(np.intp))
+    return penalty_path_of(n, merges), found
+
+
+def _typical_log(values: FloatArray) -> tuple[float, float]:
+    """Median and robust standard deviation of the logarithms."""
+    if len(values) == 0:
+        return np.nan, np.nan
+    logs = np.log(np.maximum(values, np.finfo(np.float64).tiny))
+    middle = _median(logs)
+    return middle, _NORMAL_MAD * _median(np.abs(logs - middle))
+
+
+def _median(values: FloatArray) -> float:
+    """As numpy's, which takes five times as long where values are few."""
+    ordered, n = np.sort(values), len(values)
+    return 0.5 * float(ordered[(n - 1) // 2] + ordered[n // 2])

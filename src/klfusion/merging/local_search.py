@@ -7,10 +7,9 @@ optimal for the joint problem over plans *and* centres, still by one LAP.
 
 import numpy as np
 
-from klfusion._utils.arrays import IntArray
-from klfusion._utils.iterate import Descent, descend
-from klfusion._utils.penalty import joining, merge_saving, penalties
-from klfusion.assignment.one_silo import assign_silo
+from klfusion._utils.arrays import IntArray, joining, merge_saving, penalties
+from klfusion._utils.running import Descent, descend
+from klfusion.assignment.binary import assign_silo
 from klfusion.objective.clusters import Clusters, nearest_pairs, shared_silos
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Search
@@ -66,7 +65,8 @@ def _move_silo(
         closed[forbidden] = True
     new = assign_silo(costs, penalty if opens else np.inf, closed)
     opened = new < 0
-    new[opened] = _unused(clusters, int(opened.sum()))
+    empty = np.flatnonzero(clusters.counts == 0)[: opened.sum()]  # their numbers, then new ones
+    new[opened] = [*empty, *(clusters.size + np.arange(opened.sum() - len(empty)))]
     clusters.put_in(rows, new)
     # Increases of large problems are approximate: the move must lower the objective itself.
     if forbidden is None and (new != old).any() and clusters.objective(penalty) >= before:
@@ -74,16 +74,15 @@ def _move_silo(
         clusters.put_in(rows, old)
 
 
-def _unused(clusters: Clusters, how_many: int) -> IntArray:
-    """Numbers of empty clusters, then of new ones."""
-    empty = np.flatnonzero(clusters.counts == 0)[:how_many]
-    return np.concatenate([empty, clusters.size + np.arange(how_many - len(empty))])
-
-
 def _merge(clusters: Clusters, penalty: float) -> None:
-    """Merge the pair of clusters that gains most, while any does."""
+    """Merge the pair of near clusters without a common silo that gains most, while any does."""
     while True:
-        a, b = _merge_candidates(clusters)
+        used = np.flatnonzero(clusters.counts)
+        occupied = clusters.occupied()[used]
+        apart = shared_silos(occupied, occupied) == 0
+        if not apart.any():
+            return
+        a, b = (used[own] for own in nearest_pairs(clusters.divergences(used), apart))
         if len(a) == 0:
             return
         increase = clusters.merge_increases(a, b)
@@ -92,17 +91,6 @@ def _merge(clusters: Clusters, penalty: float) -> None:
         if gain[best] <= 0:
             return
         clusters.merge(int(a[best]), int(b[best]), float(increase[best]))
-
-
-def _merge_candidates(clusters: Clusters) -> tuple[IntArray, IntArray]:
-    """Pairs of near clusters that share no silo."""
-    used = np.flatnonzero(clusters.counts)
-    occupied = clusters.occupied()[used]
-    apart = shared_silos(occupied, occupied) == 0
-    if not apart.any():
-        return used[:0], used[:0]
-    a, b = nearest_pairs(clusters.divergences(used), apart)
-    return used[a], used[b]
 
 
 def _dissolve(clusters: Clusters, penalty: float) -> None:

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.progress import Report
-from klfusion.merging.agglomeration import agglomerate
-from klfusion.merging.all_pairs import AllPairs
+from klfusion._utils.running import Report
+from klfusion.merging.agglomeration import AllPairs, agglomerate
 from klfusion.objective.clusters import Clusters
-from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
 
 def path_losses(problem: FusionProblem, path: MergePath) -> FloatArray | None:

@@ -8,13 +8,12 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from klfusion._utils import memory
 from klfusion._utils.arrays import IntArray
-from klfusion._utils.progress import Report
+from klfusion._utils.running import Report, require_memory
 from klfusion.merging.agglomeration import Merge, PenaltyPricing, agglomerate, penalty_path_of
 from klfusion.objective.clusters import Clusters, shared_silos
-from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
 _NEIGHBOURS = 20  # per cluster; more change the path little and cost time in proportion
 _BATCH = 2_000_000  # numbers in one batch of trial merges: 16 MB
@@ -25,7 +24,7 @@ _Entry = tuple[float, int, int, float, int, int]  # price, clusters, increase, t
 def neighbour_path(problem: FusionProblem, report: Report) -> MergePath:
     """The penalty path over nearest neighbours."""
     n = problem.n
-    memory.require(3 * 8 * n * n, f"comparing all pairs of {n:,} units", "fuse smaller networks")
+    require_memory(3 * 8 * n * n, f"comparing all pairs of {n:,} units", "fuse smaller networks")
     state = Clusters(problem, np.arange(n, dtype=np.intp))
     return penalty_path_of(n, list(agglomerate(Neighbours(state), n, report)))
 

@@ -1,30 +1,17 @@
 """Ways to match components; each is a frozen configuration that runs itself on a problem.
 
-One file per method; the kind of model chooses the method in `choice` and nowhere else.
+One file per method; the kind of model chooses the method in `matching` and nowhere else.
 """
 
 from klfusion.methods.auto import Auto
 from klfusion.methods.binary import Binary
-from klfusion.methods.choice import METHODS, method_for
 from klfusion.methods.homogeneous import Homogeneous
+from klfusion.methods.matching import METHODS, method_for
 from klfusion.methods.max_loss import MaxLoss
-from klfusion.methods.method import Method, method_from_config
+from klfusion.methods.method import Method, PathMethod, method_from_config
 from klfusion.methods.networks import Networks
-from klfusion.methods.path_method import PathMethod
 from klfusion.methods.penalised import Penalised
 from klfusion.methods.relaxed import Relaxed
 
-__all__ = [
-    "METHODS",
-    "Auto",
-    "Binary",
-    "Homogeneous",
-    "MaxLoss",
-    "Method",
-    "Networks",
-    "PathMethod",
-    "Penalised",
-    "Relaxed",
-    "method_for",
-    "method_from_config",
-]
+__all__ = ["Auto", "Binary", "Homogeneous", "MaxLoss", "Method", "Networks", "Penalised", "Relaxed"]
+__all__ += ["METHODS", "PathMethod", "method_for", "method_from_config"]

@@ -6,12 +6,12 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, IntArray
-from klfusion._utils.iterate import Descent
+from klfusion._utils.running import Descent
 from klfusion.errors import KLFusionError
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
-from klfusion.merging.penalty_path import penalty_path
-from klfusion.methods.path_method import PathMethod, most_on_path
+from klfusion.methods.method import PathMethod, most_on_path
 from klfusion.methods.search import certified, cut, known_size_on_path, penalised_starts
 from klfusion.methods.topics import OUTCOMES, best_reconstruction
 from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters

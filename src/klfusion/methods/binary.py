@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from klfusion.merging.penalty_path import penalty_path
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.methods.method import PenalisedMethod
 from klfusion.methods.search import best_of, known_size_starts, penalised_starts
 from klfusion.model_size.selection import choose

@@ -1,15 +1,22 @@
-"""From silos to a matching: prepare their components, run the method, order the result."""
+"""From silos to a matching: which method they get, and what it makes of their components."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, by_size, numbering
-from klfusion._utils.progress import Report
-from klfusion.errors import IncompatibleSilosError
-from klfusion.methods.method import Method
-from klfusion.methods.path_method import PathMethod
+from klfusion._utils.running import Report
+from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.families import Dirichlet
+from klfusion.methods.auto import Auto
+from klfusion.methods.binary import Binary
+from klfusion.methods.homogeneous import Homogeneous
+from klfusion.methods.max_loss import MaxLoss
+from klfusion.methods.method import Method, PathMethod
+from klfusion.methods.networks import Networks
+from klfusion.methods.penalised import Penalised
+from klfusion.methods.relaxed import Relaxed
 from klfusion.methods.search import other_divergence
 from klfusion.model_size.preparation import Prepared, prepare
 from klfusion.objective.divergences import KL, problem_with_divergence
@@ -17,6 +24,37 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
 from klfusion.posteriors.compatibility import Silo
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import kinds, network
+
+METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Binary, Relaxed, Homogeneous)}
+
+
+def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
+    """The configuration for these silos: `Networks` for networks, ``topics`` set for topics."""
+    if not isinstance(method, str | Method) or (isinstance(method, str) and method not in METHODS):
+        raise KLFusionError(
+            f"expected method to be one of {sorted(METHODS)} or a Method such as "
+            f"kf.Auto(n_init=3), got {method!r}"
+        )
+    chosen = METHODS[method]() if isinstance(method, str) else method
+    first = silos[0].structure
+    if first is not None and first.kind == network.KIND:
+        if isinstance(chosen, MaxLoss):
+            raise KLFusionError(
+                "networks are fused without max_loss, for their units stay apart: "
+                "n_components or a penalty sets the size"
+            )
+        if isinstance(chosen, Auto | Penalised):
+            shared = (field for field in fields(PathMethod) if field.name != "topics")
+            given = {f.name: v for f in shared if (v := getattr(chosen, f.name)) != f.default}
+            chosen = Networks(penalty=chosen.given_penalty or "auto", **given)
+        if isinstance(chosen, Networks) and network.n_layers(first) == 2:
+            return replace(chosen, outgoing=len(network.layer_arrays(first, 1)[0]))
+        return chosen
+    if isinstance(chosen, PathMethod):
+        of_topics = first is None or first.kind == kinds.TOPICS
+        return replace(chosen, topics=of_topics and isinstance(silos[0].family, Dirichlet))
+    return chosen
 
 
 def match_silos(

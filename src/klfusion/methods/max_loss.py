@@ -7,11 +7,10 @@ import numpy as np
 
 from klfusion._utils.checks import check_flag, is_number
 from klfusion.errors import KLFusionError
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses
-from klfusion.merging.penalty_path import penalty_path
-from klfusion.methods.method import no_size
-from klfusion.methods.path_method import PathMethod
+from klfusion.methods.method import PathMethod, no_size
 from klfusion.methods.search import cut, without_penalty
 from klfusion.model_size.silo_variation import Walk
 from klfusion.objective.problem import FusionProblem

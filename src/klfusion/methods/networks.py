@@ -5,18 +5,16 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import FloatArray, merge_saving
 from klfusion._utils.checks import check_integer, check_number
-from klfusion._utils.penalty import merge_saving
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
 from klfusion.merging.neighbours import neighbour_path
 from klfusion.methods.method import PenalisedMethod
 from klfusion.methods.search import known_size_on_path, least_costs
 from klfusion.objective.clusters import Clusters
-from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Search, Status
+from klfusion.objective.solution import Matching, MergePath, Search, Status
 
 _MAX_PAIRS = 4_000  # of units within silos, whose quantile is computed
 _STARTS = 5  # at least, where the path does not reach the size asked for

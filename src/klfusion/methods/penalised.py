@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.merging.loss_path import path_losses
-from klfusion.merging.penalty_path import penalty_path
-from klfusion.methods.method import check_penalty, no_size
-from klfusion.methods.path_method import PathMethod
+from klfusion.methods.method import PathMethod, check_penalty, no_size
 from klfusion.methods.search import cut, penalised_starts
 from klfusion.model_size.silo_variation import Walk
 from klfusion.objective.problem import FusionProblem

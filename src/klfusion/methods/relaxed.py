@@ -6,11 +6,16 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.checks import check_integer, check_number
-from klfusion.assignment.hungarian import solve_hungarian
+from klfusion.assignment.binary import solve_hungarian
 from klfusion.assignment.relaxed import solve_relaxed
-from klfusion.methods.alternation import alternate, assign_relaxed
 from klfusion.methods.method import PenalisedMethod
-from klfusion.methods.search import best_of, known_size_starts, seed_centres
+from klfusion.methods.search import (
+    alternate,
+    assign_relaxed,
+    best_of,
+    known_size_starts,
+    seed_centres,
+)
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
-from klfusion._utils.iterate import descend
+from klfusion._utils.running import descend
 from klfusion.families import Located, require
 from klfusion.methods.search import known_size_starts
 from klfusion.objective.problem import FusionProblem

@@ -83,7 +83,10 @@ def prepare(
     """
     stacked = stack_silos(posteriors, silo_weights)
     offsets = np.concatenate([[0], np.cumsum([p.n_components for p in posteriors])])
-    units = _clean_units(posteriors, sample) if clean else [_single_units(p) for p in posteriors]
+    if clean:
+        units = _clean_units(posteriors, sample)
+    else:
+        units = [[(np.array([k]), eta) for k, eta in enumerate(p.natural)] for p in posteriors]
     order = _canonical(units, silo_weights)
     problem = FusionProblem(
         stacked.family,
@@ -98,10 +101,6 @@ def prepare(
         behind = np.array([counted[rows].sum() for rows in members])
         problem = replace(problem, counts=behind)
     return Prepared(problem, members, stacked, offsets)
-
-
-def _single_units(posterior: Posterior) -> list[_Unit]:
-    return [(np.array([row]), eta) for row, eta in enumerate(posterior.natural)]
 
 
 def _clean_units(posteriors: Sequence[Posterior], sample: Sample | None) -> list[list[_Unit]]:

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion._utils.iterate import settle
+from klfusion._utils.running import settle
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from klfusion._utils.arrays import BoolArray, FloatArray
-from klfusion._utils.penalty import merge_saving
-from klfusion.merging.penalty_path import Distances
-from klfusion.objective.merge_path import MergePath
+from klfusion._utils.arrays import BoolArray, FloatArray, merge_saving
+from klfusion.merging.agglomeration import Distances
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
 # p-value below which a merge is accepted.
 _LEVEL = 0.15

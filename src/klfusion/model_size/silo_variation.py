@@ -3,7 +3,7 @@
 A component's posterior states how certain a silo is of its own component. What it implies for the
 global one depends on how components vary between silos, and that shows only in matched components.
 So the path and the variation of the components it matches are computed alternately, until the
-matching stays the same. See `klfusion.families.random_effects`.
+matching stays the same. See `klfusion.families.capabilities`.
 """
 
 from dataclasses import dataclass, replace
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.progress import Report
+from klfusion._utils.running import Report
 from klfusion.families import SiloVariation
-from klfusion.merging.penalty_path import Distances, penalty_path
+from klfusion.merging.agglomeration import Distances, penalty_path
 from klfusion.model_size.selection import choose
 from klfusion.objective.batches import InMemory, SiloStore
-from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
 _MOST = 400  # components of random silos from which variation is estimated
 _ROUNDS = 5  # of matching and estimating, at most

@@ -1,7 +1,8 @@
 """A network with independent Normal weights, as a PyTorch module that predicts."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -9,12 +10,64 @@ from torch import Tensor, nn
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
-from klfusion.networks import moments
 from klfusion.networks.layer import Head, Layer, LayeredNetwork, check_inputs, check_samples
 
-How = Literal["monte-carlo", "moments"]
+_NODES = 24  # of Gauss-Hermite quadrature, for activations without a closed form
 _BATCH = 2_000  # rows per batch of predictions; bounds the memory
 _TINY = 1e-30  # smallest variance under a root and smallest probability under a logarithm
+_JITTER = 1e-6  # share of the mean variance added to keep a covariance positive definite
+
+How = Literal["monte-carlo", "moments"]
+Shape = tuple[int, ...]
+Rng: TypeAlias = torch.Generator | None
+
+
+def noise_like(like: Tensor, rng: Rng, shape: Shape | None = None) -> Tensor:
+    """Standard Normal noise with the type, device and, by default, shape of a tensor."""
+    size = like.shape if shape is None else shape
+    return torch.randn(size, generator=rng, dtype=like.dtype, device=like.device)
+
+
+def normal(mean: Tensor, log_sd: Tensor, rng: Rng, shape: Shape | None = None) -> Tensor:
+    """A sample of independent Normals."""
+    return mean + torch.exp(log_sd) * noise_like(mean, rng, shape)
+
+
+def activate(h: Tensor, activation: str) -> Tensor:
+    """The activation, elementwise."""
+    function = torch.nn.functional.silu if activation == "silu" else getattr(torch, activation)
+    return function(h)
+
+
+def activation_moments(mean: Tensor, variance: Tensor, activation: str) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the activation of Normals."""
+    sd = torch.sqrt(variance + _TINY)
+    if activation == "relu":
+        z = mean / sd
+        density = torch.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+        above_zero = torch.special.ndtr(z)
+        first = mean * above_zero + sd * density
+        second = (mean**2 + variance) * above_zero + mean * sd * density
+    else:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        first, second = torch.zeros_like(mean), torch.zeros_like(mean)
+        for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+            value = activate(mean + float(node) * sd, activation)
+            first += float(weight) * value
+            second += float(weight) * value**2
+    return first, (second - first**2).clamp_min(0.0)
+
+
+def normal_samples(mean: Tensor, covariance: Tensor, n_samples: int, rng: Rng) -> Tensor:
+    """Samples (n_samples, n, k) of Normals with means (n, k) and covariances (n, k, k)."""
+    k = mean.shape[-1]
+    scale = torch.diagonal(covariance, dim1=1, dim2=2).mean(-1)[:, None, None] + _TINY
+    eye = torch.eye(k, dtype=mean.dtype, device=mean.device)
+    root, _ = torch.linalg.cholesky_ex(covariance + _JITTER * scale * eye)
+    # Antithetic pairs around the mean reduce the variance of averages.
+    half = noise_like(mean, rng, ((n_samples + 1) // 2, k))
+    noise = torch.cat([half, -half])[:n_samples]
+    return mean + torch.einsum("nij,sj->sni", root, noise)
 
 
 class Entropy(NamedTuple):
@@ -57,12 +110,12 @@ class BayesianLinear(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Outputs with other weights for every row (local reparametrisation)."""
         mean, variance = self.linear(x)
-        return mean + torch.sqrt(variance + _TINY) * moments.noise_like(mean, generator)
+        return mean + torch.sqrt(variance + _TINY) * noise_like(mean, generator)
 
     def sampled(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Outputs with one sample of the weights for all rows."""
-        weight = moments.normal(self.weight_mean, self.weight_log_sd, generator)
-        bias = moments.normal(self.bias_mean, self.bias_log_sd, generator)
+        weight = normal(self.weight_mean, self.weight_log_sd, generator)
+        bias = normal(self.bias_mean, self.bias_log_sd, generator)
         return nn.functional.linear(x, weight, bias)
 
     def layer(self) -> Layer:
@@ -84,7 +137,7 @@ class Stack(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One sample of the outputs, with other weights for every row, as in training."""
         for linear in self.linears[:-1]:
-            x = moments.activate(linear(x, generator), self.activation)
+            x = activate(linear(x, generator), self.activation)
         return self.linears[-1](x, generator)
 
 
@@ -152,13 +205,13 @@ class BayesianNetwork(LayeredNetwork, Stack):
             # The same seed in every batch, so that a sample is one network for all rows.
             generator = torch.Generator(like.device).manual_seed(int(random_state))
             if how == "moments":
-                yield moments.normal_samples(*self._output_moments(rows), n_samples, generator)
+                yield normal_samples(*self._output_moments(rows), n_samples, generator)
             else:
                 yield torch.stack([self._sampled(rows, generator) for _ in range(n_samples)])
 
     def _sampled(self, x: Tensor, generator: torch.Generator) -> Tensor:
         for linear in self.linears[:-1]:
-            x = moments.activate(linear.sampled(x, generator), self.activation)
+            x = activate(linear.sampled(x, generator), self.activation)
         return self.linears[-1].sampled(x, generator)
 
     def _output_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,7 +222,7 @@ class BayesianNetwork(LayeredNetwork, Stack):
         mean, variance = x, None
         for linear in self.linears[:-1]:
             before, spread = linear.linear(mean, variance)
-            mean, variance = moments.activation_moments(before, spread, self.activation)
+            mean, variance = activation_moments(before, spread, self.activation)
         last = self.linears[-1]
         out, own = last.linear(mean, variance)
         shared = torch.einsum("nh,ah,bh->nab", variance, last.weight_mean, last.weight_mean)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
-from klfusion._utils.penalty import total_penalty
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel, total_penalty
 from klfusion.objective.problem import FusionProblem
 
 # Numbers in a batch of trial sums, 12 MB. Above, the divergence to the centre with its
@@ -163,7 +162,7 @@ class Clusters:
 
     def merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
         """Increase of the gaps if clusters ``a[k]`` and ``b[k]`` merged."""
-        if self.problem.knows_pairs:
+        if "pair_increases" in vars(self.problem):  # computed before
             row = np.empty(self.size, dtype=np.intp)
             row[self.labels] = np.arange(self.problem.n)
             out = self.problem.pair_increases[row[a], row[b]]

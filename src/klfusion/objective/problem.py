@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion._utils import memory, threads
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.running import require_memory, share
 from klfusion.families import (
     CERTAIN,
     Centred,
@@ -67,7 +67,9 @@ class FusionProblem:
         out = np.full((self.n, self.n), np.inf)
 
         def compare(rows: slice) -> None:
-            for i in _long_and_short(self.n)[rows]:
+            # Rows 0, n - 1, 1, n - 2, ...: any run of these has its share of a triangle.
+            for k in range(rows.start, rows.stop):
+                i = k // 2 if k % 2 == 0 else self.n - 1 - k // 2
                 later = slice(i + 1, None)
                 total = weights[i] + weights[later]
                 after = np.empty(len(total))
@@ -80,13 +82,8 @@ class FusionProblem:
             after = self.log_partition_of_averages(sums, a, b, total)
             out[a, b] = np.maximum(weighted[a] + weighted[b] - total * after, 0.0)
         else:
-            threads.share(compare, self.n, self.n**2 * self.family.size // 2)
+            share(compare, self.n, self.n**2 * self.family.size // 2)
         return np.asarray(np.minimum(out, out.T))
-
-    @property
-    def knows_pairs(self) -> bool:
-        """Whether `pair_increases` has been computed."""
-        return "pair_increases" in vars(self)
 
     def log_partition_of_averages(
         self, sums: FloatArray, a: IntArray, b: IntArray, mass: FloatArray
@@ -107,12 +104,12 @@ class FusionProblem:
         self, sums: FloatArray, one: int, others: IntArray, mass: FloatArray
     ) -> FloatArray:
         """``A((sums[one] + sums[others[k]]) / mass[k])``, (m,)."""
-        out = np.empty(len(mass))
-        threads.share(
-            lambda some: self._beside(sums, one, others, mass, some, out),
-            len(mass),
-            len(mass) * sums.shape[1],
-        )
+        out, n = np.empty(len(mass)), len(mass)
+        if n * sums.shape[1] < _WIDE_BLOCK_ENTRIES:  # one block, which threads would not share
+            self._beside(sums, one, others, mass, slice(0, n), out)
+        else:
+            work = partial(self._beside, sums, one, others, mass, out=out)
+            share(work, n, n * sums.shape[1])
         return out
 
     def _beside(
@@ -155,7 +152,7 @@ class FusionProblem:
 
     def costs(self, centres: FloatArray) -> FloatArray:
         """Weighted ``KL(centre g || component i)``, an (n, G) matrix."""
-        memory.require(
+        require_memory(
             2 * 8 * self.n * len(centres),
             f"a {self.n:,} x {len(centres):,} matrix of divergences",
             "ask for fewer global components",
@@ -281,8 +278,3 @@ class FusionProblem:
         if isinstance(self.family, Tempered):
             return self.family.effective_size(self.as_given)
         return None
-
-
-def _long_and_short(n: int) -> list[int]:
-    """``0, n - 1, 1, n - 2, ...``: any run of these rows has its share of a triangle."""
-    return [k // 2 if k % 2 == 0 else n - 1 - k // 2 for k in range(n)]

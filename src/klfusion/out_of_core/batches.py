@@ -3,8 +3,8 @@
 Each step is a task on one batch of silos. Only sums, labels and structures come back.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
@@ -14,9 +14,8 @@ import numpy as np
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, by_size, numbering
 from klfusion._utils.checks import check_integer, generator, seed_of
-from klfusion._utils.progress import Report
+from klfusion._utils.running import Report
 from klfusion.errors import IncompatibleSilosError, KLFusionError
-from klfusion.families import Family
 from klfusion.fusion.assemble import assemble, enough, match_divergences, unmatched_reasons
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
@@ -28,11 +27,10 @@ from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
-from klfusion.posteriors.compatibility import check_compatible, silo_weights
+from klfusion.posteriors.compatibility import SiloDescription, check_compatible, silo_weights
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure import network as layers
-from klfusion.posteriors.structure.topics import VOCABULARY
+from klfusion.posteriors.structure.kinds import VOCABULARY
 
 _T = TypeVar("_T")
 _SAMPLE = 2_000  # components from which is learned what silos are like
@@ -51,19 +49,6 @@ class Batches(Protocol):
         self, make: Callable[..., FusionProblem], *arguments: Sequence[Any]
     ) -> ProblemBatches:
         """What is made of each batch, kept where it is quickly found again."""
-
-
-@dataclass(frozen=True, eq=False)
-class SiloDescription:
-    """A silo without its components: what the assembly of the fusion needs."""
-
-    name: str
-    family: Family
-    n_components: int
-    prior: FloatArray | None
-    counts: FloatArray | None
-    structure: Structure | None
-    provenance: Mapping[str, Any]
 
 
 def fuse_batches(

@@ -27,8 +27,9 @@ except ImportError as error:
         "pip install 'klfusion[dask]'"
     ) from error
 
+from klfusion._fuse import named_silos, posterior_of
 from klfusion._utils.arrays import IntArray
-from klfusion._utils.progress import progress_bar
+from klfusion._utils.running import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
@@ -37,7 +38,6 @@ from klfusion.objective.batches import ProblemBatches
 from klfusion.objective.problem import FusionProblem
 from klfusion.out_of_core.batches import fuse_batches
 from klfusion.posteriors.posterior import Posterior
-from klfusion.read import named_silos, posterior_of
 
 _T = TypeVar("_T")
 _BATCHES = 4  # for each thread of the cluster, so that none waits long for the others

@@ -14,8 +14,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from klfusion._fuse import named_silos, posterior_of
 from klfusion._utils.arrays import IntArray
-from klfusion._utils.progress import progress_bar
+from klfusion._utils.running import progress_bar
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
@@ -24,7 +25,6 @@ from klfusion.objective.batches import ProblemBatches
 from klfusion.objective.problem import FusionProblem
 from klfusion.out_of_core.batches import fuse_batches
 from klfusion.posteriors.posterior import Posterior
-from klfusion.read import named_silos, posterior_of
 
 _T = TypeVar("_T")
 _File = tuple[int, str | None, Any]  # number, name if it was given, and path of a silo

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from klfusion._utils import memory
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.running import require_memory
 from klfusion.families import Family, Tempered
 from klfusion.objective.problem import FusionProblem
 
@@ -59,7 +59,7 @@ def near_medoid(family: Family, members: FloatArray) -> BoolArray:
     if len(members) < _MAJORITY:
         return np.ones(len(members), dtype=bool)
     what = f"comparing all {len(members):,} members of a component"
-    memory.require(2 * 8 * len(members) ** 2, what, "use pooling='average'")
+    require_memory(2 * 8 * len(members) ** 2, what, "use pooling='average'")
     divergence = family.kl(members, members)
     median = np.median(divergence, axis=1)
     medoid = int(median.argmin())

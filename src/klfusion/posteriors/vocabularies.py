@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from klfusion._utils import memory
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.running import require_memory
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior, check_equal
-from klfusion.posteriors.structure.topics import KIND, VOCABULARY, normalised
+from klfusion.posteriors.structure.kinds import TOPICS, VOCABULARY
+from klfusion.posteriors.structure.schema import normalised
 
 
 def words(posterior: Posterior) -> list[str]:
@@ -67,7 +68,7 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
     if len({type(p.family) for p in posteriors}) > 1:
         return list(posteriors)  # a later check refuses different families
     if not present:  # topics without vocabularies need equal numbers of words
-        topics = [p for p in posteriors if p.structure is not None and p.structure.kind == KIND]
+        topics = [p for p in posteriors if p.structure is not None and p.structure.kind == TOPICS]
         sizes = [(p.name, p.family.size) for p in topics]
         hint = "; give extract the vocabulary of each silo, and the vocabularies may differ"
         check_equal(sizes, f"{sizes[0][1]} words" if sizes else "", hint)
@@ -84,7 +85,7 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
     union = sorted(set().union(*present))
     n_bytes = 2 * 8 * len(union) * sum(p.n_components for p in posteriors)
     what = f"all topics over the {len(union):,} words of all silos"
-    memory.require(n_bytes, what, "drop rare words before training")
+    require_memory(n_bytes, what, "drop rare words before training")
     column = {word: i for i, word in enumerate(union)}
     columns = [np.fromiter(map(column.__getitem__, v), np.intp, len(v)) for v in present]
     return [_expanded(p, own, union) for p, own in zip(posteriors, columns, strict=True)]
@@ -93,7 +94,7 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
 def _vocabulary(posterior: Posterior) -> list[str] | None:
     """The words of a posterior's columns, which were checked when it was made."""
     structure = posterior.structure
-    if structure is None or structure.kind != KIND or structure.info.get(VOCABULARY) is None:
+    if structure is None or structure.kind != TOPICS or structure.info.get(VOCABULARY) is None:
         return None
     return [normalised(word) for word in structure.info[VOCABULARY]]
 

@@ -9,7 +9,7 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, Tempered
 from klfusion.fusion.result import Fusion
-from klfusion.posteriors.classes import align_classes
+from klfusion.posteriors.compatibility import align_classes
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.vocabularies import align_vocabularies
 from klfusion.report.views import rounded, short

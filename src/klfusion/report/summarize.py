@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.fusion.result import Fusion
-from klfusion.objective.merge_path import MergePath
-from klfusion.objective.solution import Status
+from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_natural
 from klfusion.report.views import deviations, model_view

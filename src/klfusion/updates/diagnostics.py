@@ -7,14 +7,13 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from klfusion._fuse import fuse
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, joining
 from klfusion._utils.checks import check_integer, generator
-from klfusion._utils.penalty import joining
 from klfusion.errors import KLFusionError
 from klfusion.families import Tempered
 from klfusion.fusion.result import Fusion
 from klfusion.objective.clusters import Clusters
-from klfusion.pooling.members import matched
+from klfusion.pooling.pool import matched
 from klfusion.pooling.robust import RADIUS
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior

@@ -13,30 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._fuse import fuse
-from klfusion._utils.arrays import FloatArray, IntArray, by_size, numbering
+from klfusion._fuse import fuse, read_silos
+from klfusion._utils.arrays import FloatArray, IntArray, by_size, joining, numbering
 from klfusion._utils.checks import check_flag, check_integer, is_integer, is_number
-from klfusion._utils.penalty import joining
-from klfusion._utils.provenance import library_version
+from klfusion._utils.package import library_version
 from klfusion._utils.text import few
-from klfusion.assignment.one_silo import assign_silo
+from klfusion.assignment.binary import assign_silo
 from klfusion.errors import KLFusionError
 from klfusion.fusion.assemble import EMPTY, UNSUPPORTED, assemble, match_divergences
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, MaxLoss, PathMethod
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.objective.divergences import KL, problem_with_divergence
-from klfusion.objective.merge_path import MergePath
 from klfusion.objective.problem import FusionProblem
-from klfusion.objective.solution import Matching, Status, objective
-from klfusion.pooling.members import Matched, priors_of
-from klfusion.pooling.pool import check_pooling, pool
+from klfusion.objective.solution import Matching, MergePath, Status, objective
+from klfusion.pooling.pool import Matched, check_pooling, pool, priors_of
 from klfusion.posteriors import compatibility
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import topics
+from klfusion.posteriors.structure import kinds
 from klfusion.posteriors.vocabularies import words
-from klfusion.read import read_silos
-from klfusion.updates.table import Table, kept_silos
+from klfusion.updates.table import TABLES, Table, kept_silos
 
 _History = Sequence[Mapping[str, Any]]
 _AGREES = 1e-6  # relative difference of fused parameters that rounding explains
@@ -162,7 +158,7 @@ def _history(fusion: Fusion, action: str, silo: str, *, rematch: bool = False) -
 
 def _table(fusion: Fusion, what: str) -> Table:
     """The fusion's table; refused if its parameters are not what its labels and silos give."""
-    table = Table.remembered(fusion)
+    table = TABLES.get(fusion)
     if table is None:
         table = Table.of(kept_silos(fusion, what), fusion.labels, fusion.settings)
         natural, given = _pooled(fusion, table), fusion.posterior.natural
@@ -245,7 +241,7 @@ def _aligned(table: Table, new: Posterior, fusion: Fusion) -> tuple[Table, Poste
     with_features = (p for p, info in infos if info.get("features") is not None)
     named += islice(with_features, 1)
     *others, posterior = compatibility.aligned_silos([*dict.fromkeys([first, *named]), new])
-    is_topics = first.structure is not None and first.structure.kind == topics.KIND
+    is_topics = first.structure is not None and first.structure.kind == kinds.TOPICS
     if posterior is new or (is_topics and words(others[0]) == words(first)):
         return table, posterior
     *others, posterior = compatibility.aligned_silos([*table.silos, new])

@@ -13,7 +13,7 @@ import numpy as np
 
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.progress import progress_bar
+from klfusion._utils.running import progress_bar
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior

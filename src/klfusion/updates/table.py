@@ -24,7 +24,7 @@ from klfusion.methods import Method
 from klfusion.model_size.preparation import stack_silos
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
-from klfusion.pooling.members import Matched, matched, priors_of
+from klfusion.pooling.pool import Matched, matched, priors_of
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 
@@ -35,7 +35,7 @@ _SOME = 8  # components, enough to check whether one can stand for all
 _SAME = 1e-6  # relative difference of divergences that counts as rounding
 _MOST_KEPT = 50_000_000  # natural parameters; larger tables are read anew each time
 
-_TABLES: WeakKeyDictionary[Fusion, Table] = WeakKeyDictionary()
+TABLES: WeakKeyDictionary[Fusion, Table] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +72,10 @@ class Table:
         found = stacked, units, compared, comparison
         return cls(tuple(silos), posteriors, tuple(labels), *found)
 
-    @staticmethod
-    def remembered(fusion: Fusion) -> Table | None:
-        """That of a fusion, where it is known."""
-        return _TABLES.get(fusion)
-
     def remember(self, fusion: Fusion) -> None:
         """Keep the table as long as the fusion lives."""
         if self.stacked.natural.size <= _MOST_KEPT:
-            _TABLES[fusion] = self
+            TABLES[fusion] = self
 
     @cached_property
     def clusters(self) -> Clusters:

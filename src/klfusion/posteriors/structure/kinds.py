@@ -7,17 +7,18 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
-from klfusion.posteriors.structure import network, topics
+from klfusion.posteriors.structure import network
 from klfusion.posteriors.structure.structure import Structure, agreed_info, scatter
 
-MIXTURE, HMM, SITES = "mixture", "hmm", "sites"
+MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
+VOCABULARY = "vocabulary"  # key in `info` of topics: the words of the columns, or None
 _Labels = Sequence[IntArray]
 _Bounded = Callable[[Sequence[FloatArray], _Labels], Sequence[FloatArray]]
 # Arrays of counts and pseudo-counts; the first of mixtures and topics counts observations.
 _COUNTS = {
     MIXTURE: ("counts", "weight_prior"),
     HMM: ("start", "transition", "start_prior", "transition_prior"),
-    topics.KIND: ("topic_mass", "doc_topic_prior"),
+    TOPICS: ("topic_mass", "doc_topic_prior"),
     network.KIND: ("class_counts",),
 }
 _NOT_BY_COMPONENT = ("weight_prior", "class_counts")
@@ -109,6 +110,23 @@ def visits(arrays: Mapping[str, FloatArray]) -> FloatArray:
     return np.asarray(arrays["start"] + arrays["transition"].sum(axis=0))
 
 
+def _fuse_topics(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:
+    """Add ``topic_mass`` (L,), the expected words per topic; pool ``doc_topic_prior`` (L,).
+
+    A normalised prior is the expected share of each topic. Shares are averaged over silos, each
+    weighted by its number of words. Without these arrays, only the vocabulary is kept.
+    """
+    if not all({"topic_mass", "doc_topic_prior"} <= s.arrays.keys() for s in silos):
+        return Structure(TOPICS, {}, silos[0].info)
+    masses, priors = ([s.arrays[k] for s in silos] for k in ("topic_mass", "doc_topic_prior"))
+    mass = scatter(masses, labels, n_components)
+    words = [max(own.sum(), 1.0) for own in masses]  # a silo without words keeps its topics
+    shares = [n * prior / prior.sum() for n, prior in zip(words, priors, strict=True)]
+    pooled = scatter(shares, labels, n_components)
+    prior = np.mean([prior.sum() for prior in priors]) * pooled / pooled.sum()
+    return Structure(TOPICS, {"topic_mass": mass, "doc_topic_prior": prior}, silos[0].info)
+
+
 def _fuse_sites(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:
     """Average the shared sites, ``site.mean`` and ``site.variance``, in natural parameters."""
     del labels, n_components  # shared sites do not depend on the matching
@@ -137,5 +155,5 @@ _FUSE: dict[str, Callable[[Sequence[Structure], _Labels, int], Structure]] = {
     MIXTURE: _fuse_mixtures,
     HMM: _fuse_hmms,
     SITES: _fuse_sites,
-    topics.KIND: topics.fuse,
+    TOPICS: _fuse_topics,
 }

@@ -1,7 +1,12 @@
-"""Provenance of a result: versions of libraries, and fields of the caller."""
+"""Of the package itself: versions of libraries, and functions of later packages by name.
+
+Such a function is imported when it is called: imports point in one direction.
+"""
 
 import platform
+from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -25,3 +30,17 @@ def provenance(**fields: Any) -> dict[str, Any]:
     given = {key: value for key, value in fields.items() if value is not None}
     arrays = {key: v.tolist() for key, v in given.items() if isinstance(v, numpy.ndarray)}
     return {**versions, **given, **arrays}
+
+
+_HOMES: dict[str, str] = {}
+
+
+def provide(homes: Mapping[str, str]) -> None:
+    """Register functions by name, as ``"module:function"`` relative to klfusion."""
+    _HOMES.update(homes)
+
+
+def provided(name: str) -> Any:
+    """Import and return a registered function."""
+    module, _, function = _HOMES[name].partition(":")
+    return getattr(import_module(f"klfusion.{module}"), function)

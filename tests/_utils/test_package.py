@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klfusion._utils.providers import provide, provided
+from klfusion._utils.package import provide, provided
 
 
 def test_a_name_leads_to_its_function():
