@@ -245,7 +245,7 @@ def numbers(value: Any, name: str) -> FloatArray:
     """A parameter as a float64 array."""
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise KLFusionError(f"{name}: expected an array of numbers ({error})") from error
 
 

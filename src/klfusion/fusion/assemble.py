@@ -16,7 +16,7 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
 from klfusion.pooling.robust import bounded, robust_barycenter
 from klfusion.posteriors.compatibility import Silo, counted
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import fuse_structures, network
 from klfusion.posteriors.structure.kinds import with_bounded_counts
 from klfusion.posteriors.structure.structure import scatter
@@ -87,7 +87,7 @@ def _global_posterior(
     return Posterior(
         family=family,
         natural=natural,
-        name="global",
+        name=GLOBAL,
         prior=prior,
         counts=scatter(known, labels, size) if len(known) == len(labels) else None,
         structure=fuse_structures(structures, labels, size, match),

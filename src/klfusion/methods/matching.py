@@ -1,6 +1,7 @@
 """From silos to a matching: which method they get, and what it makes of their components."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 
 import numpy as np
@@ -23,8 +24,10 @@ from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
 from klfusion.posteriors.compatibility import Silo
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import kinds, network
+
+_MOST_COMPARED = 2_000  # components whose divergences are all computed, to explain a failure
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Binary, Relaxed, Homogeneous)}
 
@@ -55,6 +58,44 @@ def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
         of_topics = first is None or first.kind == kinds.TOPICS
         return replace(chosen, topics=of_topics and isinstance(silos[0].family, Dirichlet))
     return chosen
+
+
+@contextmanager
+def comparing(posteriors: Sequence[Posterior]) -> Iterator[None]:
+    """Name the silo behind a failure of arithmetic, such as one with values of 1e100."""
+    try:
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            yield
+    except KLFusionError as error:
+        if not str(error).startswith(f"silo {GLOBAL!r}"):  # a fused component outside its family
+            raise
+        raise _incomparable(posteriors, error) from error
+    except (ArithmeticError, ValueError) as error:
+        raise _incomparable(posteriors, error) from error
+
+
+def _incomparable(posteriors: Sequence[Posterior], error: Exception) -> IncompatibleSilosError:
+    """An error about the component that is least like the others, in what can be computed."""
+    if len({p.family for p in posteriors}) > 1:  # topics, each with its own words
+        return IncompatibleSilosError(f"expected silos that can be compared, got {error}")
+    natural = np.concatenate([p.natural for p in posteriors])
+    with np.errstate(all="ignore"):
+        size = np.log10(np.maximum(np.abs(natural).max(axis=1), np.finfo(np.float64).tiny))
+        odd = np.zeros(len(natural))
+        if len(natural) <= _MOST_COMPARED:
+            bad = ~np.isfinite(posteriors[0].family.kl(natural, natural))
+            odd = bad.sum(axis=0) + bad.sum(axis=1)
+    middle = float(np.median(size))
+    row = int(np.lexsort([np.abs(size - middle), odd])[-1])
+    ends = np.cumsum([p.n_components for p in posteriors])
+    j = int(np.searchsorted(ends, row, side="right"))
+    name, component = posteriors[j].name, row - int(ends[j]) + posteriors[j].n_components
+    return IncompatibleSilosError(
+        f"silo {name!r}, component {component}: expected parameters that can be compared with the "
+        f"others', got natural parameters of size {10.0 ** size[row]:.3g}, where the median is "
+        f"{10.0**middle:.3g} ({error})",
+        silo=name,
+    )
 
 
 def match_silos(

@@ -40,7 +40,7 @@ def parse_bytes(limit: int | str) -> int:
     match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", str(limit), re.IGNORECASE)
     try:
         value = int(float(match[1]) * _UNITS[match[2].upper()]) if match else -1
-    except ValueError:
+    except (OverflowError, ValueError):
         value = -1
     if isinstance(limit, bool) or value < _LEAST:
         raise KLFusionError(

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import UncertainLocation, require
 from klfusion.objective.divergences import KL
@@ -75,8 +76,9 @@ Pooling = Literal["average", "product", "product-safe", "random-effects", "hiera
 
 def check_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> None:
     """Refuse a word that is none, and what the silos' family or their lack of priors rule out."""
-    if pooling not in get_args(Pooling):
-        raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    if not isinstance(pooling, str) or pooling not in get_args(Pooling):
+        text = f"expected pooling to be one of {get_args(Pooling)}, got {brief(pooling)}"
+        raise KLFusionError(text)
     if divergence != KL.name and pooling != "average":
         raise KLFusionError(
             f"divergence {divergence!r}: expected pooling 'average' (its barycenter), "

@@ -14,6 +14,8 @@ from klfusion.families import Family
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.schema import check_structure
 
+GLOBAL = "global"  # name of a fused posterior
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -132,7 +134,7 @@ def _frozen(values: ArrayLike | None, what: str) -> FloatArray:
     """A read-only float64 copy."""
     try:
         array = np.array(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise InvalidPosteriorError(f"{what}: expected an array of numbers ({error})") from error
     array.flags.writeable = False
     return array

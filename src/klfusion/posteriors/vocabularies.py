@@ -6,7 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.checks import check_integer
 from klfusion._utils.running import require_memory
+from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior, check_equal
@@ -50,6 +52,7 @@ def top_words(posterior: Posterior, n: int = 10) -> list[list[str]]:
     >>> kf.vocabulary.top_words(site, n=2)
     [['ball', 'win'], ['vote', 'win']]
     """
+    check_integer("n", n)
     vocabulary, rows = words(posterior), posterior.natural
     n = min(n, len(vocabulary))
     top = np.argpartition(-rows, n - 1, axis=1)[:, :n]
@@ -93,6 +96,8 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
 
 def _vocabulary(posterior: Posterior) -> list[str] | None:
     """The words of a posterior's columns, which were checked when it was made."""
+    if not isinstance(posterior, Posterior):
+        raise KLFusionError(f"expected a Posterior, got {brief(posterior)}")
     structure = posterior.structure
     if structure is None or structure.kind != TOPICS or structure.info.get(VOCABULARY) is None:
         return None

@@ -105,7 +105,7 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
     ]
     return {
         "from_parameters": natural is not None,
-        "stress": float(stress),
+        "stress": short(stress) or 0.0,
         "global": rounded(places[:n_global]),
         "local": marks,
         "n_local_not_shown": int((labels >= 0).sum()) - len(shown),
@@ -118,8 +118,11 @@ def distance(divergence: FloatArray) -> FloatArray:
 
 
 def _between(family: Family, natural: FloatArray) -> FloatArray:
-    divergences = family.kl(natural, natural)
-    return distance(divergences + divergences.T)
+    with np.errstate(all="ignore"):
+        divergences = family.kl(natural, natural)
+        found = distance(divergences + divergences.T)
+    known = np.isfinite(found)  # what cannot be computed is drawn as far off as anything is
+    return np.where(known, found, found.max(where=known, initial=1.0))
 
 
 def embed(distances: FloatArray) -> tuple[FloatArray, float]:

@@ -6,6 +6,7 @@ Its content security policy allows its own scripts by their hashes, and nothing 
 import base64
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -117,8 +118,17 @@ def _hash(script: str) -> str:
 
 def _json(data: dict[str, Any]) -> str:
     """JSON without characters that could end its HTML element."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _finite(value: Any) -> Any:
+    """JSON values with None for numbers that JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def number(value: float | None, digits: int = 4) -> str:

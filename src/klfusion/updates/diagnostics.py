@@ -12,6 +12,7 @@ from klfusion._utils.checks import check_integer, generator
 from klfusion.errors import KLFusionError
 from klfusion.families import Tempered
 from klfusion.fusion.result import Fusion
+from klfusion.methods.matching import comparing
 from klfusion.objective.clusters import Clusters
 from klfusion.pooling.pool import matched
 from klfusion.pooling.robust import RADIUS
@@ -115,7 +116,8 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     if not isinstance(fusion, Fusion):
         raise KLFusionError(f"expected a Fusion, as kf.fuse returns it, got {fusion!r}")
     silos = aligned_silos(kept_silos(fusion, "diagnose"))
-    margins, costs = _margins(fusion, silos)
+    with comparing(silos):
+        margins, costs = _margins(fusion, silos)
     misfit = _misfit(fusion, costs)
     support = (fusion.contributions > 0).sum(axis=0)
     stability = _stability(fusion, silos, resamples, rng) if resamples > 0 else None
