@@ -4,6 +4,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,20 @@ import click
 
 from klfusion._utils.text import printable
 from klfusion.errors import KLFusionError
+
+FILE = click.Path(path_type=Path)
+EPILOG = """\b
+Exit codes:
+  0    done
+  1    the input cannot be used, or the output cannot be written
+  2    wrong usage
+  130  interrupted
+"""
+
+
+def modules(*names: str) -> list[Any]:
+    """Modules of klfusion, imported where they are used because they are slow to import."""
+    return [import_module(f"klfusion.{name}") for name in names]
 
 
 class Commands(click.Group):

@@ -24,7 +24,7 @@ from klfusion._fuse import fuse
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.federation import _flower_messages as messages
 from klfusion.federation._flower_client import fit_and_send
-from klfusion.federation._flower_silos import check_same, compatible
+from klfusion.federation.compatible import check_same, compatible
 from klfusion.fusion.result import Fusion
 from klfusion.io.storage import load, save
 from klfusion.posteriors.posterior import Posterior

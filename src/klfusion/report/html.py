@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from klfusion._utils.checks import check_flag
 from klfusion.fusion.result import Fusion
 from klfusion.io.atomic import write_atomically
 from klfusion.posteriors.posterior import Posterior
@@ -35,7 +36,11 @@ _EARLY = 'document.documentElement.classList.add("alive")'
 
 
 def write_report(
-    fusion: Fusion, path: str | os.PathLike[str], silos: Sequence[Posterior] | None = None
+    fusion: Fusion,
+    path: str | os.PathLike[str],
+    silos: Sequence[Posterior] | None = None,
+    *,
+    local: bool = True,
 ) -> Path:
     """Write an HTML report in one file that needs no network, completely or not at all.
 
@@ -45,6 +50,8 @@ def write_report(
     path : str or path
     silos : sequence of Posterior, optional
         The posteriors that were fused, for a fusion with ``keep_silos=False``.
+    local : bool
+        Draw the silos' components. Without them, the page has none of their parameters.
 
     Examples
     --------
@@ -56,6 +63,9 @@ def write_report(
     ...     write_report(kf.fuse([a, b]), f"{folder}/fusion.html", silos=[a, b]).name
     'fusion.html'
     """
+    check_flag("local", local)
+    if not local:
+        fusion, silos = fusion.without_silos(), None
     write_atomically(path, [memoryview(render(summarize(fusion, silos)).encode())])
     return Path(path)
 
