@@ -80,6 +80,8 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
         rows.append((str(g), count, mean, ", ".join(sources[:_MAX_NAMES]) + more))
     numbers = ("global", "observations", "mean divergence")
     console.print(_table(*numbers, "sources silo:component", right=numbers, rows=rows))
+    for finding in summary["findings"][:_MAX_ROWS]:
+        _say(console, f"look at {printable(finding)}")
     for path in written:
         _say(console, f"written: {path}")
 

@@ -21,6 +21,11 @@ _GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
 
 def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
     """Natural parameters (n, p) of all local components of the silos that were fused."""
+    return np.concatenate([silo.natural for silo in local_silos(fusion, silos)])
+
+
+def local_silos(fusion: Fusion, silos: Sequence[Posterior]) -> list[Posterior]:
+    """The silos that were fused, aligned, in the order of the fusion."""
     if not (isinstance(silos, Sequence) and all(isinstance(silo, Posterior) for silo in silos)):
         raise KLFusionError(f"silos: expected a list of the posteriors fused, got {silos!r}")
     expected = {n: len(own) for n, own in zip(fusion.silo_names, fusion.labels, strict=True)}
@@ -36,7 +41,7 @@ def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
     for silo in aligned.values():
         if silo.family != family:
             raise KLFusionError(f"silo {silo.name!r}: expected {family}, got {silo.family}")
-    return np.concatenate([aligned[name].natural for name in fusion.silo_names])
+    return [aligned[name] for name in fusion.silo_names]
 
 
 def local_arrays(fusion: Fusion) -> tuple[IntArray, FloatArray, IntArray, IntArray]:

@@ -12,8 +12,9 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
-from klfusion.report.embedding import component_map, confidence, local_arrays, local_natural
+from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
 from klfusion.report.views import deviations, model_view
+from klfusion.updates.findings import findings_of
 
 _COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
 _NATS = ("penalty", "objective", "lower_bound", "gap")
@@ -49,7 +50,8 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         # A result may rename its silos; their posteriors keep the names they were sent with.
         renamed = zip(fusion.silos, fusion.silo_names, strict=True)
         silos = [replace(silo, name=name) for silo, name in renamed]
-    natural = None if silos is None else local_natural(fusion, silos)
+    aligned = None if silos is None else local_silos(fusion, silos)
+    natural = None if aligned is None else np.concatenate([silo.natural for silo in aligned])
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
     by_silo = _silos(fusion, natural)
     return {
@@ -66,6 +68,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "trace": [_number(value) for value in fusion.trace],
         "path": None if fusion.path is None else _path(fusion, fusion.path),
         "warnings": _warnings(fusion, by_silo),
+        "findings": [] if aligned is None else [*map(str, findings_of(aligned))],
         "silos": by_silo,
         "components": _components(fusion),
         "map": component_map(fusion, natural),

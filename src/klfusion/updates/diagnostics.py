@@ -10,7 +10,6 @@ from klfusion._fuse import fuse
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, joining
 from klfusion._utils.checks import check_integer, generator
 from klfusion.errors import KLFusionError
-from klfusion.families import Tempered
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
 from klfusion.objective.clusters import Clusters
@@ -18,28 +17,11 @@ from klfusion.pooling.pool import matched
 from klfusion.pooling.robust import RADIUS
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.kinds import observations
+from klfusion.updates.findings import Finding, findings_of
 from klfusion.updates.table import kept_silos
 
 _BySilo = tuple[FloatArray, ...]
-_DIGITS = 9  # in which copies agree; independent fits do not
-_OVERCLAIM = 3.0  # times the median certainty is no finding
-_SLACK = 10.0  # observations that a prior may be worth
-_OUTLYING = 6.0  # robust deviations, of logarithms
 _MOST_SHOWN = 20  # findings, where a diagnosis is printed
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something a person should look at: which silo, which component (None: all), and why."""
-
-    silo: str
-    component: int | None
-    reason: str
-
-    def __str__(self) -> str:
-        where = "" if self.component is None else f", component {self.component}"
-        return f"silo {self.silo!r}{where}: {self.reason}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,7 +108,7 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
         for name, value in zip(fusion.silo_names, misfit, strict=True)
         if value > RADIUS  # where robust pooling leaves members out
     ]
-    findings += [*_alone(fusion, support), *_overclaims(silos), *_copies(silos)]
+    findings += [*_alone(fusion, support), *findings_of(silos)]
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
 
 
@@ -221,63 +203,4 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
     return [
         Finding(*fusion.sources(int(g))[0], "matches no other silo's")
         for g in np.flatnonzero(support == 1)
-    ]
-
-
-def _overclaims(silos: list[Posterior]) -> list[Finding]:
-    """Components whose certainty and number of observations do not agree, as they do elsewhere.
-
-    Where a silo sent no counts, components far more certain than the median.
-    """
-    family = silos[0].family
-    if not isinstance(family, Tempered):
-        return []
-    sizes, claims = [family.effective_size(p.natural) for p in silos], [*map(_claimed, silos)]
-    counts = [n for n in claims if n is not None]
-    known = len(counts) == len(silos)
-    if known:
-        per_one = [size / (_SLACK + n) for size, n in zip(sizes, counts, strict=True)]
-        rate = float(np.median(np.concatenate(per_one)))  # certainty per observation
-        sizes = [
-            (_SLACK + size / rate) / (_SLACK + n) for size, n in zip(sizes, counts, strict=True)
-        ]
-    logs = [np.log(size) for size in sizes]
-    middle = np.median(np.concatenate(logs))
-    spread = 1.4826 * float(np.median(np.abs(np.concatenate(logs) - middle)))
-    limit = max(_OUTLYING * spread, np.log(_OVERCLAIM))
-    found = []
-    for j, posterior in enumerate(silos):
-        beyond = logs[j] - middle
-        for k in np.flatnonzero(np.abs(beyond) > limit if known else beyond > limit):
-            reason = f"{np.exp(beyond[k]):.3g} times as certain as the median"
-            if known:
-                reason += " for its observations"
-            if beyond[k] < 0:
-                factor = np.exp(-beyond[k])
-                reason = f"claims {factor:.3g} times the observations that its certainty shows"
-            found.append(Finding(posterior.name, int(k), reason))
-    return found
-
-
-def _claimed(posterior: Posterior) -> FloatArray | None:
-    """Observations per component that a silo claims, in its counts or in its structure."""
-    given = (posterior.counts, observations(posterior.structure))
-    known = [counts for counts in given if counts is not None]
-    return np.max(known, axis=0) if known else None
-
-
-def _copies(silos: list[Posterior]) -> list[Finding]:
-    """Components that equal another silo's: independent fits never agree to so many digits."""
-    first: dict[bytes, list[tuple[str, int]]] = {}
-    for posterior in silos:
-        scale = np.abs(posterior.natural).max(axis=1, keepdims=True)
-        power = 10.0 ** (_DIGITS - np.ceil(np.log10(np.maximum(scale, 1e-300))))
-        for k, row in enumerate(np.round(posterior.natural * power)):
-            first.setdefault(row.tobytes(), []).append((posterior.name, k))
-    return [
-        Finding(name, k, f"a copy of component {other[1]} of silo {other[0]!r}")
-        for alike in first.values()
-        for name, k in alike
-        for other in [next((o for o in alike if o[0] != name), None)]
-        if other is not None
     ]
