@@ -466,3 +466,28 @@ def test_demo(tmp_path: Path) -> None:
     assert "fused from ten files" in result.output
     assert f"Report: {tmp_path / 'demo' / 'fusion.html'}" in result.output
     assert (tmp_path / "demo" / "fusion.html").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no POSIX signals")
+def test_a_request_to_end_removes_the_scratch_folder(files: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys, time\n"
+        "from klfusion.out_of_core import files\n"
+        "from klfusion.cli.commands import main\n"
+        "def wait(*args, **kwargs):\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "files.fuse_batches = wait\n"
+        "main(sys.argv[1:])"
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    arguments = ["fuse", *files, "-o", str(tmp_path / "out"), "--memory-limit", "64MB"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert len(list(scratch.iterdir())) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
+    assert list(scratch.iterdir()) == []

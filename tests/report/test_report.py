@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import stat
+import unicodedata
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -487,3 +488,19 @@ def test_written_whole_or_not_at_all(
 )  # fmt: skip
 def test_format_of_numbers(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+def test_control_characters_do_not_reach_the_page(tmp_path: Path) -> None:
+    rates = families.Gamma()
+    silos = [
+        kf.Posterior(
+            rates, rates.natural([30.0 + k, 900.0], [10, 10]), name=f"a\x07\x1b[31m\x7f\x9b{k}"
+        )
+        for k in range(2)
+    ]
+    path = tmp_path / "page.html"
+    kf.fuse(silos).report(str(path))
+    text = path.read_text(encoding="utf-8")
+    raw = {c for c in text if unicodedata.category(c) == "Cc"}
+    assert raw <= {"\n", "\t"}
+    assert "a\\x07\\x1b[31m" in text

@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from klfusion._utils.checks import check_flag
+from klfusion._utils.text import printable
 from klfusion.fusion.result import Fusion
 from klfusion.io.atomic import write_atomically
 from klfusion.posteriors.posterior import Posterior
@@ -108,6 +109,7 @@ def fragment(fusion: Fusion) -> str:
 def _environment() -> Environment:
     how: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     # Escaped, because names of silos are untrusted.
+    how["finalize"] = lambda value: printable(value) if type(value) is str else value
     environment = Environment(loader=PackageLoader("klfusion.report"), autoescape=True, **how)
     environment.filters |= {"number": number, "count": count}
     return environment
@@ -129,7 +131,9 @@ def _hash(script: str) -> str:
 def _json(data: dict[str, Any]) -> str:
     """JSON without characters that could end its HTML element."""
     text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    for character in "<>&\x7f":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def _finite(value: Any) -> Any:
