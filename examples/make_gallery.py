@@ -24,6 +24,8 @@ SCRIPTS = ROOT / "examples" / "gallery"
 PAGES = ROOT / "docs" / "gallery"
 NAMES = (  # in the order of the index
     "hospitals",
+    "regressions",
+    "one_class",
     "overfitted",
     "topics",
     "hmm",

@@ -12,12 +12,15 @@ from experiments import (
     bnn,
     calibration,
     divergences,
+    heterogeneity,
+    hospitals,
     mocap,
     rounds,
     sharing,
     simulated,
     sizes,
     topics,
+    users,
 )
 
 # Each module has DESCRIPTION, add_arguments(parser) and main(args, console).
@@ -25,6 +28,7 @@ EXPERIMENTS = {
     "simulated": simulated,
     "sizes": sizes,
     "sharing": sharing,
+    "users": users,
     "mocap": mocap,
     "topics": topics,
     "bnn": bnn,
@@ -32,6 +36,8 @@ EXPERIMENTS = {
     "divergences": divergences,
     "rounds": rounds,
     "attacks": attacks,
+    "hospitals": hospitals,
+    "heterogeneity": heterogeneity,
 }
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from klfusion.methods import (
         Auto,
         Binary,
+        ByName,
         Homogeneous,
         MaxLoss,
         Method,
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
     from klfusion.objective.solution import Matching, Status
     from klfusion.out_of_core.files import fuse_files
     from klfusion.posteriors import vocabularies as vocabulary
+    from klfusion.posteriors.coefficients import coefficients
     from klfusion.posteriors.posterior import Posterior
     from klfusion.updates.diagnostics import diagnose
+    from klfusion.updates.prior import estimate_prior_sd
     from klfusion.updates.rounds import refine_rounds
 
 __version__ = library_version()
 
-__all__ = ["Auto", "Binary", "Homogeneous", "MaxLoss", "Method", "Networks", "Penalised", "Relaxed"]
+__all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Networks"]
+__all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
 __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Status"]
 __all__ += ["diagnose", "extract", "fuse", "fuse_files", "load", "refine_rounds", "save"]
 __all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
@@ -48,7 +52,9 @@ _HOMES = {
     "Status": "objective.solution:Status",
     "adapters": "adapters",
     "baselines": "baselines",
+    "coefficients": "posteriors.coefficients:coefficients",
     "diagnose": "updates.diagnostics:diagnose",
+    "estimate_prior_sd": "updates.prior:estimate_prior_sd",
     "extract": "adapters:extract",
     "families": "families",
     "fuse": "_fuse:fuse",
@@ -66,10 +72,12 @@ provide(
         "add": "updates.membership:add",
         "at": "updates.membership:at",
         "fragment": "report.html:fragment",
-        "model": "adapters:rebuild",
+        "heterogeneity": "updates.heterogeneity:heterogeneity",
+        "model": "adapters.fused:model",
         "plot": "report.plot:plot",
         "remove": "updates.membership:remove",
         "report": "report:write_report",
+        "site": "adapters.fused:site",
         "with_min_support": "updates.membership:with_min_support",
     }
 )

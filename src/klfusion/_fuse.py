@@ -22,7 +22,7 @@ from klfusion.io.storage import load
 from klfusion.methods import Method, method_for
 from klfusion.methods.matching import comparing, match_silos
 from klfusion.objective.divergences import problem_with_divergence
-from klfusion.pooling.pool import Matched, Pooling, check_pooling, pool, priors_of
+from klfusion.pooling.pool import Matched, Pooling, chosen_pooling, pool, priors_of
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network
@@ -77,7 +77,7 @@ def fuse(
     method: MethodName | Method = "auto",
     n_components: int | Sequence[int] | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
-    pooling: Pooling = "average",
+    pooling: Pooling | Literal["auto"] = "auto",
     random_state: int | np.random.Generator | None = 0,
     progress: bool | None = None,
     keep_silos: bool = True,
@@ -99,7 +99,8 @@ def fuse(
         Size of the global model, where it is known; one for each hidden layer of a network.
     weights : sequence or mapping of name to float, optional
         How much each silo counts; default 1.
-    pooling : {"average", "product", "product-safe", "random-effects", "hierarchical", "robust"}
+    pooling : {"auto", "average", "product", "random-effects", "hierarchical", "robust", ...}
+        ``"auto"`` is ``"product"`` for regressions and named classes, ``"average"`` for others.
         ``"average"``: as in the paper; as certain as a typical silo. ``"product"``: the posterior
         of the pooled data where silos agree, the prior counted once; ``"product-safe"`` stays
         within the family. ``"random-effects"``: locations are estimated as if components vary
@@ -135,10 +136,9 @@ def fuse(
     silos = read_silos(models)
     posteriors = aligned_silos(silos)
     chosen = method_for(method, posteriors)
-    check_pooling(pooling, posteriors, chosen.divergence)
     settings = FuseSettings(
         method=chosen,
-        pooling=pooling,
+        pooling=chosen_pooling(pooling, posteriors, chosen.divergence),
         n_components=_sizes(n_components, posteriors[0]),
         random_state=seed_of(random_state),
     ).with_weights(silo_weights(weights, posteriors))
@@ -168,7 +168,9 @@ def _fused(
     stacked = problem_with_divergence(prepared.stacked, method.divergence)
     divergences = match_divergences(stacked, natural, labels)
     per_silo = prepared.by_silo(labels)
-    path = matching.path
+    path, probability = matching.path, matching.probability
+    if probability is not None:
+        probability = prepared.spread_values(probability)
     if path is not None and path.rows is not None:
         path = replace(path, rows=prepared.spread(path.rows))
     if matching.variation is not None:
@@ -187,7 +189,7 @@ def _fused(
     return assemble(
         (posteriors, per_silo, prepared.by_silo(divergences)),
         natural,
-        replace(matching, path=path),
+        replace(matching, path=path, probability=probability),
         settings,
         match_layer=match_layer,
         unmatched=unmatched_reasons(posteriors, per_silo, prepared.by_silo(prepared.is_member)),

@@ -8,6 +8,8 @@ import re
 import numpy as np
 import pytest
 from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
@@ -36,6 +38,25 @@ def sklearn_mixture(n):
 def sklearn_lda(n):
     model = LatentDirichletAllocation(3, max_iter=2, random_state=0).fit(documents(n))
     return kf.extract(model, name="a", vocabulary=WORDS)
+
+
+def sklearn_logistic(n):
+    x, y = points(n), np.arange(n) // 2 % 2
+    return kf.extract(LogisticRegression(), name="a", data=(x, y), local=["intercept"])
+
+
+def sklearn_discriminant(n):
+    data = points(n), np.arange(n) % 2
+    return kf.extract(LinearDiscriminantAnalysis(), name="a", data=data)
+
+
+def lifelines_cox(n):
+    lifelines = pytest.importorskip("lifelines")
+    import pandas as pd
+
+    frame = pd.DataFrame(points(n), columns=["x", "y"])
+    frame["T"], frame["E"] = np.arange(n) % 97 + 1.0, np.arange(n) % 3 > 0
+    return kf.extract(lifelines.CoxPHFitter().fit(frame, "T", "E"), name="a")
 
 
 def gensim_lda(n):
@@ -144,7 +165,8 @@ def text_of(posterior):
 @pytest.mark.parametrize(
     "silo",
     [
-        sklearn_mixture, sklearn_lda, gensim_lda, hmmlearn_gaussian, hmmlearn_categorical, network,
+        sklearn_mixture, sklearn_lda, sklearn_logistic, sklearn_discriminant, lifelines_cox,
+        gensim_lda, hmmlearn_gaussian, hmmlearn_categorical, network,
         pyro_guide, pytest.param(numpyro_guide, marks=pytest.mark.slow),
     ],
 )  # fmt: skip

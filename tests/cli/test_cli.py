@@ -491,3 +491,17 @@ def test_a_request_to_end_removes_the_scratch_folder(files: list[str], tmp_path:
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 143
     assert list(scratch.iterdir()) == []
+
+
+def test_fuse_shows_coefficients(tmp_path: Path) -> None:
+    for name, dose in {"a": 0.2, "b": 0.9}.items():
+        sent = kf.coefficients(
+            [1.0, dose], np.diag([0.1, 0.02]), ["intercept", "dose"], name=name, local=["intercept"]
+        )
+        kf.save(tmp_path / f"{name}.safetensors", sent)
+    paths = sorted(tmp_path.glob("*.safetensors"))
+    result = run("fuse", *paths, "-o", tmp_path / "g", "--pooling", "hierarchical")
+    assert result.exit_code == 0, result.output
+    assert "dose" in result.output
+    assert "tau2" in result.output
+    assert kf.load(tmp_path / "g").site("b").family.dim == 2

@@ -6,6 +6,7 @@ import copy
 import math
 
 import numpy as np
+from sklearn.linear_model import BayesianRidge
 
 import klfusion as kf
 from klfusion.io import container, storage
@@ -112,6 +113,14 @@ def specimens():
     states = {"start": two[0], "transition": two, "start_prior": two[0], "transition_prior": two}
     found["states"] = gammas("hmm", states, {"frame_weight": 0.5})
     found |= _fitted(rng)
+    found["regressions"], found["coefficients"] = [], []
+    for j in range(3):
+        given = ([1.0, 0.5 + 0.01 * j], np.diag([0.1, 0.02]), ["intercept", "dose"])
+        found["coefficients"].append(kf.coefficients(*given, name=f"s{j}"))
+        x = rng.normal(size=(60, 2))
+        ridge = BayesianRidge().fit(x, x @ [1.0, -2.0] + rng.normal(size=60))
+        sent = kf.extract(ridge, name=f"s{j}", local=["intercept"], n_observations=60)
+        found["regressions"].append(sent)
     family = kf.families.DiagonalNormal(2)
     site = {"name": "slope", "shape": [3], "support": {"kind": "real"}}
     info = {"sites": [{**site, "name": "own", "shape": [2], "axis": -2}], "shared": [site]}

@@ -209,24 +209,6 @@ def test_topics_of_next_to_no_words_are_left_out():
     assert fusion.n_components == kf.fuse(silos).n_components
 
 
-def test_doubtful_merges_are_made_where_they_lose_next_to_nothing():
-    rng = np.random.default_rng(0)
-    family, silos = kf.families.Dirichlet(500), []
-    # Topics that shade into each other, none of them in two silos; some have few words.
-    usual = rng.dirichlet(np.full(500, 0.5))
-    for j in range(4):
-        words = rng.dirichlet(100.0 * usual, size=8)
-        sizes = [20_000] * 5 + [400] * 3
-        counts = [rng.multinomial(n, q) for n, q in zip(sizes, words, strict=True)]
-        silos.append(kf.Posterior(family, 0.1 + np.array(counts), f"s{j}", np.full(500, 0.1)))
-    fusion = kf.fuse(silos)
-    lost = fusion.path.losses[fusion.path.n_components == fusion.n_components]
-    assert fusion.n_components < 32
-    assert lost <= 0.04
-    # All topics with many words stay apart.
-    assert len({int(g) for own in fusion.labels for g in own[:5]}) == 20
-
-
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_path_of_losses_is_that_of_all_pairs_at_every_step(seed, within):

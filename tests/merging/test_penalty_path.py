@@ -40,7 +40,7 @@ def test_always_the_smallest_merge(case):
     )
     weights = rng.uniform(0.5, 2.0, size=len(natural))
     problem = FusionProblem(case.family, natural, np.repeat(np.arange(n_silos), each), weights)
-    path, _ = penalty_path(problem, lambda *_: None)
+    path = penalty_path(problem, lambda *_: None)
     expected = plain_ratios(problem)
     assert len(path.ratios) == len(expected)
     np.testing.assert_allclose(path.ratios, expected, rtol=1e-6, atol=1e-9)

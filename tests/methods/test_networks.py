@@ -34,7 +34,7 @@ def silos(n_silos=5, n_true=40, own=25, dim=30, noise=0.3, seed=0):
 def test_the_path_is_that_of_all_pairs():
     posteriors, _ = silos()
     problem = prepare(posteriors, np.ones(5), clean=False).problem.centred()
-    near, whole = neighbour_path(problem, silent), penalty_path(problem, silent)[0]
+    near, whole = neighbour_path(problem, silent), penalty_path(problem, silent)
     assert near.n_components[-1] <= whole.n_components[-1] + 2
     steps = 125 - 40
     np.testing.assert_allclose(near.divergences[steps], whole.divergences[steps], rtol=0.02)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters
+from klfusion.model_size.revision import find_mixed
 from klfusion.objective.problem import FusionProblem
 from tests.helpers.loops import for_each
 
@@ -34,24 +34,7 @@ def test_a_clean_matching_is_left_as_it_is(seed):
     _, means, truth, silo = three_components(rng)
     problem, order = problem_of(means, silo)
     labels = truth[order]
-    np.testing.assert_array_equal(split_clusters(problem, labels), labels)
-    np.testing.assert_array_equal(merge_singletons(problem, labels), labels)
     assert not find_mixed(problem, labels).any()
-
-
-def test_two_components_in_one_cluster_are_parted():
-    rng = np.random.default_rng(0)
-    _, means, truth, silo = three_components(rng)
-    # Components 3 and 4 never meet, and were taken for one.
-    more = rng.normal(size=(2, DIM))
-    extra = np.arange(12) % 2
-    means = np.concatenate([means, more[extra] + JITTER * rng.normal(size=(12, DIM))])
-    problem, order = problem_of(means, np.concatenate([silo, np.arange(12)]))
-    mistaken = np.concatenate([truth, np.full(12, 3)])[order]
-    correct = np.concatenate([truth, 3 + extra])[order]
-    parted = split_clusters(problem, mistaken)
-    assert parted.max() == 4
-    assert len({*zip(parted.tolist(), correct.tolist(), strict=True)}) == 5
 
 
 def test_a_blend_of_two_components_its_silo_lacks_is_found():
@@ -73,19 +56,6 @@ def test_a_silo_is_never_left_without_components():
     blend = 0.5 * (centres[0] + centres[1]) + JITTER * rng.normal(size=DIM)
     problem, order = problem_of([*means, blend], [*silo, 99])
     assert not find_mixed(problem, np.array([*truth, 3])[order]).any()
-
-
-@pytest.mark.parametrize(("far", "size"), [(1.2, 3), (6.0, 4)])
-def test_a_straggler_is_gathered_unless_it_lies_too_far(far, size):
-    rng = np.random.default_rng(3)
-    centres, means, truth, silo = three_components(rng)
-    keep = ~((silo == 0) & (truth == 0))
-    direction = rng.normal(size=DIM)
-    direction *= np.sqrt(DIM) / np.linalg.norm(direction)
-    odd = centres[0] + far * JITTER * direction
-    problem, order = problem_of([*means[keep], odd], [*silo[keep], 0])
-    labels = merge_singletons(problem, np.array([*truth[keep], 3])[order])
-    assert labels.max() + 1 == size
 
 
 def test_blends_are_left_out_of_the_fused_model():

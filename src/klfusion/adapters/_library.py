@@ -23,10 +23,14 @@ def origin(
     package: str, cls: str, kind: str, arrays: Mapping[str, Any], info: Mapping[str, Any]
 ) -> tuple[Structure, dict[str, Any]]:
     """Structure and provenance by which `rebuild` finds the package and class of a model."""
-    version = getattr(sys.modules.get(package), "__version__", None)
-    versions = {} if version is None else {package: str(version)}
     structure = Structure(kind, arrays, {"package": package, "class": cls, **info})
-    return structure, provenance(**versions)
+    return structure, provenance(**versions(package))
+
+
+def versions(package: str) -> dict[str, str]:
+    """The version of a loaded library, by name."""
+    version = getattr(sys.modules.get(package), "__version__", None)
+    return {} if version is None else {package: str(version)}
 
 
 def check_fitted(model: Any, attributes: str | list[str] | None = None) -> None:

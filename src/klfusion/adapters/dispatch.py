@@ -14,6 +14,22 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("sklearn", "BayesianGaussianMixture"): ("sklearn_mixture", None),
     ("sklearn", "GaussianMixture"): ("sklearn_point_mixture", None),
     ("sklearn", "LatentDirichletAllocation"): ("sklearn_lda", None),
+    ("sklearn", "BayesianRidge"): ("sklearn_linear", None),
+    ("sklearn", "ARDRegression"): ("sklearn_linear", None),
+    ("sklearn", "Ridge"): ("sklearn_linear", None),
+    ("sklearn", "LogisticRegression"): ("sklearn_linear", None),
+    ("sklearn", "PoissonRegressor"): ("sklearn_linear", None),
+    ("sklearn", "GaussianNB"): ("sklearn_classes", None),
+    ("sklearn", "CategoricalNB"): ("sklearn_classes", None),
+    ("sklearn", "MultinomialNB"): ("sklearn_classes", None),
+    ("sklearn", "LinearDiscriminantAnalysis"): ("sklearn_classes", None),
+    ("sklearn", "QuadraticDiscriminantAnalysis"): ("sklearn_classes", None),
+    ("statsmodels", "GLMResultsWrapper"): ("statsmodels_results", "statsmodels"),
+    ("statsmodels", "BinaryResultsWrapper"): ("statsmodels_results", "statsmodels"),
+    ("statsmodels", "PHRegResults"): ("statsmodels_results", "statsmodels"),
+    ("statsmodels", "PHRegResultsWrapper"): ("statsmodels_results", "statsmodels"),
+    ("lifelines", "CoxPHFitter"): ("lifelines_fitters", "lifelines"),
+    ("lifelines", "WeibullAFTFitter"): ("lifelines_fitters", "lifelines"),
     ("hmmlearn", "VariationalGaussianHMM"): ("hmmlearn_variational", "hmmlearn"),
     ("hmmlearn", "VariationalCategoricalHMM"): ("hmmlearn_variational", "hmmlearn"),
     ("klfusion", "StickyHDPHMM"): ("sticky_hdp_hmm", None),
@@ -80,7 +96,11 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     ----------
     model : fitted model
         - scikit-learn: ``BayesianGaussianMixture``, ``GaussianMixture``,
-          ``LatentDirichletAllocation``
+          ``LatentDirichletAllocation``, ``BayesianRidge``, ``ARDRegression``, ``Ridge``,
+          ``LogisticRegression``, ``PoissonRegressor``, ``GaussianNB``, ``CategoricalNB``,
+          ``MultinomialNB``, ``LinearDiscriminantAnalysis``, ``QuadraticDiscriminantAnalysis``
+        - statsmodels: results of ``GLM``, ``Logit`` and ``PHReg``
+        - lifelines: ``CoxPHFitter``, ``WeibullAFTFitter``
         - gensim: ``LdaModel``, ``LdaMulticore``
         - hmmlearn: ``VariationalGaussianHMM``, ``VariationalCategoricalHMM``
         - klfusion: ``learners.StickyHDPHMM``, ``learners.MeanFieldBNN``, ``learners.HorseshoeBNN``
@@ -91,7 +111,9 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         The silo's name.
     **options
         Options of the adapter: ``vocabulary`` of a ``LatentDirichletAllocation``,
-        ``n_observations`` of a ``GaussianMixture``, ``class_counts`` of a network. IVON needs
+        ``n_observations`` of a ``GaussianMixture``, ``class_counts`` of a network. Regressions take
+        ``data``, ``prior_sd``, ``local``, ``units`` and ``at``; see `klfusion.coefficients`. IVON
+        needs
         ``model``, guides need ``plate``, guides of NumPyro ``params`` as well.
 
     Examples

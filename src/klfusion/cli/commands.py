@@ -60,7 +60,15 @@ def demo(out: Path, quick: bool) -> None:
 
 _METHODS = ("auto", "binary", "relaxed", "homogeneous")
 _MEASURES = ["kl", "kl-reverse", "jeffreys", "euclidean-natural", "euclidean-mean", "wasserstein"]
-_POOLINGS = ("average", "product", "product-safe", "random-effects", "hierarchical", "robust")
+_POOLINGS = (
+    "auto",
+    "average",
+    "product",
+    "product-safe",
+    "random-effects",
+    "hierarchical",
+    "robust",
+)
 _FUSE_HELP = {
     "--output": "Where the fusion goes.",
     "--method": "auto finds the size by itself. relaxed: the paper to the letter.",
@@ -95,7 +103,7 @@ def _option(*names: str, **how: Any) -> Callable[[_Command], _Command]:
 @_option("--max-loss", type=float)
 @_option("--within-silos", is_flag=True)
 @_option("--divergence", type=click.Choice(_MEASURES), default="kl")
-@_option("--pooling", type=click.Choice(_POOLINGS), default="average")
+@_option("--pooling", type=click.Choice(_POOLINGS), default="auto")
 @_option("--min-support", type=_SIZE, default=1)
 @click.option("--n-init", type=_SIZE, help="Number of starts.")
 @click.option("--max-iter", type=_SIZE, help="Most sweeps of one start.")

@@ -80,10 +80,24 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
         rows.append((str(g), count, mean, ", ".join(sources[:_MAX_NAMES]) + more))
     numbers = ("global", "observations", "mean divergence")
     console.print(_table(*numbers, "sources silo:component", right=numbers, rows=rows))
+    if summary["view"]["kind"] == "regression":
+        console.print(_coefficient_table(summary["view"]["coefficients"]))
     for finding in summary["findings"][:_MAX_ROWS]:
         _say(console, f"look at {printable(finding)}")
     for path in written:
         _say(console, f"written: {path}")
+
+
+def _coefficient_table(coefficients: Sequence[Mapping[str, Any]]) -> Table:
+    """Global coefficients with their intervals, and how silos differ."""
+    rows = []
+    for one in coefficients:
+        fused = one["fused"]
+        interval = f"{_number(fused['low'], '.4g')} to {_number(fused['high'], '.4g')}"
+        differ = [_number(one.get(key), ".3g") for key in ("tau2", "i2", "q", "q_p_value")]
+        rows.append((one["name"], _number(fused["mean"], ".4g"), interval, *differ))
+    numbers = ("global", "95 % interval", "tau2", "I2", "Q", "p of Q")
+    return _table("coefficient", *numbers, right=numbers, rows=rows)
 
 
 def _number(value: float | None, style: str = ".5g") -> str:

@@ -58,11 +58,23 @@ def assemble(
         divergences=BySilo(divergences, names),
         **made,
         trace=np.array(matching.trace),
+        probability=_by_silo(matching.probability, labels, names),
         settings=settings,
         provenance=provenance(history=list(history) or None),
         silos=None if silos is None else tuple(silos),
         unmatched={} if unmatched is None else unmatched,
     )
+
+
+def _by_silo(
+    values: FloatArray | None, labels: Sequence[IntArray], names: Sequence[str]
+) -> BySilo[FloatArray] | None:
+    """Values of all local components by silo; None if they are of other components."""
+    edges = np.cumsum([len(own) for own in labels])
+    if values is None or len(values) != edges[-1]:
+        return None
+    matched = np.where(np.concatenate(labels) >= 0, values, np.nan)
+    return BySilo(np.split(matched, edges[:-1]), names)
 
 
 def _global_posterior(
@@ -82,7 +94,7 @@ def _global_posterior(
             known = [*map(np.multiply, known, bounded(known, labels))]
         if len(present := [s for s in structures if s is not None]) == len(structures):
             structures = [*with_bounded_counts(present, labels, bounded)]
-        if prior is not None:
+        if prior is not None and family.in_domain(np.stack(priors)):  # a flat one is not
             prior = robust_barycenter(family, np.stack(priors), np.ones(len(priors)))
     return Posterior(
         family=family,

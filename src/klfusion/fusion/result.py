@@ -78,6 +78,9 @@ class Fusion:
         What each silo sent. `add`, `remove` and `at` need it; None with ``keep_silos=False``.
     unmatched : mapping of silo to mapping of component to str
         Why a local component is matched to no global one.
+    probability : sequence of arrays, one per silo, optional
+        Probability that each local component is of its global one, given the other matches; NaN
+        where there is none. None unless the default chose the matching.
     """
 
     posterior: Posterior
@@ -94,6 +97,7 @@ class Fusion:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     silos: tuple[Posterior, ...] | None = None
     unmatched: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    probability: BySilo[FloatArray] | None = None
 
     def __post_init__(self) -> None:
         for name in ("labels", "divergences"):
@@ -124,6 +128,15 @@ class Fusion:
         """Number of local components that share a global one with another of their silo."""
         matched = sum(int((labels >= 0).sum()) for labels in self.labels)
         return matched - sum(len(np.unique(labels[labels >= 0])) for labels in self.labels)
+
+    @property
+    def expected_false_matches(self) -> float:
+        """Expected number of matches that are wrong; NaN where probabilities are unknown."""
+        if self.probability is None:
+            return float("nan")
+        labels, sure = np.concatenate(self.labels), np.concatenate(self.probability)
+        several = (labels >= 0) & (np.bincount(labels[labels >= 0])[labels] > 1)
+        return float((1.0 - sure[several]).sum())
 
     @property
     def gap(self) -> float:
@@ -259,8 +272,8 @@ class Fusion:
         """A pandas data frame with one row per local component.
 
         Columns: ``silo``, ``component``, ``global_component`` (-1 for none), ``divergence`` from
-        it, ``observations`` where the silo sent them, and the reason if it is ``unmatched``. Needs
-        ``pip install 'klfusion[pandas]'``.
+        it, ``probability`` of the match, ``observations`` where the silo sent them, and the reason
+        if it is ``unmatched``. Needs ``pip install 'klfusion[pandas]'``.
 
         Examples
         --------
@@ -291,14 +304,68 @@ class Fusion:
             "component": np.concatenate([np.arange(size) for size in sizes]),
             "global_component": np.concatenate(self.labels),
             "divergence": np.concatenate(self.divergences),
+            "probability": np.concatenate(self.probability or [np.full(n, np.nan) for n in sizes]),
             "observations": np.concatenate(counts),
             "unmatched": reasons,
         }
         return pandas.DataFrame(columns)
 
-    def model(self) -> Any:
-        """A fitted model of the library the silos used, ready to predict."""
-        return provided("model")(self.posterior)
+    def model(self, silo: str | None = None) -> Any:
+        """A fitted model of the library the silos used, ready to predict.
+
+        Parameters
+        ----------
+        silo : str, optional
+            Of a regression, whose coefficients: those of this silo, with its local ones; default:
+            those of a new silo.
+        """
+        return provided("model")(self, silo)
+
+    def site(self, silo: str | None = None) -> Posterior:
+        """All coefficients of a regression at one silo, shared and local; default: a new silo.
+
+        Shared coefficients are the global ones. Where pooling lets coefficients vary, a silo's own
+        data count more for its own. Local coefficients are those its data give beside them. Those
+        of a new silo vary as the silos' do.
+
+        Parameters
+        ----------
+        silo : str, optional
+
+        Examples
+        --------
+        >>> import numpy as np, klfusion as kf
+        >>> names, local, silos = ["intercept", "age"], ["intercept"], {}
+        >>> for name, mean in {"a": [-1.0, 0.4], "b": [2.0, 0.6]}.items():
+        ...     cov = [[0.2, -0.05], [-0.05, 0.1]]
+        ...     silos[name] = kf.coefficients(mean, cov, names, name=name, local=local)
+        >>> site = kf.fuse(silos).site("b")
+        >>> dict(zip(site.structure.info["coordinates"], site.params()["mean"][0].round(3)))
+        {'age': np.float64(0.5), 'intercept': np.float64(2.05)}
+        """
+        result: Posterior = provided("site")(self, silo)
+        return result
+
+    def heterogeneity(self) -> dict[str, Any]:
+        """How shared coefficients of a regression differ between silos: a meta-analysis of each.
+
+        By coefficient, a `klfusion.pooling.meta_analysis.MetaAnalysis` with ``estimate`` and
+        ``interval`` (random effects after Paule and Mandel, corrected for few silos after Hartung,
+        Knapp, Sidik and Jonkman), ``prediction_interval``, ``tau2``, ``i2``, ``q`` and
+        ``q_p_value``. Priors are left out, and so are
+        silos whose data say less about a coefficient than the prior. The report draws forest plots.
+
+        Examples
+        --------
+        >>> import numpy as np, klfusion as kf
+        >>> means = {"a": 0.2, "b": 0.9, "c": 0.5}
+        >>> silos = [kf.coefficients([m], [[0.04]], ["dose"], name=n) for n, m in means.items()]
+        >>> dose = kf.fuse(silos).heterogeneity()["dose"]
+        >>> round(dose.q, 2), round(dose.i2, 2), round(dose.tau2, 3)
+        (6.17, 0.68, 0.083)
+        """
+        result: dict[str, Any] = provided("heterogeneity")(self)
+        return result
 
     def without_silos(self) -> Fusion:
         """The fusion without what its silos sent, to be shared: `docs/privacy.md` has what is left.

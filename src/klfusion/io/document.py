@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
 from klfusion.fusion.result import BySilo, Fusion
@@ -25,9 +26,14 @@ FORMAT = "klfusion"
 VERSION = 2  # files of version 1, which had other settings, are read, too
 
 _STRUCTURE, _PATH = "structure.", "path."  # prefixes of array names
-_PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows", "losses")
+_PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows", "losses", "evidence")
 _INTEGERS = {"labels", "offsets", "path.merges", "path.n_components", "path.rows"}  # else float64
-_OPTIONAL = {"path.rows", "path.losses"}  # losses exist only if observations are counted
+_OPTIONAL = {
+    "path.rows",
+    "path.losses",
+    "path.evidence",
+    "probability",
+}  # losses exist only if observations are counted
 _NOT_FINITE = ("nan", "inf", "-inf")  # as strings: JSON has no such numbers
 _NUMBERS = ("penalty", "objective", "lower_bound")
 
@@ -139,6 +145,8 @@ def _fusion_arrays(fusion: Fusion) -> dict[str, NDArray[Any]]:
         "divergences": np.concatenate([np.empty(0), *fusion.divergences]),
         "trace": fusion.trace,
     }
+    if fusion.probability is not None:
+        arrays["probability"] = np.concatenate([np.empty(0), *fusion.probability])
     if fusion.path is not None:
         arrays |= {f"{_PATH}{key}": getattr(fusion.path, key) for key in _PATH_FIELDS}
     return _in_dtypes(arrays)
@@ -214,9 +222,11 @@ def _expected_shapes(
         total, silos = length("labels"), len(document["fusion"]["silo_names"])
         shapes |= {"labels": (total,), "offsets": (silos + 1,), "divergences": (total,)}
         shapes["trace"] = (length("trace"),)
+        if "probability" in entries:
+            shapes["probability"] = (total,)
         if any(name.startswith(_PATH) for name in entries):
             m = length("path.merges")
-            path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,), (total,), (m + 1,)]
+            path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,), (total,), (m + 1,), (m + 1,)]
             named = {f"{_PATH}{k}": s for k, s in zip(_PATH_FIELDS, path_shapes, strict=True)}
             shapes |= {k: s for k, s in named.items() if k not in _OPTIONAL or k in entries}
         if _kept.ARRAY in document["fusion"]:
@@ -305,7 +315,19 @@ def _fusion(part: dict[str, Any], posterior: Posterior, arrays: _Arrays) -> Fusi
         provenance=part["provenance"],
         silos=_silos(part, np.diff(offsets).tolist(), arrays),
         unmatched=_unmatched(part["unmatched"]),
+        probability=_probability(arrays.get("probability"), silos, names),
     )
+
+
+def _probability(
+    values: FloatArray | None, silos: Sequence[slice], names: Sequence[str]
+) -> BySilo[FloatArray] | None:
+    """Probabilities of matches by silo; NaN where there is none."""
+    if values is None:
+        return None
+    if ((values < 0) | (values > 1)).any():
+        raise FileFormatError("array 'probability': expected numbers from 0 to 1")
+    return BySilo((values[rows] for rows in silos), names)
 
 
 def _unmatched(part: dict[str, Any]) -> dict[str, dict[int, str]]:

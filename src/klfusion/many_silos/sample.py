@@ -5,8 +5,7 @@ sample of silos. Its penalty holds for all: it is the price of opening a global 
 the number of silos. Then every silo is assigned to the sample's global components. Components that
 are too far from every global component are collected, and a new sample of them is clustered. This
 repeats until no new global component is found. A sample of the result is then revised as
-`klfusion.model_size.revision` does: clusters of two are split, mixed components are left out, and
-outliers join their cluster.
+`klfusion.model_size.revision` does: mixed components are left out, and outliers join their cluster.
 """
 
 from collections.abc import Callable
@@ -14,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, IntArray, total_penalty
+from klfusion._utils.arrays import BoolArray, IntArray, relabel, total_penalty
 from klfusion.many_silos.sweep import Centres, ClusterSums, bound, descend, merge_centres
 from klfusion.merging.agglomeration import penalty_path
-from klfusion.model_size.revision import MemberDistribution, find_mixed, split_clusters
+from klfusion.model_size.revision import MemberDistribution, find_mixed
 from klfusion.objective.batches import SelectedRows, SiloStore
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
@@ -41,8 +40,8 @@ def fuse_many(
     """Match the components of very many silos.
 
     The method ``on_sample`` gives labels and penalty of a sample of ``most`` components. If the
-    size is known, the model has the sample's global components. With ``revise``, clusters are
-    split, mixed components are left out and outliers merged. The path is that of the sample.
+    size is known, the model has the sample's global components. With ``revise``, mixed components
+    are left out and outliers merged. The path is that of the sample.
     """
     sample = store.take(store.first_silos(search.rng.permutation(store.n_silos), most))
     found = on_sample(sample)
@@ -75,7 +74,7 @@ def _all_found(
         problem = store.take(np.sort(search.rng.permutation(single)[: most // 2]))
         if problem.n < 2:
             break
-        path, _ = penalty_path(problem, search.report, penalty)
+        path = penalty_path(problem, search.report, penalty)
         labels = path.labels(len(path.merges))
         new = Centres.of_labels(problem, labels, problem.n / len(single))
         several = np.bincount(labels) > 1
@@ -98,7 +97,7 @@ class _Revised:
 def _revised(
     store: SiloStore, centres: Centres, penalty: float, most: int, rng: np.random.Generator
 ) -> _Revised:
-    """Split clusters, find mixed ones and fit the distribution of members, on whole silos."""
+    """Find mixed components and fit the distribution of members, on whole silos."""
     sums = centres.sweep(store.batches, penalty, penalty).compact()
     centres, labels = Centres.of_sums(sums), sums.all_labels
     size = len(centres.counts)
@@ -106,28 +105,15 @@ def _revised(
     problem, labels = store.take(rows), labels[rows]
     single = np.flatnonzero(labels < 0)
     labels[single] = size + np.arange(len(single))
-    split = split_clusters(problem, labels)
-    parts = Centres.of_labels(problem, split)
-    whole = np.empty(len(parts.counts), dtype=np.intp)  # the cluster that each is a part of
-    whole[split] = labels
-    mixed = np.zeros(len(whole), dtype=bool)
-    mixed[split[find_mixed(problem, split)]] = True
-    seen = np.bincount(whole, weights=parts.counts, minlength=size)
-    entire = np.bincount(whole, minlength=size)[:size] < 2
-    halves = np.flatnonzero(~np.append(entire, True)[np.minimum(whole, size)])
-    ratio = centres.counts[whole[halves]] / seen[whole[halves]]
-    members = MemberDistribution.of(Clusters(problem, split))
-    entire_mixed = np.zeros(size, dtype=bool)
-    entire_mixed[whole[mixed & (whole < size)]] = True
+    members = MemberDistribution.of(Clusters(problem, relabel(labels)))
+    found = find_mixed(problem, relabel(labels))
+    mixed = np.zeros(size, dtype=bool)
+    mixed[labels[found & (labels < size)]] = True
     # A mixed component that joined none becomes a global component, so that it can be left out.
-    single_mixed = np.flatnonzero(mixed & (whole >= size))
-    new = Centres(
-        parts.natural[np.concatenate([halves, single_mixed])],
-        np.concatenate([parts.counts[halves] * ratio, parts.counts[single_mixed]]),
-    )
+    alone = np.flatnonzero(found & (labels >= size))
     return _Revised(
-        centres.some(entire).joined(new),
-        np.concatenate([entire_mixed[entire], mixed[halves], mixed[single_mixed]]),
+        centres.joined(Centres(problem.natural[alone], np.ones(len(alone)))),
+        np.concatenate([mixed, np.ones(len(alone), dtype=bool)]),
         penalty if members is None else max(penalty, members.maximum(store.n)),
         members,
     )

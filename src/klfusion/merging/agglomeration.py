@@ -3,8 +3,6 @@
 The price on the *penalty path* is the penalty above which a merge lowers the objective,
 ``r = increase of the Jensen gap / (sqrt(n_a) + sqrt(n_b) - sqrt(n_a + n_b))``. The path merges the
 pair with the smallest ``r`` that shares no silo. One pass gives a solution for every penalty.
-Clusters that *do* share a silo are known to differ. The distances between them, recorded at each
-step, are the null distribution of "different" along the path.
 
 All pairs are candidates, with few comparisons. The Jensen gap of a union is at least the sum of its
 parts' gaps. So the increase of merging ``c`` with the union of ``a`` and ``b`` has a bound: that
@@ -12,8 +10,8 @@ with either, less that of merging ``a`` and ``b``. The exact increase is compute
 bound comes near the lowest price.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +21,8 @@ from klfusion._utils.running import Report, require_memory
 from klfusion.objective.clusters import Clusters, shared_silos
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
+
+_ALMOST_NONE = 1e-150  # a penalty at which copies alone become one
 
 
 class Merge(NamedTuple):
@@ -137,8 +137,7 @@ class AllPairs:
     """Candidates: every pair of clusters.
 
     The ``state`` has single components, with ``prices``, (n, n), infinite for pairs that may not
-    merge. Unless ``apart`` is false, clusters that share a silo stay apart. The squared distances
-    between their centres, ``differing``, are then kept up to date.
+    merge. Unless ``apart`` is false, clusters that share a silo stay apart.
     """
 
     def __init__(
@@ -148,10 +147,8 @@ class AllPairs:
         pricing: Pricing,
         *,
         apart: bool = True,
-        differing: Nearest | None = None,
     ) -> None:
         self._state, self._pairs, self._pricing = state, Nearest(prices), pricing
-        self._differing = differing
         self._holds = state.occupied().astype(np.float32) * apart
         self._bounded = np.zeros((state.size, state.size), dtype=bool)
 
@@ -183,15 +180,12 @@ class AllPairs:
         holds[a] += holds[b]
         excluded = shared_silos(holds[others], holds[a]) > 0
         later = ~excluded & (pricing.prices(increases, a, others) > _AFTER_MERGE * price)
-        exact = ~later if self._differing is not None else ~(later | excluded)
+        exact = ~(later | excluded)
         increases[exact] = state.merge_increases_with(a, others[exact])
         self._bounded[a, :] = self._bounded[:, a] = False
         self._bounded[a, others[later]] = self._bounded[others[later], a] = True
         prices = np.where(excluded, np.inf, pricing.prices(increases, a, others))
         self._pairs.replace(a, b, others, prices)
-        if self._differing is not None:
-            squared = increases * inverse_sum(state.counts[a], state.counts[others])
-            self._differing.replace(a, b, others, np.where(excluded, squared, np.inf))
 
     def _make_exact(self, one: int, most: float) -> None:
         """Replace a cluster's bounds up to ``most`` by exact prices."""
@@ -201,31 +195,7 @@ class AllPairs:
         self._pairs.raise_to(one, others, self._pricing.prices(increases, one, others))
 
 
-def inverse_sum(n_a: IntArray | int, n_b: IntArray | int) -> FloatArray:
-    """``1/n_a + 1/n_b``: times the increase of a merge, the squared distance of the centres."""
-    return np.asarray(1.0 / n_a + 1.0 / n_b)
-
-
-_NORMAL_MAD = 1.4826  # standard deviations per median absolute deviation, for a Normal
-
-
-@dataclass(frozen=True, eq=False)
-class Distances:
-    """Logarithms of squared distances between cluster centres, at each step of a path, (m,).
-
-    ``typical`` and ``spread`` are median and robust standard deviation, over clusters, of the
-    distance to the nearest cluster that is known to differ; NaN where none is.
-    """
-
-    merged: FloatArray  # of the pair that the step merges
-    typical: FloatArray
-    spread: FloatArray
-    known: IntArray  # number of clusters with such a distance
-
-
-def penalty_path(
-    problem: FusionProblem, report: Report, most: float = np.inf
-) -> tuple[MergePath, Distances]:
+def penalty_path(problem: FusionProblem, report: Report, most: float = np.inf) -> MergePath:
     """Agglomerate while a merge pays at penalty ``most``: O(n^2) log-partitions and memory."""
     n = problem.n
     require_memory(
@@ -237,30 +207,14 @@ def penalty_path(
     state = Clusters(problem, np.arange(n, dtype=np.intp))
     one_silo = problem.silo[:, None] == problem.silo
     ratios = np.where(one_silo, np.inf, problem.pair_increases / merge_saving(1, 1))
-    differing = Nearest(np.where(one_silo, 2.0 * problem.pair_increases, np.inf))
-    candidates = AllPairs(state, ratios, PenaltyPricing(state), differing=differing)
-    merges, distances = [], []
-    for merge in agglomerate(candidates, n, report, most):
-        known = differing.smallest[np.isfinite(differing.smallest)]
-        merged = merge.increase * inverse_sum(state.counts[merge.a], state.counts[merge.b])
-        distances.append((merged, *_typical_log(known), len(known)))
-        merges.append(merge)
-    merged, typical, spread, counts = np.array(distances, dtype=np.float64).reshape(-1, 4).T
-    with np.errstate(divide="ignore"):
-        found = Distances(np.log(merged), typical, spread, counts.astype(np.intp))
-    return penalty_path_of(n, merges), found
+    candidates = AllPairs(state, ratios, PenaltyPricing(state))
+    return penalty_path_of(n, list(agglomerate(candidates, n, report, most)))
 
 
-def _typical_log(values: FloatArray) -> tuple[float, float]:
-    """Median and robust standard deviation of the logarithms."""
-    if len(values) == 0:
-        return np.nan, np.nan
-    logs = np.log(np.maximum(values, np.finfo(np.float64).tiny))
-    middle = _median(logs)
-    return middle, _NORMAL_MAD * _median(np.abs(logs - middle))
-
-
-def _median(values: FloatArray) -> float:
-    """As numpy's, which takes five times as long where values are few."""
-    ordered, n = np.sort(values), len(values)
-    return 0.5 * float(ordered[(n - 1) // 2] + ordered[n // 2])
+def penalty_between(path: MergePath, steps: int) -> float:
+    """A penalty at which so many merges lower the objective and, if possible, no more."""
+    before = float(np.max(path.ratios[:steps], initial=0.0))
+    after = float(path.ratios[steps]) if steps < len(path.ratios) else 1.5 * before
+    if before == 0.0:  # no merge, or copies only
+        return 0.5 * after or _ALMOST_NONE
+    return math.sqrt(before * after)

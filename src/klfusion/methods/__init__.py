@@ -5,6 +5,7 @@ One file per method; the kind of model chooses the method in `matching` and nowh
 
 from klfusion.methods.auto import Auto
 from klfusion.methods.binary import Binary
+from klfusion.methods.by_name import ByName
 from klfusion.methods.homogeneous import Homogeneous
 from klfusion.methods.matching import METHODS, method_for
 from klfusion.methods.max_loss import MaxLoss
@@ -13,5 +14,5 @@ from klfusion.methods.networks import Networks
 from klfusion.methods.penalised import Penalised
 from klfusion.methods.relaxed import Relaxed
 
-__all__ = ["Auto", "Binary", "Homogeneous", "MaxLoss", "Method", "Networks", "Penalised", "Relaxed"]
-__all__ += ["METHODS", "PathMethod", "method_for", "method_from_config"]
+__all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Networks"]
+__all__ += ["METHODS", "PathMethod", "Penalised", "Relaxed", "method_for", "method_from_config"]

@@ -1,27 +1,24 @@
-"""`Auto`: the default. The whole merge path, a size chosen by evidence, and local search."""
+"""`Auto`: the default. Record linkage decides which components are the same."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, IntArray
+from klfusion._utils.arrays import IntArray
+from klfusion._utils.checks import check_number
 from klfusion._utils.running import Descent
 from klfusion.errors import KLFusionError
 from klfusion.merging.agglomeration import penalty_path
-from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
 from klfusion.methods.method import PathMethod, most_on_path
-from klfusion.methods.search import certified, cut, known_size_on_path, penalised_starts
+from klfusion.methods.search import certified, cut, known_size_on_path
 from klfusion.methods.topics import OUTCOMES, best_reconstruction
-from klfusion.model_size.revision import find_mixed, merge_singletons, split_clusters
-from klfusion.model_size.selection import choose
-from klfusion.model_size.silo_variation import Walk
+from klfusion.model_size.failed_fits import link_rows
+from klfusion.model_size.linkage import LinkageSettings, link
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, objective
 
-_MIXED_ROUNDS = 3  # of leaving out mixed components and matching the rest anew
-_DOUBTFUL_LOSS = 0.04  # nats per observation that doubtful merges of topics may lose
 _STARTS = 5  # where the path does not reach the size asked for
 _TOPIC_STARTS = 20  # the same, of topics
 
@@ -29,18 +26,29 @@ _TOPIC_STARTS = 20  # the same, of topics
 @final
 @dataclass(frozen=True, kw_only=True)
 class Auto(PathMethod):
-    """The default: the size is chosen from the silos alone.
+    """The default: which components are the same follows from the silos alone.
 
     Posteriors of silos of different size are brought to comparable certainty, and the variation
-    between silos is estimated. The whole merge path is walked, and its size is chosen by how near
-    different components of one silo lie. Local search refines the plan. Components in which a
-    local fit mixed two others are left out.
+    between silos is estimated. Components of one silo differ, so their distances show what
+    different components look like. A matching has a probability: that of its distances under
+    "same" and "different", and a prior over partitions. The most probable matching found is taken.
+    Failed local fits are left out.
 
     Parameters
     ----------
+    failed_fits : float
+        Share of local components that are expected to describe no component of their own.
+    least_evidence : float
+        Log-odds, in nats, by which sharing components must be better than sharing none; 3 nats are
+        odds of 20.
+    separation : float
+        Standard deviations of observations between different components. It counts only where
+        every silo has one component, so that no silo shows what different ones look like.
+    false_matches : float, optional
+        Expected share of wrong matches: the least probable are undone until the rest has at most
+        this share.
     n_init : int
-        Starts beyond the first are KL k-means++ seeds. For topics they count only where the path
-        does not reach ``n_components``.
+        Starts where a size is asked for that the merge path does not reach.
     max_iter, tol, divergence
         As for `Method`.
 
@@ -50,111 +58,110 @@ class Auto(PathMethod):
     >>> rates = kf.families.Gamma()
     >>> silos = {n: kf.Posterior(rates, rates.natural(s, [10, 10]), name=n)
     ...          for n, s in {"a": [30, 900], "b": [910, 32]}.items()}
-    >>> kf.fuse(silos, method=kf.Auto(n_init=3)).n_components
+    >>> kf.fuse(silos, method=kf.Auto(failed_fits=0.01)).n_components
     2
     """
 
     name: ClassVar[str] = "auto"
+    failed_fits: float = LinkageSettings.failed_fits
+    least_evidence: float = LinkageSettings.least_evidence
+    separation: float = LinkageSettings.separation
+    false_matches: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("failed_fits", self.failed_fits, high=0.5)
+        check_number("least_evidence", self.least_evidence)
+        check_number("separation", self.separation)
+        if self.false_matches is not None:
+            check_number("false_matches", self.false_matches, high=1.0)
+
+    @property
+    def linkage(self) -> LinkageSettings:
+        """The numbers of the model."""
+        return LinkageSettings(self.failed_fits, self.least_evidence, self.separation)
 
     def match(self, problem: FusionProblem, search: Search) -> Matching:
-        """Match; where mixed components are found, leave them out and match the rest anew."""
-        kept = np.arange(problem.n)
-        found = super().match(problem, search)
-        for _ in range(_MIXED_ROUNDS):
-            if found.mixed is None:
-                break
-            kept = kept[~found.mixed]
-            found = super().match(problem.some(kept), search)
-        return found.of_rows(kept, problem.n)
+        """Link the components; where the size is given or silos are sampled, use the path."""
+        if search.n_components is not None or problem.n > self.most_on_path(problem):
+            return super().match(problem, search)
+        found = link_rows(problem, self._compared_for_linkage, self.linkage, search.report)
+        linked, rows = found.linked, found.rows
+        kept = self.compared(problem.with_parts(*_parts(found.part_of)).some(rows))
+        kept = kept.with_variation(linked.variation)
+        path, labels = linked.path, linked.labels
+        if kept.family != linked.problem.family:  # penalties are those over all words
+            path = replace(path_of(kept, path), evidence=path.evidence)
+        path = replace(path, losses=path_losses(kept, path))
+        probability = linked.probabilities()
+        check_number("separation", self.separation)
+        if self.false_matches is not None:
+            labels, probability = linked.undone(probability, self.false_matches)
+        value = objective(kept, labels, int(labels.max()) + 1, linked.penalty)
+        stopped = Descent(labels, [value], converged=True)
+        matching = certified(kept, stopped, linked.penalty, path)
+        matching = replace(matching, probability=probability, variation=linked.variation)
+        return replace(
+            matching.of_rows(rows, problem.n), labels=found.spread(labels), part_of=found.part_of
+        )
+
+    def _compared_for_linkage(self, problem: FusionProblem) -> FusionProblem:
+        """Comparable; topics over their frequent words, for counts of rare ones are noise."""
+        compared = self.compared(problem)
+        return compared.coarser(OUTCOMES) if self.topics else compared
 
     def most_on_path(self, problem: FusionProblem) -> int:
-        """Components above which silos are sampled; many topics are compared over fewer words."""
+        """Components above which silos are sampled; topics are compared over fewer words."""
         size = problem.family.size
         return most_on_path(min(size, OUTCOMES + problem.n) if self.topics else size)
 
-    def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
-        """Walk the path, choose its size by evidence unless it is given, refine."""
+    def on_path(self, problem: FusionProblem, search: Search) -> Matching:
+        """A plan of the size asked for."""
+        assert search.n_components is not None  # else `match` links the components
         observed = problem.per_observation() if self.topics else None
         if observed is not None:
-            return self._topics(problem, observed, search, walk)
-        path, distances = walk or penalty_path(problem, search.report)
+            return self._topics(problem, observed, search, search.n_components)
+        path = penalty_path(problem, search.report)
         path = replace(path, losses=path_losses(problem, path))
-        if search.n_components is not None:
-            n_init = max(self.n_init, _STARTS)
-            return known_size_on_path(problem, path, search.n_components, search, n_init)
-        choice = choose(problem, path, distances)
-        start = path.labels(choice.steps)
-        given = problem, choice.penalty, path, [start], self.n_init - 1, search
-        found = penalised_starts(*given)
-        mixed = _mixed(problem, found.labels)
-        if mixed is not None:
-            return replace(found, mixed=mixed)
-        if found.labels.max() > start.max():  # evidence chose the size, the penalty sums it up
-            found = penalised_starts(*given, opens=False)
-        return self._with_outliers(problem, found, search)
+        n_init = max(self.n_init, _STARTS)
+        return known_size_on_path(problem, path, search.n_components, search, n_init)
 
     def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
-        """The path of the sample, cut where evidence says."""
+        """The matching of a sample of silos."""
         size = search.n_components
         if size is not None and size > sample.n:
             raise KLFusionError(
                 f"expected n_components <= {sample.n}, the components of a sample of silos, "
                 f"got {size}: fuse them in memory"
             )
-        if size is not None or self.topics:
+        if size is not None:
             return self.on_path(sample, search)
-        path, distances = penalty_path(sample, search.report)
-        choice = choose(sample, path, distances)
-        return replace(cut(sample, path, choice.steps), penalty=choice.penalty)
+        coarse = sample.coarser(OUTCOMES) if self.topics else sample
+        linked = link(coarse, self.linkage, search.report, varied=True).merged()
+        steps = sample.n - int(linked.labels.max()) - 1
+        found = cut(sample, linked.path, min(steps, len(linked.path.merges)))
+        return replace(found, labels=linked.labels, penalty=linked.penalty)
 
     def _topics(
-        self, problem: FusionProblem, observed: FusionProblem, search: Search, walk: Walk | None
+        self, problem: FusionProblem, observed: FusionProblem, search: Search, size: int
     ) -> Matching:
-        """The plan of least loss at the size that evidence chooses; doubtful merges if cheap."""
-        compared, seen = problem, observed
+        """The plan of least loss of that size."""
+        seen = observed
         if problem.n > most_on_path(problem.family.size):  # pairs are compared over fewer words
-            compared, seen = problem.coarser(OUTCOMES), observed.coarser(OUTCOMES)
+            seen = observed.coarser(OUTCOMES)
         least = least_loss_path(problem, seen, search.report, within_silos=False)
         if seen is not observed:  # fewer words lose less: losses are those over all
             least = replace(least, losses=path_losses(problem, least))
-        if search.n_components is not None:
-            steps = problem.n - search.n_components
-            if steps <= len(least.merges):
-                return cut(problem, least, steps)
-            starts = max(self.n_init, _TOPIC_STARTS)
-            labels = best_reconstruction(observed, search.n_components, search, n_init=starts)
-            return certified(problem, _unrefined(problem, labels, 0.0), 0.0, least)
-        path, distances = walk or penalty_path(compared, search.report)
-        if compared is not problem:  # the penalty is that over all words
-            path = path_of(problem, path)
-        choice = choose(problem, path, distances, topics=True)
-        labels = path.labels(choice.steps)
-        mixed = _mixed(compared, labels)
-        if mixed is None:
-            labels = merge_singletons(compared, labels)
-        steps = problem.n - int(labels.max()) - 1
-        steps = max(steps, min(choice.possible, least.steps_within(_DOUBTFUL_LOSS)))
+        steps = problem.n - size
         if steps <= len(least.merges):
-            labels = least.labels(steps)
-        found = _unrefined(problem, labels, choice.penalty)
-        return replace(certified(problem, found, choice.penalty, least), mixed=mixed)
-
-    def _with_outliers(self, problem: FusionProblem, found: Matching, search: Search) -> Matching:
-        """Components that one silo alone has, moved to a cluster that is near enough."""
-        gathered = merge_singletons(problem, found.labels)
-        if (gathered == found.labels).all():
-            return found
-        refined = refine(problem, gathered, found.penalty, search, fixed_size=True)
-        return certified(problem, refined, found.penalty, found.path)
+            return cut(problem, least, steps)
+        starts = max(self.n_init, _TOPIC_STARTS)
+        labels = best_reconstruction(observed, size, search, n_init=starts)
+        value = objective(problem, labels, size, 0.0)
+        return certified(problem, Descent(labels, [value], converged=True), 0.0, least)
 
 
-def _unrefined(problem: FusionProblem, labels: IntArray, penalty: float) -> Descent[IntArray]:
-    """A plan without local search."""
-    value = objective(problem, labels, int(labels.max()) + 1, penalty)
-    return Descent(labels, [value], converged=True)
-
-
-def _mixed(problem: FusionProblem, labels: IntArray) -> BoolArray | None:
-    """Which components, parts of clusters included, are mixtures of two others, if any is."""
-    mixed = find_mixed(problem, split_clusters(problem, labels))
-    return mixed if mixed.any() else None
+def _parts(part_of: IntArray) -> tuple[IntArray, IntArray]:
+    """Which components are parts of others, and of which."""
+    parts = np.flatnonzero(part_of >= 0)
+    return parts, part_of[parts]

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from klfusion.merging.agglomeration import penalty_path
 from klfusion.methods.method import PenalisedMethod
 from klfusion.methods.search import best_of, known_size_starts, penalised_starts
-from klfusion.model_size.selection import choose
+from klfusion.model_size.linkage import LinkageSettings, cut
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search
 
@@ -40,6 +39,6 @@ class Binary(PenalisedMethod):
             return best_of(known_size_starts(problem, search.n_components, search))
         path, penalty = None, self.given_penalty
         if penalty is None:
-            path, distances = penalty_path(problem, search.report)
-            penalty = choose(problem, path, distances).penalty
+            chosen = cut(problem, LinkageSettings(), search.report)
+            path, penalty = chosen.path, chosen.penalty
         return penalised_starts(problem, penalty, path, [], self.n_init, search)

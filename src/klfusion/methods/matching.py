@@ -6,12 +6,13 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, by_size, numbering
+from klfusion._utils.arrays import FloatArray, IntArray, by_size, numbering
 from klfusion._utils.running import Report
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.methods.auto import Auto
 from klfusion.methods.binary import Binary
+from klfusion.methods.by_name import ByName
 from klfusion.methods.homogeneous import Homogeneous
 from klfusion.methods.max_loss import MaxLoss
 from klfusion.methods.method import Method, PathMethod
@@ -23,7 +24,7 @@ from klfusion.model_size.preparation import Prepared, prepare
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
-from klfusion.posteriors.compatibility import Silo
+from klfusion.posteriors.compatibility import Silo, component_names
 from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import kinds, network
 
@@ -33,13 +34,15 @@ METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Binary, Relaxed, H
 
 
 def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
-    """The configuration for these silos: `Networks` for networks, ``topics`` set for topics."""
+    """The configuration for these silos: `ByName` for names, `Networks` for networks, and so on."""
     if not isinstance(method, str | Method) or (isinstance(method, str) and method not in METHODS):
         raise KLFusionError(
             f"expected method to be one of {sorted(METHODS)} or a Method such as "
             f"kf.Auto(n_init=3), got {method!r}"
         )
     chosen = METHODS[method]() if isinstance(method, str) else method
+    if all(component_names(silo) is not None for silo in silos):
+        return _by_name(chosen)
     first = silos[0].structure
     if first is not None and first.kind == network.KIND:
         if isinstance(chosen, MaxLoss):
@@ -57,6 +60,18 @@ def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
     if isinstance(chosen, PathMethod):
         of_topics = first is None or first.kind == kinds.TOPICS
         return replace(chosen, topics=of_topics and isinstance(silos[0].family, Dirichlet))
+    return chosen
+
+
+def _by_name(chosen: Method) -> Method:
+    """Names leave nothing to choose: `ByName`, unless another method was asked for."""
+    if chosen == Auto(divergence=chosen.divergence):
+        return ByName(divergence=chosen.divergence)
+    if not isinstance(chosen, ByName):
+        raise KLFusionError(
+            f"components have names and are matched by them: expected method 'auto' or "
+            f"kf.ByName(), got {chosen!r}"
+        )
     return chosen
 
 
@@ -115,11 +130,30 @@ def match_silos(
         penalty = method.given_penalty or 0.0
         labels, value = np.arange(problem.n), penalty * problem.n  # all stay themselves
         found = Matching(labels, value, value, [value], penalty, Status.SINGLE_SILO)
+    elif isinstance(method, ByName):
+        found = method.match_names(posteriors, prepared, search)
     else:
         found = method.match(problem, search)
         if method.divergence != KL.name:
             found = _other_divergence(method, problem, found, search)
-    return prepared, _ordered(found.of_rows(np.arange(problem.n), problem.n), prepared)
+    found = found.of_rows(np.arange(problem.n), problem.n)
+    if found.part_of is not None and (found.part_of >= 0).any():
+        prepared, found = _with_parts(prepared, found, found.part_of)
+    return prepared, _ordered(found, prepared)
+
+
+def _with_parts(
+    prepared: Prepared, found: Matching, part_of: IntArray
+) -> tuple[Prepared, Matching]:
+    """Fragments of components as rows of the components they belong to."""
+    alone = np.flatnonzero(part_of < 0)
+    path, probability = found.path, found.probability
+    if path is not None and path.rows is not None:
+        path = replace(path, rows=path.rows[alone])
+    if probability is not None:
+        probability = probability[alone]
+    found = replace(found, labels=found.labels[alone], path=path, probability=probability)
+    return prepared.with_parts(part_of), found
 
 
 def _other_divergence(

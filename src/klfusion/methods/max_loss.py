@@ -12,7 +12,6 @@ from klfusion.merging.local_search import refine
 from klfusion.merging.loss_path import least_loss_path, path_losses
 from klfusion.methods.method import PathMethod, no_size
 from klfusion.methods.search import cut, without_penalty
-from klfusion.model_size.silo_variation import Walk
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search
 
@@ -80,13 +79,13 @@ class MaxLoss(PathMethod):
         found = refine(free, path.labels(steps), 0.0, search, fixed_size=True)
         return without_penalty(problem, found.state, path)
 
-    def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
+    def on_path(self, problem: FusionProblem, search: Search) -> Matching:
         """Cut the path where the loss is reached."""
         observed = problem.per_observation() if self.topics else None
         if observed is not None:
             path = least_loss_path(problem, observed, search.report, within_silos=False)
         else:
-            path = (walk or penalty_path(problem, search.report))[0]
+            path = penalty_path(problem, search.report)
             path = replace(path, losses=path_losses(problem, path))
         return cut(problem, path, path.steps_within(self.max_loss))
 

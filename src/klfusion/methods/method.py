@@ -22,7 +22,7 @@ from klfusion.errors import KLFusionError
 from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
 from klfusion.methods.search import certified
-from klfusion.model_size.silo_variation import Walk, estimate_variation
+from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.divergences import KL, chosen_divergence
 from klfusion.objective.problem import FusionProblem
@@ -144,7 +144,7 @@ def method_from_config(config: Mapping[str, Any]) -> Method:
     """The method that `Method.to_config` described; an `UnknownMethod` if that is impossible."""
     kind = _REGISTRY.get(str(config.get("name")))
     settings = {key: value for key, value in config.items() if key != "name"}
-    if kind is None or set(settings) != {one.name for one in fields(kind)}:
+    if kind is None or not set(settings) <= {one.name for one in fields(kind)}:
         return UnknownMethod(config=config)
     try:
         return kind(**settings)
@@ -190,22 +190,23 @@ class PathMethod(Method):
 
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Estimate the variation between silos; walk the path of all components or a sample."""
-        varying = estimate_variation(problem, search.rng, search.report, search.n_components)
+        variation = estimate_variation(problem, search.rng, search.report, search.n_components)
+        varied = problem.with_variation(variation)
         most = self.most_on_path(problem)
         # A sample must have more components than it is to find.
         if self.samples and problem.n > most >= 2 * (search.n_components or 0):
-            found = self._sampled(varying.problem, search)
+            found = self._sampled(varied, search)
         else:
-            found = self.on_path(varying.problem, search, varying.walk)
-        return replace(found, variation=varying.variation)
+            found = self.on_path(varied, search)
+        return replace(found, variation=variation)
 
     def most_on_path(self, problem: FusionProblem) -> int:
         """Components above which silos are sampled."""
         return most_on_path(problem.family.size)
 
     @abstractmethod
-    def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
-        """Walk the path of all components, unless it is given, and choose from it."""
+    def on_path(self, problem: FusionProblem, search: Search) -> Matching:
+        """Walk the path of all components and choose from it."""
 
     @abstractmethod
     def on_sample(self, sample: FusionProblem, search: Search) -> Matching:

@@ -7,7 +7,6 @@ from klfusion.merging.agglomeration import penalty_path
 from klfusion.merging.loss_path import path_losses
 from klfusion.methods.method import PathMethod, check_penalty, no_size
 from klfusion.methods.search import cut, penalised_starts
-from klfusion.model_size.silo_variation import Walk
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search
 
@@ -48,10 +47,10 @@ class Penalised(PathMethod):
         """The penalty."""
         return float(self.penalty)
 
-    def on_path(self, problem: FusionProblem, search: Search, walk: Walk | None = None) -> Matching:
+    def on_path(self, problem: FusionProblem, search: Search) -> Matching:
         """Cut the path at the penalty and refine."""
         no_size(self, search.n_components, "for the penalty sets the size")
-        path = (walk or penalty_path(problem, search.report))[0]
+        path = penalty_path(problem, search.report)
         path = replace(path, losses=path_losses(problem, path))
         penalty = self.given_penalty
         start = path.labels(path.steps_at(penalty))
@@ -60,6 +59,6 @@ class Penalised(PathMethod):
     def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
         """Cut the sample's path at the penalty."""
         no_size(self, search.n_components, "for the penalty sets the size")
-        path, _ = penalty_path(sample, search.report)
+        path = penalty_path(sample, search.report)
         found = cut(sample, path, path.steps_at(self.given_penalty))
         return replace(found, penalty=self.given_penalty)

@@ -54,6 +54,21 @@ class Prepared:
             out[rows] = label
         return out
 
+    def spread_values(self, values: FloatArray) -> FloatArray:
+        """Values of all components from those of the problem; NaN for those left out."""
+        rows = self.spread(np.arange(self.problem.n))
+        return np.where(rows >= 0, values[rows], np.nan)
+
+    def with_parts(self, part_of: IntArray) -> "Prepared":
+        """Some components as parts of others of their silo, ``part_of`` (n,); -1 for others."""
+        parts, alone = np.flatnonzero(part_of >= 0), np.flatnonzero(part_of < 0)
+        members = list(self.members)
+        for part in parts:
+            whole = part_of[part]
+            members[whole] = np.concatenate([members[whole], members[part]])
+        problem = self.problem.with_parts(parts, part_of[parts]).some(alone)
+        return replace(self, problem=problem, members=[members[i] for i in alone])
+
     def by_silo(self, values: _Values) -> tuple[_Values, ...]:
         """Split an array over all components into one per silo."""
         return tuple(values[a:b] for a, b in pairwise(self.offsets))
@@ -100,7 +115,11 @@ def prepare(
         counted = np.concatenate([np.asarray(c) for c in counts])
         behind = np.array([counted[rows].sum() for rows in members])
         problem = replace(problem, counts=behind)
-    return Prepared(problem, members, stacked, offsets)
+    prepared = Prepared(problem, members, stacked, offsets)
+    priors = [p.prior for p in posteriors if p.prior is not None]
+    if len(priors) == len(posteriors):
+        problem = replace(problem, prior=np.stack(priors)[prepared.silo])
+    return replace(prepared, problem=problem)
 
 
 def _clean_units(posteriors: Sequence[Posterior], sample: Sample | None) -> list[list[_Unit]]:

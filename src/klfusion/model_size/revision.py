@@ -1,13 +1,10 @@
 """Revision of a matching, with the distribution of distances between members and their cluster.
 
 Removing a component from its cluster and adding it again increases the Jensen gap by some nats.
-These increases, over all components, are the reference distribution of members. With it, three
-errors of the path of merges can be found:
+These increases, over all components, are the reference distribution of members. With it, two
+errors of the sampled path can be found:
 
-- a cluster that holds two components: the difference between its halves explains a larger share of
-  its spread than in one component (Duda and Hart's test);
-- a singleton, a cluster of one silo alone, that belongs to a larger one: it is no farther from it
-  than the farthest member is expected to be;
+- outliers of a cluster: they are no farther from it than the farthest member is expected to be;
 - a mixed component, one local component fitted to the data of two. It lies within the distribution
   of members around a weighted average of two clusters that its silos lack, and outside around
   every single one.
@@ -22,15 +19,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion._utils.running import settle
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
 _LEAST_MEMBERS = 10  # of clusters of three or more; fewer do not show a distribution
 _SPLIT_DEVIATIONS = 4.5  # of the share that halves explain, above that of halves of one component
-_SPLIT_SHARE = 1.0 / 3.0  # least share of a cluster's spread that its halves explain
-_LEAST_HALF = 3  # members
-_PASSES = 10  # of splitting, and of 2-means
 _LEVEL = 0.05  # probability that the farthest of all members is rejected
 _QUANTILE_95 = 1.645  # standard deviations: 95 % of members lie within
 _MIXED_DEVIATIONS = 2.5  # a mixed component is so much nearer to an average than to a cluster
@@ -92,87 +85,6 @@ class MemberDistribution:
         """The increase that the farthest of ``n`` members exceeds in 5 % of cases (Sidak)."""
         reach = float(ndtri((1.0 - _LEVEL) ** (1.0 / n)))
         return float(np.exp(self.median + reach * self.deviation))
-
-
-def split_clusters(problem: FusionProblem, labels: IntArray) -> IntArray:
-    """Labels, (n,), with clusters of two components split, and again while that leaves others."""
-    clusters = Clusters(problem, labels)
-    for _ in range(_PASSES):
-        large = np.flatnonzero(clusters.counts >= 2 * _LEAST_HALF)
-        halves = {int(g): _half(problem, np.flatnonzero(clusters.labels == g)) for g in large}
-        halved = clusters.labels.copy()
-        for number, half in enumerate(halves.values()):
-            halved[half] = clusters.size + number
-        # Members of clusters of two would widen the distribution that finds those clusters.
-        members = MemberDistribution.of(Clusters(problem, halved))
-        if members is None:
-            break
-        split = [half for g, half in halves.items() if _holds_two(clusters, g, half, members)]
-        if not split:
-            break
-        for number, half in enumerate(split):
-            clusters.labels[half] = clusters.size + number
-        clusters.compact()
-    return clusters.labels
-
-
-def _half(problem: FusionProblem, members: IntArray) -> IntArray:
-    """One of the two parts of a cluster by 2-means, started far apart."""
-    family, natural = problem.family, problem.natural[members]
-    log_partition, weights = problem.log_partition[members], problem.weights[members]
-    centres = (weights @ natural / weights.sum())[None]
-    for _ in range(2):  # the member farthest from the centre, and the one farthest from that
-        far = int(family.kl_from(centres, natural, log_partition)[:, 0].argmax())
-        centres, previous = natural[far : far + 1], centres
-    centres = np.concatenate([previous, centres])
-
-    def nearest(centres: FloatArray) -> BoolArray:
-        return np.asarray(family.kl_from(centres, natural, log_partition).argmin(axis=1) == 1)
-
-    def step(second: BoolArray) -> BoolArray:
-        if second.all() or not second.any():
-            return second
-        halves = (~second, second)
-        return nearest(np.stack([weights[h] @ natural[h] / weights[h].sum() for h in halves]))
-
-    return members[settle(step, nearest(centres), max_iter=_PASSES - 1)]
-
-
-def _holds_two(clusters: Clusters, g: int, half: IntArray, members: MemberDistribution) -> bool:
-    """Whether a half differs from the rest by more than halves of one component do."""
-    count = int(clusters.counts[g])
-    if not _LEAST_HALF <= len(half) <= count - _LEAST_HALF:
-        return False
-    problem = clusters.problem
-    weights = problem.weights[half]
-    sums, mass = weights @ problem.natural[half], weights.sum()
-    rest, rest_mass = clusters.sums[g] - sums, clusters.mass[g] - mass
-    parts = np.stack([sums / mass, rest / rest_mass])
-    before = np.array([mass, rest_mass]) @ problem.family.log_partition(parts)
-    gap = clusters.gaps()[g]
-    share = (before - clusters.mass[g] * clusters.centre_a[g]) / max(gap, 1e-300)
-    return bool(share >= max(float(members.explained(count, 0.5)), _SPLIT_SHARE))
-
-
-def merge_singletons(problem: FusionProblem, labels: IntArray) -> IntArray:
-    """Labels, (n,), with singletons merged into clusters whose members they may be.
-
-    The nearest is merged first; the distribution of members is fitted again after each.
-    """
-    clusters = Clusters(problem, labels)
-    while (members := MemberDistribution.of(clusters)) is not None:
-        single, larger = np.flatnonzero(clusters.counts == 1), np.flatnonzero(clusters.counts > 2)
-        holds = clusters.occupied()
-        a, b = np.nonzero(~(holds[larger] @ holds[single].T))
-        if len(a) == 0:
-            break
-        increases = clusters.merge_increases(larger[a], single[b])
-        nearest = int(increases.argmin())
-        if increases[nearest] > members.maximum(problem.n):
-            break
-        clusters.merge(int(larger[a[nearest]]), int(single[b[nearest]]), float(increases[nearest]))
-        clusters.compact()
-    return clusters.labels
 
 
 def find_mixed(problem: FusionProblem, labels: IntArray) -> BoolArray:

@@ -45,6 +45,8 @@ class FusionProblem:
         Number of observations behind each component.
     given : array of shape (n, p), optional
         Natural parameters before they were made comparable.
+    prior : array of shape (n, p), optional
+        Natural parameters of the prior of each component's silo.
     """
 
     family: Family
@@ -53,11 +55,17 @@ class FusionProblem:
     weights: FloatArray
     counts: FloatArray | None = None
     given: FloatArray | None = None
+    prior: FloatArray | None = None
 
     @cached_property
     def log_partition(self) -> FloatArray:
         """``A`` of each component, (n,)."""
         return self.family.log_partition(self.natural)
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """Mean parameters of each component, (n, p)."""
+        return self.family.mean(self.natural)
 
     @cached_property
     def pair_increases(self) -> FloatArray:
@@ -203,13 +211,35 @@ class FusionProblem:
     def _made(self, make: Callable[[list[Any]], Any], *others: FusionProblem) -> FusionProblem:
         """A problem with arrays made of those of this and others."""
         every, arrays = (self, *others), dict[str, Any]()
-        for name in ("natural", "silo", "weights", "counts", "given"):
+        for name in ("natural", "silo", "weights", "counts", "given", "prior"):
             own = [getattr(one, name) for one in every]
             arrays[name] = None if any(array is None for array in own) else make(own)
         made = replace(self, **arrays)
         if "log_partition" in vars(self):
             vars(made)["log_partition"] = make([one.log_partition for one in every])
         return made
+
+    def with_parts(self, parts: IntArray, whole: IntArray) -> FusionProblem:
+        """The observations of components ``parts`` (k,) added to those of ``whole`` (k,)."""
+        made = self
+        for part, one in zip(parts, whole, strict=True):
+            natural, counts = made.natural.copy(), made.counts
+            natural[one] = made.pooled(np.array([one]), np.array([part]))[0]
+            if counts is not None:
+                counts = counts.copy()
+                counts[one] += counts[part]
+            made = FusionProblem(
+                made.family, natural, made.silo, made.weights, counts, prior=made.prior
+            )
+        return made
+
+    def pooled(self, first: IntArray, second: IntArray) -> FloatArray:
+        """Components of one silo taken as one, (k, p): observations add up, the prior does not.
+
+        Without a prior, the average stands for them.
+        """
+        both = self.natural[first] + self.natural[second]
+        return np.asarray(0.5 * both if self.prior is None else both - self.prior[first])
 
     def centred(self, *like: FloatArray) -> FusionProblem:
         """The same divergences, at an origin where rounding loses the fewest digits.

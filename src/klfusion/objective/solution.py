@@ -8,14 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from klfusion._utils.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    merge_saving,
-    relabel,
-    total_penalty,
-)
+from klfusion._utils.arrays import FloatArray, IntArray, merge_saving, relabel, total_penalty
 from klfusion._utils.running import Report
 from klfusion.errors import KLFusionError
 from klfusion.objective.problem import FusionProblem
@@ -43,6 +36,8 @@ class MergePath:
     losses : array of shape (m + 1,), optional
         Estimated predictive loss after so many merges, in nats per observation; None where the
         number of observations behind the posteriors is unknown.
+    evidence : array of shape (m + 1,), optional
+        Log-evidence of each step's clusters, in nats; None unless the default chose the size.
 
     Examples
     --------
@@ -68,6 +63,7 @@ class MergePath:
     n_components: IntArray
     rows: IntArray | None = None
     losses: FloatArray | None = None
+    evidence: FloatArray | None = None
 
     @classmethod
     def of_merges(
@@ -151,6 +147,7 @@ class Status(Enum):
     CONVERGED = "converged: the search stopped by its own criterion before max_iter"
     MAX_ITER = "stopped at max_iter before converging: raise max_iter or tol"
     SINGLE_SILO = "only one silo: it was returned as it is"
+    NAMED = "components were matched by their names; nothing was searched"
     KEPT = "the matching was kept, not searched anew: silos came or went, or a size was picked"
 
     def __str__(self) -> str:
@@ -176,7 +173,8 @@ class Matching:
     plan: FloatArray | None = None  # fractional, (n, G); the labels are its rounding
     location: FloatArray | None = None  # point estimates, (G, k), where the method has its own
     variation: FloatArray | None = None  # between silos, as estimated
-    mixed: BoolArray | None = None  # to leave out before `Method.match` matches the rest, (n,)
+    probability: FloatArray | None = None  # that each component is of its cluster, (n,)
+    part_of: IntArray | None = None  # the component of its silo that a fragment belongs to; -1
 
     def of_rows(self, rows: IntArray, n: int) -> Matching:
         """The matching of some rows as that of all ``n``: the others are matched to none."""
@@ -187,7 +185,11 @@ class Matching:
             on_path = np.full(n, -1, dtype=np.intp)
             on_path[rows] = np.arange(len(rows))
             path = replace(path, rows=on_path)
-        return replace(self, labels=labels, path=path, mixed=None)
+        probability = self.probability
+        if probability is not None:
+            probability = np.full(n, np.nan)
+            probability[rows] = self.probability
+        return replace(self, labels=labels, path=path, probability=probability)
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,7 +87,7 @@ def fuse_batches(
     some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, _SAMPLE)))]))
     sample = Sample.of(some)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
-    variation = estimate_variation(like_all, rng, report, n_components).variation
+    variation = estimate_variation(like_all, rng, report, n_components)
     make = partial(_problem, sample=sample, method=method, variation=variation)
     store = SiloStore.of(batches.parts(make, own_weights, numbers))
     check_size(method, n_components, int(np.concatenate(store.sizes).max()), store.n, silos)

@@ -19,10 +19,12 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
-from klfusion.families import UncertainLocation, require
+from klfusion.families import Normal, UncertainLocation, require
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
+from klfusion.pooling.regressions import Silos
 from klfusion.pooling.robust import robust_average
+from klfusion.posteriors.compatibility import component_names
 from klfusion.posteriors.posterior import Posterior
 
 
@@ -74,11 +76,20 @@ _Plan = FloatArray | IntArray
 Pooling = Literal["average", "product", "product-safe", "random-effects", "hierarchical", "robust"]
 
 
+def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> str:
+    """The pooling that ``"auto"`` is for these silos, checked."""
+    if pooling == "auto":
+        named = all(component_names(p) is not None and p.prior is not None for p in posteriors)
+        pooling = "product" if named and divergence == KL.name else "average"
+    check_pooling(pooling, posteriors, divergence)
+    return pooling
+
+
 def check_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> None:
     """Refuse a word that is none, and what the silos' family or their lack of priors rule out."""
     if not isinstance(pooling, str) or pooling not in get_args(Pooling):
-        text = f"expected pooling to be one of {get_args(Pooling)}, got {brief(pooling)}"
-        raise KLFusionError(text)
+        known = ("auto", *get_args(Pooling))
+        raise KLFusionError(f"expected pooling to be one of {known}, got {brief(pooling)}")
     if divergence != KL.name and pooling != "average":
         raise KLFusionError(
             f"divergence {divergence!r}: expected pooling 'average' (its barycenter), "
@@ -106,6 +117,9 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
     if pooling in ("product", "product-safe"):
         assert units.priors is not None  # see `check_pooling`
         return _product(units, size, labels if plan is None else plan, pooling == "product-safe")
+    normal = isinstance(problem.family, Normal) and size == 1
+    if pooling == "hierarchical" and normal and units.priors is not None:
+        return _hierarchical(units, units.priors)
     if pooling in ("random-effects", "hierarchical"):
         location, covariance = random_effects(problem, labels, size)
         own = covariance if pooling == "hierarchical" else None
@@ -115,12 +129,21 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
     return natural
 
 
+def _hierarchical(units: Matched, priors: FloatArray) -> FloatArray:
+    """One Normal per silo, the prior counted once, as uncertain as few silos make it."""
+    problem = units.problem
+    silos = Silos.of_natural(
+        problem.family, problem.natural, priors, problem.weights, "hierarchical"
+    )
+    return silos.corrected(silos.pooled()).natural()[None]
+
+
 def _product(units: Matched, size: int, plan: _Plan, safe: bool) -> FloatArray:
     """``prior + sum_j w_j (eta_j - prior_j)``, the prior that of the members on average."""
     problem, priors = units.problem, units.priors
     of_priors = FusionProblem(problem.family, np.asarray(priors), problem.silo, problem.weights)
     mass, total, _ = problem.sums(plan, size)
-    repeated = of_priors.sums(plan, size)[1] * (1.0 - 1.0 / mass)[:, None]
+    repeated = of_priors.average(plan, size) * (mass - 1.0)[:, None]  # a prior may be flat
     if not safe:
         natural = total - repeated
         try:

@@ -13,11 +13,13 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.text import brief, few
-from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
+from klfusion.posteriors.categories import align_categories
+from klfusion.posteriors.coefficients import align_coefficients
 from klfusion.posteriors.posterior import Posterior, check_equal
-from klfusion.posteriors.structure import Structure
-from klfusion.posteriors.structure.kinds import TOPICS
+from klfusion.posteriors.structure import Structure, regression
+from klfusion.posteriors.structure.kinds import NAMES, TOPICS
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 from klfusion.posteriors.vocabularies import align_vocabularies
 
@@ -42,12 +44,35 @@ Silo = Posterior | SiloDescription
 
 
 def aligned_silos(silos: Sequence[Posterior]) -> list[Posterior]:
-    """Silos with a common vocabulary and common classes, checked by `check_compatible`."""
-    posteriors = align_classes(silos)
-    if any(p.structure is not None and p.structure.kind == TOPICS for p in silos):
-        posteriors = align_vocabularies(posteriors)
+    """Silos with common words, classes and coefficients, checked by `check_compatible`."""
+    posteriors = align(silos)
     check_compatible(posteriors)
     return posteriors
+
+
+def align(silos: Sequence[Posterior]) -> list[Posterior]:
+    """Silos with common words, classes, categories and coefficients, unchecked."""
+    posteriors = align_coefficients(align_categories(align_classes(silos)))
+    if any(p.structure is not None and p.structure.kind == TOPICS for p in silos):
+        posteriors = align_vocabularies(posteriors)
+    return posteriors
+
+
+def component_names(silo: Silo) -> list[str] | None:
+    """The names of a silo's components, checked; None if they have none."""
+    structure, where = silo.structure, f"silo {silo.name!r}"
+    if structure is None:
+        return None
+    if structure.kind == regression.KIND:  # its one component is the model
+        return [regression.KIND]
+    if structure.info.get(NAMES) is None:
+        return None
+    names = regression.names_of(structure.info, NAMES, where)
+    if len(names) != silo.n_components:
+        raise InvalidPosteriorError(
+            f"{where}: expected {silo.n_components} names of components, got {len(names)}"
+        )
+    return names
 
 
 def check_compatible(posteriors: Sequence[Silo]) -> None:

@@ -11,7 +11,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 from klfusion.families import Family
-from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure import Structure, regression
 from klfusion.posteriors.structure.schema import check_structure
 
 GLOBAL = "global"  # name of a fused posterior
@@ -82,7 +82,10 @@ class Posterior:
         if self.prior is not None:
             prior = _frozen(self.prior, f"{where}: prior")
             _check_shape(prior, self.family.size, f"{where}: expected a prior")
-            self.family.check(prior[None], f"{where}, prior")
+            if self.structure is not None and self.structure.kind == regression.KIND:
+                regression.check_prior(prior, self.family, where)
+            else:
+                self.family.check(prior[None], f"{where}, prior")
             object.__setattr__(self, "prior", prior)
         if self.counts is not None:
             counts = _frozen(self.counts, f"{where}: counts")

@@ -9,9 +9,8 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Family, Tempered
 from klfusion.fusion.result import Fusion
-from klfusion.posteriors.compatibility import align_classes
+from klfusion.posteriors.compatibility import align
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.vocabularies import align_vocabularies
 from klfusion.report.views import rounded, short
 
 MAX_GLOBAL, MAX_LOCAL = 150, 400  # marks that remain distinguishable on one map
@@ -36,7 +35,7 @@ def local_silos(fusion: Fusion, silos: Sequence[Posterior]) -> list[Posterior]:
             f"silo {wrong!r}: expected the silos that were fused, with "
             f"{expected.get(wrong, 'no')} components there, got {got.get(wrong, 'none')}"
         )
-    aligned = {silo.name: silo for silo in align_classes(align_vocabularies(silos))}
+    aligned = {silo.name: silo for silo in align(silos)}
     family = fusion.posterior.family
     for silo in aligned.values():
         if silo.family != family:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from klfusion._utils.arrays import FloatArray
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import MergePath, Status
+from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
+from klfusion.report.forest import forest_view
 from klfusion.report.views import deviations, model_view
 from klfusion.updates.findings import findings_of
 
@@ -54,6 +56,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     natural = None if aligned is None else np.concatenate([silo.natural for silo in aligned])
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
     by_silo = _silos(fusion, natural)
+    regression = is_regression(posterior)
     return {
         "name": posterior.name,
         "family": str(posterior.family),
@@ -72,7 +75,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "silos": by_silo,
         "components": _components(fusion),
         "map": component_map(fusion, natural),
-        "view": model_view(posterior, local),
+        "view": forest_view(fusion, silos) if regression else model_view(posterior, local),
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
 

@@ -18,6 +18,7 @@ from klfusion.pooling.robust import RADIUS
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.updates.findings import Finding, findings_of
+from klfusion.updates.heterogeneity import doubtful_columns
 from klfusion.updates.table import kept_silos
 
 _BySilo = tuple[FloatArray, ...]
@@ -109,6 +110,7 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
         if value > RADIUS  # where robust pooling leaves members out
     ]
     findings += [*_alone(fusion, support), *findings_of(silos)]
+    findings += [Finding(name, None, reason) for name, reason in doubtful_columns(fusion, silos)]
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
 
 

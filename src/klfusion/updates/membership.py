@@ -22,7 +22,7 @@ from klfusion.assignment.binary import assign_silo
 from klfusion.errors import KLFusionError
 from klfusion.fusion.assemble import EMPTY, UNSUPPORTED, assemble, match_divergences
 from klfusion.fusion.result import Fusion
-from klfusion.methods import Auto, MaxLoss, PathMethod
+from klfusion.methods import Auto, ByName, MaxLoss, PathMethod
 from klfusion.methods.matching import comparing
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.objective.divergences import KL, problem_with_divergence
@@ -48,7 +48,7 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     number = next(i for i in count(len(silos)) if f"silo-{i + 1}" not in fusion.silo_names)
     (new,) = read_silos([model] if name is None else {name: model}, number)
     weights = compatibility.silo_weights([*fusion.settings.weights, weight], [*silos, new])
-    if rematch or _no_price(fusion):
+    if rematch or _no_price(fusion) or isinstance(fusion.settings.method, ByName):
         return _rematched(fusion, (*silos, new), weights, "add", new.name)
     kind = fusion.settings.method.divergence
     if kind != KL.name:
@@ -74,7 +74,7 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
     if fusion.n_silos == 1:
         raise KLFusionError(f"silo {name!r} is the only one: expected another to be left")
     j = fusion.silo_names.index(name)
-    if rematch:
+    if rematch or isinstance(fusion.settings.method, ByName):
         weights = np.delete(fusion.settings.weight_array(), j)
         return _rematched(fusion, silos[:j] + silos[j + 1 :], weights, "remove", name)
     table = _table(fusion, "remove a silo")

@@ -7,10 +7,12 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
-from klfusion.posteriors.structure import network
+from klfusion.posteriors.structure import network, regression
 from klfusion.posteriors.structure.structure import Structure, agreed_info, scatter
 
 MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
+CLASSES, NAMED = "classes", "named"
+NAMES = "components"  # key in `info`: the names of the components, where they have any
 VOCABULARY = "vocabulary"  # key in `info` of topics: the words of the columns, or None
 _Labels = Sequence[IntArray]
 _Bounded = Callable[[Sequence[FloatArray], _Labels], Sequence[FloatArray]]
@@ -44,7 +46,13 @@ def fuse_structures(
     if kinds[0] == network.KIND:
         return network.fuse(present, labels, n_components, match)
     fuse = _FUSE.get(kinds[0])
-    return None if fuse is None else fuse(present, labels, n_components)
+    fused = None if fuse is None else fuse(present, labels, n_components)
+    if fused is None or not all(s.info.get(NAMES) for s in present):
+        return fused
+    pairs = ((s.info[NAMES], own) for s, own in zip(present, labels, strict=True))
+    name_of = {int(g): name for names, own in pairs for name, g in zip(names, own, strict=True)}
+    names = [name_of[g] for g in range(n_components)]
+    return replace(fused, info={**fused.info, NAMES: names})
 
 
 def _fuse_mixtures(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:
@@ -147,6 +155,12 @@ def _fuse_sites(silos: Sequence[Structure], labels: _Labels, n_components: int) 
     return Structure(SITES, arrays, first)
 
 
+def _fuse_named(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:
+    """Names, and the settings of classifiers, on which silos must agree."""
+    del labels, n_components
+    return Structure(silos[0].kind, {}, agreed_info(silos, "class", "features", "settings", "type"))
+
+
 def _readable(sites: Sequence[dict[str, object]]) -> str:
     return ", ".join(f"{s['name']} {s['shape']} ({s['support']})" for s in sites) or "none"
 
@@ -155,5 +169,8 @@ _FUSE: dict[str, Callable[[Sequence[Structure], _Labels, int], Structure]] = {
     MIXTURE: _fuse_mixtures,
     HMM: _fuse_hmms,
     SITES: _fuse_sites,
+    CLASSES: _fuse_named,
+    NAMED: _fuse_named,
+    regression.KIND: regression.fuse,
     TOPICS: _fuse_topics,
 }

@@ -12,7 +12,8 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_integer, is_number
 from klfusion._utils.text import brief
 from klfusion.errors import InvalidPosteriorError, KLFusionError
-from klfusion.families import DiagonalNormal, Dirichlet, Family
+from klfusion.families import DiagonalNormal, Dirichlet, Family, Normal
+from klfusion.posteriors.structure import regression
 from klfusion.posteriors.structure.kinds import VOCABULARY
 from klfusion.posteriors.structure.structure import Structure
 
@@ -199,6 +200,36 @@ def _site(own: _Checked, key: str, site: Any) -> tuple[str, tuple[int, ...]]:
     return name, tuple(shape)
 
 
+def _regression(own: _Checked) -> None:
+    names = regression.names_of(own.info, "coordinates", own.where)
+    if not (isinstance(own.family, Normal) and own.family.dim == len(names) and own.n == 1):
+        expected = f"expected one component of Normal(dim={len(names)}), a dimension per coordinate"
+        raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.n} of {own.family}")
+    local = regression.names_of({"local": [], **own.info}, "local", own.where)
+    regression.names_of({"columns": [], **own.info}, "columns", own.where)
+    own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
+    own.setting("units", lambda v: _are_values(v, str), "a mapping of columns to text")
+    own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
+    if own.arrays.keys() & {"noise", "n"}:
+        own.array("noise", (), above=True)
+        own.array("n", ())
+    if own.arrays.keys() & {*regression.LOCAL}:
+        offset, gain, covariance = regression.LOCAL
+        rows = max(len(np.atleast_1d(own.arrays.get(offset, []))), 1)
+        own.shaped(offset, (rows, len(local)))
+        own.shaped(gain, (rows, len(local), len(names)))
+        own.shaped(covariance, (rows, len(local), len(local)))
+
+
+def _are_values(value: Any, kind: Any) -> bool:
+    """Whether there is nothing, or a mapping to such values, which are finite."""
+    if value is None:
+        return True
+    return isinstance(value, Mapping) and all(
+        isinstance(v, kind) and (isinstance(v, str) or math.isfinite(v)) for v in value.values()
+    )
+
+
 def _is_positive(value: Any) -> bool:
     return is_number(value) and 0 < value < math.inf
 
@@ -213,4 +244,5 @@ _CHECKS: dict[str, Callable[[_Checked], None]] = {
     "topics": _topics,
     "layers": _layers,
     "sites": _sites,
+    regression.KIND: _regression,
 }

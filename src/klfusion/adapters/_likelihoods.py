@@ -1,0 +1,133 @@
+"""Log-likelihoods of regressions, with two derivatives, and their mode under a Gaussian prior."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, gammaln
+
+from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.text import few
+from klfusion.errors import KLFusionError
+from klfusion.posteriors.structure.regression import Information
+
+_MOST_STEPS = 100
+_CONVERGED = 1e-20  # Newton's decrement, in nats: coefficients are right to 1e-10 deviations
+# Where classes are separated, the information about a coefficient vanishes as it grows. Of a finite
+# one it keeps far more than this share, the square root of float64's precision.
+_VANISHED = 1e-8
+_ROUNDING = 1e-12  # relative change of a log-likelihood that is none
+
+
+class Derivatives(NamedTuple):
+    """Log-likelihood, its gradient (d,), and its negative second derivatives (d, d)."""
+
+    value: float
+    gradient: FloatArray
+    information: FloatArray
+
+
+Likelihood = Callable[[FloatArray], Derivatives]
+
+
+def logistic(x: FloatArray, y: FloatArray) -> Likelihood:
+    """Of classes 0 and 1."""
+
+    def at(beta: FloatArray) -> Derivatives:
+        predictor = x @ beta
+        p = expit(predictor)
+        value = float(y @ predictor - np.logaddexp(0.0, predictor).sum())
+        return Derivatives(value, x.T @ (y - p), (x.T * (p * (1.0 - p))) @ x)
+
+    return at
+
+
+def poisson(x: FloatArray, y: FloatArray) -> Likelihood:
+    """Of counts, with a logarithmic link."""
+
+    def at(beta: FloatArray) -> Derivatives:
+        predictor = x @ beta
+        rate = np.exp(predictor)
+        value = float(y @ predictor - rate.sum() - gammaln(y + 1.0).sum())
+        return Derivatives(value, x.T @ (y - rate), (x.T * rate) @ x)
+
+    return at
+
+
+def cox(x: FloatArray, time: FloatArray, event: BoolArray) -> Likelihood:
+    """Partial likelihood of survival times, ties as Efron treats them."""
+    order = np.argsort(-time, kind="stable")
+    x, time, event = x[order] - x.mean(axis=0), time[order], event[order]
+    edges = np.flatnonzero(np.diff(time, prepend=np.nan, append=np.nan) != 0)
+
+    def at(beta: FloatArray) -> Derivatives:
+        predictor = x @ beta
+        predictor = predictor - predictor.max()
+        risk, d = np.exp(predictor), len(beta)
+        value, gradient, information = 0.0, np.zeros(d), np.zeros((d, d))
+        zero, first, second = 0.0, np.zeros(d), np.zeros((d, d))  # sums over those at risk
+        for low, high in pairwise(edges):
+            rows = slice(int(low), int(high))  # of one time
+            zero, first = zero + risk[rows].sum(), first + risk[rows] @ x[rows]
+            second = second + (x[rows].T * risk[rows]) @ x[rows]
+            dead = np.flatnonzero(event[rows]) + low
+            if len(dead) == 0:
+                continue
+            value += float(predictor[dead].sum())
+            gradient += x[dead].sum(axis=0)
+            tied = risk[dead].sum(), risk[dead] @ x[dead], (x[dead].T * risk[dead]) @ x[dead]
+            for share in np.arange(len(dead)) / len(dead):
+                total, mean = zero - share * tied[0], first - share * tied[1]
+                mean = mean / total
+                value -= float(np.log(total))
+                gradient -= mean
+                information += (second - share * tied[2]) / total - np.outer(mean, mean)
+        return Derivatives(value, gradient, information)
+
+    return at
+
+
+def mode(likelihood: Likelihood, prior: Information, names: Sequence[str]) -> FloatArray:
+    """The coefficients of highest posterior density, by Newton's method with halved steps."""
+
+    def objective(beta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        with np.errstate(all="ignore"):  # of a step too long, which is halved
+            value, gradient, information = likelihood(beta)
+        pull = prior.shift - prior.precision @ beta
+        whole = value + beta @ prior.shift - 0.5 * beta @ prior.precision @ beta
+        return float(whole), gradient + pull, information + prior.precision
+
+    beta: FloatArray = np.zeros(len(prior.shift))
+    if np.linalg.eigvalsh(prior.precision)[0] > 0:
+        beta = np.asarray(np.linalg.solve(prior.precision, prior.shift), dtype=np.float64)
+    value, gradient, information = objective(beta)
+    most = np.diag(information)
+    for _ in range(_MOST_STEPS):
+        step = np.linalg.lstsq(information, gradient, rcond=None)[0]
+        decrement = float(gradient @ step)
+        if decrement <= _CONVERGED * max(1.0, abs(value)):
+            if (np.diag(information) < _VANISHED * most).any():
+                break
+            return beta
+        length = 1.0
+        while length > _ROUNDING:
+            there = objective(beta + length * step)
+            if np.isfinite(there[0]) and there[0] >= value - _ROUNDING * abs(value):
+                break
+            length /= 2.0
+        else:
+            break
+        beta, (value, gradient, information) = beta + length * step, there
+    steepest = [names[k] for k in np.argsort(-np.abs(beta))[:3]]
+    raise KLFusionError(
+        f"expected coefficients with a largest likelihood, got ones that grow without end, "
+        f"{few(steepest)} most: the classes are separated, or a class or event is missing; "
+        "give prior_sd"
+    )
+
+
+def expanded(likelihood: Likelihood, at: FloatArray) -> Information:
+    """The likelihood as a Gaussian with its first two derivatives at a point."""
+    _, gradient, information = likelihood(at)
+    return Information(information @ at + gradient, information)

@@ -1,0 +1,145 @@
+"""What the adapters of regressions share: the data, the prior, and Laplace's approximation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.package import provenance
+from klfusion._utils.text import few
+from klfusion.adapters._library import versions
+from klfusion.adapters._likelihoods import Likelihood, expanded, mode
+from klfusion.errors import KLFusionError
+from klfusion.fusion.result import Fusion
+from klfusion.posteriors.coefficients import prior_precision, regression
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.regression import Information
+
+INTERCEPT = "intercept"
+Prior = float | Mapping[str, float] | None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every regression's `extract` takes, as `klfusion.coefficients` explains it.
+
+    ``at`` is a fusion of the other silos. The likelihood is expanded at the mode that it and the
+    silo's own data have, which corrects Laplace's approximation where the data are few.
+    """
+
+    name: str
+    prior_sd: Prior = None
+    local: Sequence[str] = ()
+    units: Mapping[str, str] | None = None
+    at: Fusion | Posterior | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)  # package, class and settings
+
+    def posterior(
+        self,
+        names: Sequence[str],
+        likelihood: Information,
+        precision: FloatArray,
+        n: float | None,
+        arrays: Mapping[str, Any] | None = None,
+    ) -> Posterior:
+        """The posterior of a Gaussian likelihood and a prior with this diagonal precision."""
+        whole = Information(likelihood.shift, likelihood.precision + np.diag(precision))
+        info = {**self.info, "units": dict(self.units or {}), "columns": [*names]}
+        made = regression(whole, precision, names, self.name, self.local, n, info, arrays)
+        object.__setattr__(made, "provenance", provenance(**versions(str(info["package"]))))
+        return made
+
+    def precision(self, names: Sequence[str], own: FloatArray | None = None) -> FloatArray:
+        """The diagonal of the prior's precision: as asked for, else ``own``, else flat."""
+        if self.prior_sd is None and own is not None:
+            return own
+        return prior_precision(names, self.prior_sd, f"silo {self.name!r}")
+
+    def laplace(
+        self, names: Sequence[str], likelihood: Likelihood, own: FloatArray | None, n: float
+    ) -> Posterior:
+        """Laplace's approximation of the silo's posterior."""
+        precision = self.precision(names, own)
+        prior = Information(np.zeros(len(names)), np.diag(precision))
+        if self.at is not None:
+            prior = self._others(names, prior)
+        point = mode(likelihood, prior, names)
+        return self.posterior(names, expanded(likelihood, point), precision, n)
+
+    def _others(self, names: Sequence[str], own: Information) -> Information:
+        """What other silos say about the shared coefficients, and the prior of the others."""
+        at = self.at.site() if isinstance(self.at, Fusion) else self.at
+        info = {} if at is None or at.structure is None else at.structure.info
+        known = list(info.get("coordinates", []))
+        if at is None or not known:
+            raise KLFusionError(f"at: expected a fusion of regressions, got {self.at!r}")
+        rows = [known.index(key) for key in names if key in known and key not in self.local]
+        mine = np.array([names.index(known[row]) for row in rows], dtype=np.intp)
+        if len(mine) == 0:
+            raise KLFusionError(f"at: expected coefficients of {few(names)}, got {few(known)}")
+        rest = np.setdiff1d(np.arange(len(known)), rows)
+        there = Information.of(at.natural[0], len(known))
+        shared = there.split(rest)[0] if len(rest) else there
+        shared = shared.some(np.argsort(np.argsort(rows)))  # `split` keeps the order of rows
+        others = shared.spread(mine, len(names))
+        keep = np.ones(len(names))
+        keep[mine] = 0.0
+        return Information(
+            others.shift + keep * own.shift,
+            others.precision + np.diag(keep * np.diag(own.precision)),
+        )
+
+
+def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[Any, ...]:
+    """Columns (n, d), their names and the outcome from ``data``; a frame's columns are sorted.
+
+    ``known`` are the columns that a model was fitted to.
+    """
+    if not isinstance(data, tuple | list) or len(data) != n_outputs:
+        raise KLFusionError(f"expected data=(x, y), as fit takes them, got {type(data).__name__}")
+    x, y = data
+    names = None if not hasattr(x, "columns") else [str(c) for c in x.columns]
+    if names is not None:
+        again = next((c for i, c in enumerate(names) if c in names[:i]), None)
+        if again is not None:
+            raise KLFusionError(f"expected different columns, got {again!r} twice")
+    if known is not None and names is not None:
+        missing = [c for c in known if c not in names]
+        if missing:
+            raise KLFusionError(f"expected the columns of the fit, got none named {few(missing)}")
+        x, names = x[list(known)] if list(x.columns) != list(known) else x, [*known]
+    array = np.asarray(x, dtype=np.float64)
+    if array.ndim != 2:
+        raise KLFusionError(f"expected x of shape (n, d), got {array.shape}")
+    names = names or ([*known] if known is not None else [f"x{k}" for k in range(array.shape[1])])
+    if len(names) != array.shape[1]:
+        raise KLFusionError(f"expected {len(names)} columns, got {array.shape[1]}")
+    bad = [
+        name for name, column in zip(names, array.T, strict=True) if not np.isfinite(column).all()
+    ]
+    if bad:
+        raise KLFusionError(f"expected numbers without gaps, got missing or infinite {few(bad)}")
+    return array, names, y
+
+
+def scales(x: FloatArray, names: Sequence[str]) -> dict[str, float]:
+    """Standard deviations of columns of more than two values, to find silos with other units."""
+    several = [len(np.unique(column)) != 2 for column in x.T]
+    return {
+        name: float(f"{column.std():.2g}")
+        for name, column, kept in zip(names, x.T, several, strict=True)
+        if kept
+    }
+
+
+def with_intercept(x: FloatArray, names: Sequence[str], fit_intercept: bool) -> tuple[Any, Any]:
+    """The design matrix and its names."""
+    if not fit_intercept:
+        return x, [*names]
+    if INTERCEPT in names:
+        raise KLFusionError(f"expected no column named {INTERCEPT!r} beside the model's own")
+    return np.hstack([np.ones((len(x), 1)), x]), [INTERCEPT, *names]

@@ -1,0 +1,204 @@
+"""Densities of log-distances: of components that are the same, and of different ones.
+
+The distance of two components is their symmetrised divergence, times half the harmonic mass. It is
+close to a quadratic form of the difference of two estimates, so a distance has nearly a scaled F
+distribution: ``x = location + log F(k, nu)``. ``k`` is the number of directions in which components
+differ, ``nu`` is how well their spread is known. Pairs of one silo are known to differ; they show
+the density of *different*. The density of *same* is learned with the matching. Location, ``k`` and
+``nu`` are integrated out over a grid.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import betaln, logsumexp, polygamma
+
+from klfusion._utils.arrays import FloatArray, IntArray
+
+# Degrees of freedom (k, nu) of log-distances between copies of one component, equally likely.
+_SAME = np.array(
+    [
+        *[
+            (2, 8),
+            (2, 300),
+            (5, 8),
+            (5, 300),
+            (10, 8),
+            (10, 300),
+            (20, 30),
+            (40, 8),
+            (40, 300),
+            (100, 30),
+        ],
+        *[(100, 1000), (400, 100), (400, 3000), (2000, 3000)],
+    ],
+    dtype=np.float64,
+)
+# The same of different components. Few directions mean that some lie near by chance.
+_DIFFERENT = np.array(
+    [(k, nu) for k in (1, 2, 3, 5, 8, 13, 21, 34, 55, 150, 500, 2000) for nu in (6, 20, 100, 1000)],
+    dtype=np.float64,
+)
+_STEP, _LOW, _HIGH = 0.025, -12.0, 4.0  # of the tabulated log-distances
+_Y: FloatArray = np.arange(_LOW, _HIGH + 0.5 * _STEP, _STEP)
+_LOG_2 = float(np.log(2.0))
+_NEVER = -1e4  # log-density that stands for none, finite to be interpolated
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def log_distance(distance: FloatArray) -> FloatArray:
+    """Logarithm; copies have a finite one."""
+    return np.asarray(np.log(np.maximum(distance, _TINY)))
+
+
+def _log_f(y: FloatArray, k: FloatArray, nu: FloatArray) -> FloatArray:
+    """Log-density of the logarithm of an F variate."""
+    ratio = k / nu
+    tail = 0.5 * (k + nu) * np.log1p(ratio * np.exp(y))
+    return np.asarray(0.5 * k * (np.log(ratio) + y) - tail - betaln(0.5 * k, 0.5 * nu))
+
+
+def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
+    """Standard deviation of the logarithm of an F variate."""
+    return np.asarray(np.sqrt(polygamma(1, 0.5 * k) + polygamma(1, 0.5 * nu)))
+
+
+def _read(table: FloatArray, y: FloatArray) -> FloatArray:
+    """Linear interpolation of a table over `_Y`, (..., columns of the table)."""
+    place = (np.clip(np.nan_to_num(y, nan=_HIGH), _LOW, _HIGH) - _LOW) / _STEP
+    low: IntArray = np.minimum(place.astype(np.intp), len(_Y) - 2)
+    share = (place - low).reshape(*low.shape, *[1] * (table.ndim - 1))
+    return np.asarray(table[low] * (1.0 - share) + table[low + 1] * share)
+
+
+@dataclass(frozen=True, eq=False)
+class Different:
+    """Density of log-distances between different components."""
+
+    centre: float  # median log-distance of the pairs; the tables are relative to it
+    table: FloatArray
+
+    @classmethod
+    def of(cls, pairs: FloatArray, n_independent: int, splits: float) -> "Different":
+        """Fit to log-distances of pairs; a share of ``splits`` are parts of one component.
+
+        The pairs count as ``n_independent`` observations.
+        """
+        centre = float(np.median(pairs))
+        y = np.maximum(pairs - centre, _LOW)
+        shift = np.linspace(-3.0, 3.0, 9) / np.sqrt(max(n_independent, 1))
+        k, nu = (np.repeat(column, len(shift)) for column in _DIFFERENT.T)
+        location = np.tile(shift, len(_DIFFERENT)) * _deviation(k, nu)
+        if len(y) > 300:  # quantiles say as much
+            y = np.quantile(y, (np.arange(300) + 0.5) / 300)
+        each = _log_f(y[:, None] - location, k, nu)
+        split = np.where(y < 0, np.log(splits / -_LOW), -np.inf)[:, None]
+        each = np.logaddexp(np.log1p(-splits) + each, split)
+        weight = each.mean(axis=0) * max(n_independent, 1)
+        weight -= logsumexp(weight)
+        some = weight > -10.0
+        density = _log_f(_Y[:, None] - location[some], k[some], nu[some])
+        table = logsumexp(density + weight[some], axis=1)
+        top = int(table.argmax())
+        table[top:] = table[top]  # what is farther is no less different
+        return cls(centre, table)
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """Of log-distances."""
+        return _read(self.table, x - self.centre)
+
+
+@lru_cache(maxsize=4)
+def _same_grid() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Log-densities of the grid of `Same`, and of outliers, (y, grid); locations, log-prior."""
+    steps = np.minimum(1.6 * _deviation(*_SAME.T), 0.5)
+    below = [np.arange(0.1, -_LOW, step) for step in steps]
+    sizes = [len(one) for one in below]
+    location = -np.concatenate(below)
+    k, nu = (np.repeat(column, sizes) for column in _SAME.T)
+    prior = -np.log(np.repeat(sizes, sizes) * len(_SAME))
+    y = _Y[:, None] - location
+    outlier = np.where((y > 0) & (_Y[:, None] < 0), -np.log(-location), _NEVER)
+    return _log_f(y, k, nu), outlier, location, prior
+
+
+@dataclass(frozen=True, eq=False)
+class Same:
+    """Density of log-distances between a component and others of its cluster."""
+
+    centre: float  # that of `Different`
+    table: FloatArray
+    outlier: FloatArray  # of components that lie anywhere between same and different
+    location: float  # relative to the centre
+
+    @classmethod
+    def of(cls, centre: float, log_likelihood: FloatArray, noise: float) -> "Same":
+        """Average over the grid, weighted by its log-likelihood; as `log_marginal`."""
+        density, outlier, location, _ = _same_grid()
+        posterior = log_likelihood + _grid_prior(noise - centre)
+        weight = np.exp(posterior - posterior.max())
+        weight /= weight.sum()
+        with np.errstate(divide="ignore"):
+            table, other = (
+                np.maximum(np.log(np.exp(one) @ weight), _NEVER) for one in (density, outlier)
+            )
+        top = int(table.argmax())
+        table[:top] = table[top]  # what is nearer is no less alike
+        return cls(centre, table, other, float(weight @ location))
+
+    def log_odds(
+        self, x: FloatArray, shift: FloatArray, other: Different, outliers: float
+    ) -> FloatArray:
+        """Log-likelihood ratio of *same* against *different* that lie farther by ``shift``."""
+        y = x - self.centre
+        inlier = _read(self.table, y) - other.log_density(x - shift)
+        outlier = _read(self.outlier, y) - other.log_density(x)
+        return np.asarray(np.logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier))
+
+    @property
+    def ratio(self) -> float:
+        """Squared distance of different components over that of noise, between two."""
+        return noise_ratio(self.location)
+
+
+def grid_log_odds(
+    x: FloatArray, shift: FloatArray, other: Different, outliers: float
+) -> FloatArray:
+    """`Same.log_odds` of log-distances (m,) at each point of the grid, (m, grid)."""
+    density, outlier, _, _ = _same_grid()
+    y = np.maximum(x - other.centre, _LOW)
+    inlier = _read(density, y) + (np.log1p(-outliers) - other.log_density(x - shift))[:, None]
+    failed = _read(outlier, y) + (np.log(outliers) - other.log_density(x))[:, None]
+    return np.asarray(np.logaddexp(inlier, failed))
+
+
+def log_marginal(log_likelihood: FloatArray, centre: float, noise: float) -> FloatArray:
+    """Log-likelihoods (..., grid) with the grid integrated out, (...).
+
+    ``noise`` is the log-distance of two estimates of one component, without variation.
+    """
+    return np.asarray(logsumexp(log_likelihood + _grid_prior(noise - centre), axis=-1))
+
+
+def _grid_prior(noise: float) -> FloatArray:
+    """Log-prior of the grid: half for any location, half for that of noise alone."""
+    _, _, location, prior = _same_grid()
+    near = np.abs(location - np.clip(noise, location.min(), location.max())) <= 0.5
+    noisy = prior - logsumexp(prior[near]) + np.where(near, 0.0, _NEVER)
+    return np.asarray(np.logaddexp(prior, noisy) - _LOG_2)
+
+
+def noise_ratio(location: FloatArray | float) -> float:
+    """Squared distance of different components over that of noise, from a relative location."""
+    return max(float(np.exp(-np.asarray(location))) - 1.0, 0.1)
+
+
+def farther(n_a: FloatArray | float, n_b: FloatArray | float, ratio: float) -> FloatArray:
+    """By how much the log-distance of different clusters exceeds that of single components.
+
+    The centre of ``n`` components has ``1/n`` of the noise, and the distance is weighted by the
+    harmonic mean of the sizes.
+    """
+    harmonic = 2.0 * n_a * n_b / (np.asarray(n_a) + n_b)
+    return np.asarray(np.log((1.0 + harmonic * ratio) / (1.0 + ratio)))

@@ -1,0 +1,69 @@
+"""Distances of components and clusters: the symmetrised divergence, weighted by masses.
+
+``<eta - eta', mu - mu'>`` is the divergence in both directions. Half of it, times the harmonic mass
+``w w' / (w + w')``, is to second order the increase of the Jensen gap if both merged. Unlike that
+increase it grows with the square of the distance also where components lie far apart.
+"""
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.objective.clusters import Clusters
+from klfusion.objective.problem import FusionProblem
+
+_BLOCK_ENTRIES = 1 << 20  # numbers in a block of centres
+
+
+def pair_distances(problem: FusionProblem, rows: slice = slice(None)) -> FloatArray:
+    """Distances of all pairs of some components, (n, n)."""
+    return _matrix(problem.natural[rows], problem.mean[rows], problem.weights[rows])
+
+
+def centre_distances(clusters: Clusters) -> FloatArray:
+    """Distances of all pairs of clusters, (G, G); none may be empty."""
+    centres = clusters.centres
+    return _matrix(centres, clusters.problem.family.mean(centres), clusters.mass)
+
+
+def to_clusters(
+    problem: FusionProblem, rows: IntArray | slice, centres: FloatArray, mass: FloatArray
+) -> FloatArray:
+    """Distances of some components to centres (G, p) of ``mass`` (G,), (rows, G)."""
+    natural, mean, own = problem.natural[rows], problem.mean[rows], problem.weights[rows, None]
+    of_centres = problem.family.mean(centres)
+    squares = np.einsum("lp,lp->l", natural, mean)[:, None]
+    squares = squares + np.einsum("gp,gp->g", centres, of_centres)
+    squares -= natural @ of_centres.T + mean @ centres.T
+    return np.asarray(0.5 * own * mass / (own + mass) * np.maximum(squares, 0.0))
+
+
+def to_others(
+    problem: FusionProblem, rows: IntArray, group: IntArray, sums: FloatArray, mass: FloatArray
+) -> FloatArray:
+    """Distance of each of some components (m,) to the other members of its group, (m,).
+
+    The groups have weighted ``sums`` (G, p) and ``mass`` (G,).
+    """
+    out = np.empty(len(rows))
+    step = max(1, _BLOCK_ENTRIES // problem.family.size)
+    for low in range(0, len(rows), step):
+        i, g = rows[low : low + step], group[low : low + step]
+        own = problem.weights[i]
+        rest = mass[g] - own
+        centres = (sums[g] - own[:, None] * problem.natural[i]) / rest[:, None]
+        out[low : low + step] = 0.5 * own * rest / (own + rest) * between(problem, i, centres)
+    return out
+
+
+def between(problem: FusionProblem, rows: IntArray, centres: FloatArray) -> FloatArray:
+    """Symmetrised divergence of components (m,) and centres (m, p), pair by pair, (m,)."""
+    difference = problem.family.mean(centres) - problem.mean[rows]
+    squares = np.einsum("mp,mp->m", centres - problem.natural[rows], difference)
+    return np.asarray(np.maximum(squares, 0.0))
+
+
+def _matrix(natural: FloatArray, mean: FloatArray, mass: FloatArray) -> FloatArray:
+    products = natural @ mean.T
+    own = np.diag(products)
+    squares = np.maximum(own[:, None] + own - products - products.T, 0.0)
+    return np.asarray(0.5 * mass[:, None] * mass / (mass[:, None] + mass) * squares)

@@ -1,0 +1,251 @@
+"""Local components that describe no component: mixed ones, fragments, and unexplained ones.
+
+A local fit may fail. It describes two components by one, or one by two. Such a *mixed* component or
+*fragment* is in no other silo, or in few. Each cluster is held against this explanation, the
+smallest first. The log-odds are those of the prior without the cluster against the prior with it,
+of ``n`` failed fits, and of the distances. A mixed component lies near a weighted average of two
+clusters that its silo lacks, for natural parameters of observations add up. A fragment and a
+sibling of its silo, pooled, are as near to the sibling's cluster as the sibling alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy.special import betaln
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.running import Report
+from klfusion.families import GaussianObservations
+from klfusion.model_size.distances import between, centre_distances
+from klfusion.model_size.linkage import LinkageSettings, Linked, leave_one_out, link
+from klfusion.objective.clusters import Clusters
+from klfusion.objective.problem import FusionProblem
+
+_SHARES = np.linspace(0.1, 0.9, 17)  # of the first of two clusters in an average
+_NEAREST = 6  # clusters of which all pairs are averaged
+_ROUNDS = 3  # of leaving out failed fits and matching the rest anew
+
+
+@dataclass(frozen=True, eq=False)
+class Failed:
+    """Rows that describe no component."""
+
+    mixed: BoolArray  # left out, (n,)
+    part_of: IntArray  # the sibling that a fragment is a part of, (n,); -1 for none
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self.mixed.any() or (self.part_of >= 0).any())
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedRows:
+    """A matching of the rows of a problem that are no failed fits."""
+
+    linked: Linked
+    rows: IntArray  # (m,)
+    part_of: IntArray  # of all rows: the row that a fragment is a part of, (n,); -1 for none
+
+    def spread(self, labels: IntArray) -> IntArray:
+        """Labels of all rows, (n,): a fragment has its sibling's; -1 for what is left out."""
+        out = np.full(len(self.part_of), -1, dtype=np.intp)
+        out[self.rows] = labels
+        return np.where(self.part_of >= 0, out[self.part_of], out)
+
+
+def link_rows(
+    problem: FusionProblem,
+    compare: Callable[[FusionProblem], FusionProblem],
+    settings: LinkageSettings,
+    report: Report,
+) -> LinkedRows:
+    """Match the components of a problem; leave out failed fits and match the rest anew.
+
+    ``compare`` makes components comparable.
+    """
+    rows, part_of = np.arange(problem.n), np.full(problem.n, -1, dtype=np.intp)
+    given = problem
+    for last in (*[False] * _ROUNDS, True):
+        base = compare(given)
+        linked = link(base, settings, report)
+        if not linked.matches or linked.different is None:
+            break
+        failed = find_failed(given, base, linked)
+        if last or not failed.any:
+            before = linked.labels
+            linked = linked.merged()
+            if last or (linked.labels == before).all():
+                break
+            failed = find_failed(given, base, linked)
+            if not failed.any:
+                break
+        fragments = np.flatnonzero(failed.part_of >= 0)
+        siblings = failed.part_of[fragments]
+        part_of[rows[fragments]] = rows[siblings]
+        for i in np.flatnonzero(np.isin(part_of, rows[fragments])):  # of a fragment of another
+            part_of[i] = part_of[part_of[i]]
+        kept = np.flatnonzero(~failed.mixed & (failed.part_of < 0))
+        given, rows = given.with_parts(fragments, siblings).some(kept), rows[kept]
+    return LinkedRows(linked, rows, part_of)
+
+
+def find_failed(given: FusionProblem, base: FusionProblem, linked: Linked) -> Failed:
+    """Failed fits of a matching.
+
+    The ``base`` problem has the ``given`` components made comparable, without variation between
+    silos. Every silo keeps one component.
+    """
+    search = _Search(given, base, linked)
+    for cluster in np.argsort(search.clusters.counts, kind="stable").tolist():
+        search.judge(cluster)
+    search.judge_unexplained()
+    mixed, part_of = search.mixed, search.part_of
+    gone = (part_of >= 0) & mixed[part_of]  # with the component they are a part of
+    mixed[gone], part_of[gone] = True, -1
+    for rows in base.silos:
+        if mixed[rows].all():
+            mixed[rows] = False
+    return Failed(mixed, part_of)
+
+
+class _Search:
+    """Clusters not yet found to be failed fits."""
+
+    def __init__(self, given: FusionProblem, base: FusionProblem, linked: Linked) -> None:
+        self.given, self.base, self.linked = given, base, linked
+        self.problem = linked.problem
+        # Fragments add up to the whole only where natural parameters are sums over observations.
+        self.observed = given.prior is not None or isinstance(given.family, GaussianObservations)
+        self.clusters = Clusters(self.problem, linked.labels)
+        self.counts = self.clusters.counts.copy()  # 0 for what has failed
+        self.holds = self.clusters.occupied()
+        self.distances = centre_distances(self.clusters)
+        self.centres = base.average(linked.labels, self.clusters.size)  # without variation
+        self.mixed = np.zeros(base.n, dtype=bool)
+        self.part_of = np.full(base.n, -1, dtype=np.intp)
+        rows, x, others = leave_one_out(self.problem, linked.labels)
+        self.own = np.zeros(base.n)  # log-odds of being of its own cluster
+        self.own[rows] = linked.log_odds(np.exp(x), others, 1.0) * others / (others + 1.0)
+
+    def judge(self, cluster: int) -> None:
+        """Mark the members of a cluster that failed fits explain better."""
+        rows = np.flatnonzero(self.linked.labels == cluster)
+        if np.isin(rows, self.part_of).any():  # others are parts of these
+            return
+        count = self.counts[cluster]
+        without = self.linked.prior.changed(
+            self.counts, np.array([[count]], dtype=np.float64), np.zeros((1, 0))
+        )
+        odds = float(without[0]) - self.linked.prior.of_sizes(self.counts)
+        odds += self._log_failed(count)
+        if odds + self._mixed_odds(cluster, rows) > 0:
+            self.mixed[rows] = True
+            self.counts[cluster] = 0
+        elif self.observed:
+            gain, siblings = self._fragment_odds(cluster, rows)
+            if odds + gain > 0:
+                self.part_of[rows] = siblings
+                self.counts[cluster] = 0
+
+    def _log_failed(self, count: int) -> float:
+        """Log-odds that so many more fits failed; their share has a Beta prior of one failure."""
+        n, failed = self.base.n, int(self.mixed.sum() + (self.part_of >= 0).sum())
+        others = 1.0 / self.linked.settings.failed_fits - 1.0 + n - failed
+        return float(betaln(1.0 + failed + count, others - count) - betaln(1.0 + failed, others))
+
+    def judge_unexplained(self) -> None:
+        """Leave out all private clusters if failed fits explain so many better."""
+        single = np.flatnonzero(self.counts == 1)
+        whole = self.part_of[self.part_of >= 0]
+        single = np.setdiff1d(single, self.linked.labels[whole])
+        prior = self.linked.prior
+        if len(single) == 0 or not (self.counts > 1).any():
+            return
+        odds = prior.of_sizes(np.delete(self.counts, single)) - prior.of_sizes(self.counts)
+        odds += self._log_failed(len(single))
+        if odds > 0:
+            self.mixed |= np.isin(self.linked.labels, single)
+
+    def _mixed_odds(self, cluster: int, rows: IntArray) -> float:
+        """Log-likelihood ratio of lying on an average of two clusters against being itself."""
+        absent = ~self.holds[:, self.holds[cluster]]  # from the silos of the cluster, (G, n)
+        lacked = (self.counts > len(rows)) & (absent.mean(axis=1) >= 0.5)
+        near = np.flatnonzero(lacked)
+        near = near[np.argsort(self.distances[cluster, near], kind="stable")[:_NEAREST]]
+        pairs = [
+            (g, h)
+            for g, h in combinations(near.tolist(), 2)
+            if (absent[g] & absent[h]).mean() >= 0.5
+        ]
+        if not pairs:
+            return -np.inf
+        best = max(self._average_odds(rows, g, h) for g, h in pairs)
+        return best - float(self.own[rows].sum()) - float(np.log(len(pairs)))
+
+    def _average_odds(self, rows: IntArray, g: int, h: int) -> float:
+        """The same of one pair of clusters; each member has the best share."""
+        natural = np.outer(_SHARES, self.centres[g]) + np.outer(1.0 - _SHARES, self.centres[h])
+        averages = self._varied(natural)
+        masses = self.clusters.mass[[g, h]]
+        mass = 1.0 / (_SHARES**2 / masses[0] + (1.0 - _SHARES) ** 2 / masses[1])
+        one, share = (index.ravel() for index in np.indices((len(rows), len(_SHARES))))
+        own = self.problem.weights[rows[one]]
+        weight = 0.5 * own * mass[share] / (own + mass[share])
+        distance = weight * between(self.problem, rows[one], averages[share])
+        odds = self.linked.log_odds(distance, own, mass[share])
+        return float(odds.reshape(len(rows), -1).max(axis=1).sum())
+
+    def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
+        """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
+
+        A fragment and its sibling, pooled, are compared with the sibling's cluster, a larger one.
+        """
+        labels, silos = self.linked.labels, [self.base.silos[j] for j in self.base.silo[rows]]
+        part = np.repeat(np.arange(len(rows)), [own.stop - own.start for own in silos])
+        sibling = np.concatenate([np.arange(own.start, own.stop) for own in silos])
+        larger = self.counts[labels[sibling]] > self.counts[cluster]
+        part, sibling = part[larger], sibling[larger]
+        pooled = self.given.pooled(sibling, rows[part])
+        inside = np.ones(len(part), dtype=bool)  # of the family: a prior may say too much
+        with np.errstate(all="ignore"):
+            quantities = self.given.family.positive(pooled)
+        for positive in quantities.values():
+            inside &= (positive > 0).all(axis=tuple(range(1, positive.ndim)))
+        part, sibling, pooled = part[inside], sibling[inside], pooled[inside]
+        odds = np.full((len(rows), self.base.n), -np.inf)
+        if len(part):
+            varied = self._varied(self._compared(pooled))
+            odds[part, sibling] = self._pooled_odds(varied, sibling)
+        best = odds.argmax(axis=1)
+        total = odds[np.arange(len(rows)), best].sum() - self.own[rows].sum()
+        return float(total), best
+
+    def _pooled_odds(self, pooled: FloatArray, sibling: IntArray) -> FloatArray:
+        """Log-odds of pooled components (m, p) in the place of siblings (m,), against these."""
+        g, own = self.linked.labels[sibling], self.problem.weights[sibling]
+        rest = self.clusters.mass[g] - own
+        taken = own[:, None] * self.problem.natural[sibling]
+        centres = (self.clusters.sums[g] - taken) / rest[:, None]
+        trial, every = _alone(self.problem, pooled), np.arange(len(sibling))
+        both = (between(trial, every, centres), between(self.problem, sibling, centres))
+        harmonic, n = 0.5 * own * rest / (own + rest), np.asarray(self.counts[g] - 1, np.float64)
+        with_part, alone = (self.linked.log_odds(harmonic * d, 1.0, n) for d in both)
+        return np.asarray(with_part - alone)
+
+    def _compared(self, natural: FloatArray) -> FloatArray:
+        """Comparable with the components of the problem."""
+        like = self.given.natural
+        return _alone(self.given, natural).centred(like).comparable(like).natural
+
+    def _varied(self, natural: FloatArray) -> FloatArray:
+        """With the variation between silos."""
+        return _alone(self.base, natural).with_variation(self.linked.variation).natural
+
+
+def _alone(problem: FusionProblem, natural: FloatArray) -> FusionProblem:
+    """Other components (m, p) of the same family."""
+    n = len(natural)
+    return FusionProblem(problem.family, natural, np.zeros(n, np.intp), np.ones(n))

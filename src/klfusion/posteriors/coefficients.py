@@ -1,0 +1,283 @@
+"""Posteriors of coefficients by name, and silos brought to the same coefficients."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import few
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
+from klfusion.families import Normal
+from klfusion.posteriors.posterior import Posterior, check_equal
+from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.regression import KIND, LOCAL, Information, names_of
+
+
+def coefficients(
+    mean: ArrayLike,
+    covariance: ArrayLike,
+    coordinates: Sequence[str],
+    *,
+    name: str,
+    prior_sd: float | Mapping[str, float] | None = None,
+    local: Sequence[str] = (),
+    units: Mapping[str, str] | None = None,
+    likelihood: str | None = None,
+    n_observations: float | None = None,
+) -> Posterior:
+    """The posterior of a regression's coefficients, from any software.
+
+    Parameters
+    ----------
+    mean, covariance : arrays of shape (d,) and (d, d)
+        Estimates and their covariance matrix.
+    coordinates : sequence of str
+        The names of the coefficients. Silos may have them in any order.
+    name : str
+        The silo's name.
+    prior_sd : float or mapping of name to float, optional
+        Standard deviations of the prior, which is Normal around zero, where the estimates include
+        one. It is counted once. The prior of other coefficients is flat.
+    local : sequence of str
+        Coefficients that differ between silos, such as ``["intercept"]``. They are marginalised
+        out, and given back by ``fusion.model(name)``.
+    units : mapping of name to str, optional
+        Of columns; silos that give other units are refused.
+    likelihood : str, optional
+        Model of an observation, such as ``"logistic"``; silos must agree.
+    n_observations : float, optional
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> a = kf.coefficients([1.0, 0.5], np.diag([0.1, 0.2]), ["age", "dose"], name="a")
+    >>> b = kf.coefficients([0.7, 1.0], np.diag([0.2, 0.1]), ["dose", "age"], name="b")
+    >>> kf.fuse([a, b]).posterior.params()["mean"]
+    array([[1. , 0.6]])
+    """
+    where = f"silo {name!r}"
+    names = names_of({"coordinates": [*coordinates]}, "coordinates", where)
+    given = np.asarray(mean, dtype=np.float64).reshape(-1)
+    if len(given) != len(names):
+        raise KLFusionError(f"{where}: expected {len(names)} coefficients, got {len(given)}")
+    if np.shape(covariance) != (len(names), len(names)):
+        expected = f"expected a covariance matrix of shape {(len(names), len(names))}"
+        raise KLFusionError(f"{where}: {expected}, got {np.shape(covariance)}")
+    family = Normal(len(names))
+    natural = family.natural(given[None], np.asarray(covariance, dtype=np.float64)[None])[0]
+    precision = prior_precision(names, prior_sd, where)
+    settings = {"likelihood": likelihood, "units": dict(units or {})}
+    return regression(
+        Information.of(natural, family.dim), precision, names, name, local, n_observations, settings
+    )
+
+
+def prior_precision(
+    names: Sequence[str], prior_sd: float | Mapping[str, float] | None, where: str
+) -> FloatArray:
+    """The diagonal of a prior's precision; zero is flat."""
+    if prior_sd is None:
+        return np.zeros(len(names))
+    given = dict(prior_sd) if isinstance(prior_sd, Mapping) else dict.fromkeys(names, prior_sd)
+    unknown = [key for key in given if key not in names]
+    if unknown:
+        raise KLFusionError(
+            f"{where}: prior_sd: expected names of {few(names)}, got {few(unknown)}"
+        )
+    for key, value in given.items():
+        if not (np.isscalar(value) and np.isreal(value) and float(value) > 0):  # type: ignore[arg-type]
+            raise KLFusionError(f"{where}: expected prior_sd > 0 of {key!r}, got {value!r}")
+    return np.array([1.0 / float(given[n]) ** 2 if n in given else 0.0 for n in names])
+
+
+def regression(
+    information: Information,
+    prior: FloatArray,
+    names: Sequence[str],
+    name: str,
+    local: Sequence[str],
+    n_observations: float | None,
+    info: Mapping[str, Any],
+    arrays: Mapping[str, Any] | None = None,
+) -> Posterior:
+    """A regression as a posterior of one component; ``prior`` is the diagonal of its precision."""
+    where = f"silo {name!r}"
+    unknown = [key for key in local if key not in names]
+    if isinstance(local, str) or unknown:
+        got = repr(local) if isinstance(local, str) else few(unknown)
+        raise KLFusionError(f"{where}: local: expected a list of names of {few(names)}, got {got}")
+    if len(set(local)) == len(names):
+        raise KLFusionError(f"{where}: expected a coefficient that silos share, got none")
+    units = info.get("units") or {}
+    unknown = [key for key in units if key not in names]
+    if unknown:
+        raise KLFusionError(f"{where}: units: expected names of {few(names)}, got {few(unknown)}")
+    if not _smallest(information)[0] > np.finfo(np.float64).eps * len(names):
+        raise InvalidPosteriorError(
+            f"{where}: expected an information matrix of full rank, got "
+            f"{_flattest(information, names)}: a constant or repeated column, or separated "
+            "classes; drop the column or give prior_sd"
+        )
+    settings = {**info, "coordinates": [*names], "local": sorted(local), "units": dict(units)}
+    return Posterior(
+        Normal(len(names)),
+        information.natural()[None],
+        name=name,
+        prior=Information(np.zeros(len(names)), np.diag(prior)).natural(),
+        counts=None if n_observations is None else np.array([n_observations], dtype=np.float64),
+        structure=Structure(KIND, arrays or {}, settings),
+    )
+
+
+def _smallest(information: Information) -> tuple[float, FloatArray]:
+    """The smallest eigenvalue of the precision matrix scaled to a unit diagonal, and its vector."""
+    scale = np.sqrt(np.diag(information.precision))
+    if not (np.isfinite(information.precision).all() and (scale > 0).all()):
+        return 0.0, (~(scale > 0)).astype(np.float64)
+    values, vectors = np.linalg.eigh(information.precision / np.outer(scale, scale))
+    return float(values[0]), np.asarray(vectors[:, 0])
+
+
+def _flattest(information: Information, names: Sequence[str]) -> str:
+    """The coefficients of the direction with the least information."""
+    direction = _smallest(information)[1]
+    large = np.flatnonzero(np.abs(direction) > 0.1 * np.abs(direction).max())
+    return f"none about {few([names[int(k)] for k in large])}"
+
+
+def is_regression(posterior: Any) -> bool:
+    """Whether a posterior has coefficients by name."""
+    return posterior.structure is not None and posterior.structure.kind == KIND
+
+
+def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
+    """Regressions with the same shared coefficients in the same order, without local ones.
+
+    A coefficient that a silo lacks gets the prior that other silos have for it. Other models are
+    returned unchanged.
+    """
+    if not all(map(is_regression, posteriors)):
+        return list(posteriors)
+    infos = [(p.name, _info(p)) for p in posteriors]
+    local = [(name, sorted(info["local"])) for name, info in infos]
+    check_equal(local, f"the local coefficients {local[0][1]}")
+    known = [(name, info.get("likelihood")) for name, info in infos]
+    known = [(name, likelihood) for name, likelihood in known if likelihood is not None]
+    check_equal(known, f"a {known[0][1]} regression" if known else "")
+    _check_units(infos)
+    split = [_without_local(p) for p in posteriors]
+    names = [_info(p)["coordinates"] for p in split]
+    union = list(dict.fromkeys(key for own in names for key in own))
+    if all(own == union for own in names):
+        return split
+    priors = _priors(split, names)
+    return [_reordered(p, own, union, priors) for p, own in zip(split, names, strict=True)]
+
+
+def _info(posterior: Posterior) -> dict[str, Any]:
+    """Settings of a regression, checked."""
+    assert posterior.structure is not None
+    where, info = f"silo {posterior.name!r}", dict(posterior.structure.info)
+    for key in ("coordinates", "local"):
+        info[key] = names_of(info, key, where)
+    if not isinstance(posterior.family, Normal) or posterior.n_components != 1:
+        got = f"{posterior.n_components} of {posterior.family}"
+        raise InvalidPosteriorError(f"{where}: expected one Normal of coefficients, got {got}")
+    if len(info["coordinates"]) != posterior.family.dim:
+        got = f"{len(info['coordinates'])} names"
+        raise InvalidPosteriorError(f"{where}: expected {posterior.family.dim}, got {got}")
+    if posterior.prior is None:
+        expected = "expected the prior of a regression, zeros for a flat one"
+        raise InvalidPosteriorError(f"{where}: {expected}, got none")
+    return info
+
+
+def _check_units(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    first: dict[str, tuple[str, str]] = {}
+    for name, info in infos:
+        for key, unit in dict(info.get("units") or {}).items():
+            other, known = first.setdefault(key, (name, unit))
+            if unit != known:
+                raise IncompatibleSilosError(
+                    f"silo {name!r}: expected {key!r} in {known!r} as in silo {other!r}, "
+                    f"got {unit!r}"
+                )
+
+
+def _without_local(posterior: Posterior) -> Posterior:
+    """The marginal of the shared coefficients; a fusion's posterior is one already."""
+    structure, prior, info = posterior.structure, posterior.prior, _info(posterior)
+    assert structure is not None and prior is not None
+    names = info["coordinates"]
+    if not set(info["local"]) & set(names):
+        return posterior
+    missing = [key for key in info["local"] if key not in names]
+    if missing:
+        where = f"silo {posterior.name!r}"
+        raise IncompatibleSilosError(f"{where}: expected the local coefficient {missing[0]!r}")
+    rows = np.array([names.index(key) for key in info["local"]])
+    own, given = Information.of(posterior.natural[0], len(names)).split(rows)
+    of_prior, _ = Information.of(prior, len(names)).split(rows)
+    arrays = {**structure.arrays, **{key: array[None] for key, array in given.items()}}
+    info["coordinates"] = [key for key in names if key not in info["local"]]
+    return replace(
+        posterior,
+        family=Normal(len(info["coordinates"])),
+        natural=own.natural()[None],
+        prior=of_prior.natural(),
+        structure=Structure(KIND, arrays, info),
+    )
+
+
+_Priors = dict[str, tuple[float, float]]
+
+
+def _priors(posteriors: Sequence[Posterior], names: Sequence[list[str]]) -> _Priors:
+    """Shift and precision of the prior of each coefficient, from the first silo that has it."""
+    found: _Priors = {}
+    for posterior, own in zip(posteriors, names, strict=True):
+        assert posterior.prior is not None
+        prior = Information.of(posterior.prior, len(own))
+        for k, key in enumerate(own):
+            found.setdefault(key, (float(prior.shift[k]), float(prior.precision[k, k])))
+    return found
+
+
+def _reordered(
+    posterior: Posterior, names: list[str], union: list[str], priors: _Priors
+) -> Posterior:
+    """The posterior over the union: own coefficients in their rows, the prior elsewhere."""
+    structure, dim = posterior.structure, len(union)
+    assert structure is not None and posterior.prior is not None
+    lacking = [key for key in union if key not in names]
+    flat = [key for key in lacking if not priors[key][1] > 0]
+    if flat:
+        raise IncompatibleSilosError(
+            f"silo {posterior.name!r}: expected the coefficient {flat[0]!r}, as in other silos, "
+            "got none, and its prior is flat; give prior_sd at all silos, and a silo without it "
+            "has the prior"
+        )
+    rows = np.array([union.index(key) for key in names])
+    shift, precision = np.zeros(dim), np.zeros(dim)
+    for key in lacking:
+        shift[union.index(key)], precision[union.index(key)] = priors[key]
+    both = []
+    for natural in (posterior.natural[0], posterior.prior):
+        own = Information.of(natural, len(names)).spread(rows, dim)
+        both.append(Information(own.shift + shift, own.precision + np.diag(precision)).natural())
+    arrays = dict(structure.arrays)
+    if LOCAL[1] in arrays:  # local coefficients do not depend on those the silo lacks
+        gain = np.zeros((*arrays[LOCAL[1]].shape[:2], dim))
+        gain[:, :, rows] = arrays[LOCAL[1]]
+        arrays[LOCAL[1]] = gain
+    info = {**structure.info, "coordinates": union}
+    return replace(
+        posterior,
+        family=Normal(dim),
+        natural=both[0][None],
+        prior=both[1],
+        structure=Structure(KIND, arrays, info),
+    )

@@ -1,0 +1,74 @@
+"""How much coefficients differ between silos, as a meta-analysis of each; doubtful columns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from klfusion.errors import KLFusionError
+from klfusion.fusion.result import Fusion
+from klfusion.methods.matching import comparing
+from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis
+from klfusion.pooling.regressions import Silos
+from klfusion.posteriors.coefficients import is_regression
+from klfusion.posteriors.compatibility import aligned_silos
+from klfusion.posteriors.posterior import Posterior
+from klfusion.updates.table import kept_silos
+
+# A change of units is by a factor of ten and more: metres and centimetres, years and months, mmol/l
+# and mg/dl. The same column of two hospitals spreads alike.
+_OTHER_UNITS = 10.0
+_UNLIKELY = 1e-3  # probability of a larger Q by chance, of the most extreme coefficient
+
+
+def heterogeneity(fusion: Fusion) -> dict[str, MetaAnalysis]:
+    """See `Fusion.heterogeneity`."""
+    if not is_regression(fusion.posterior):
+        raise KLFusionError("expected a fusion of regressions, got other models")
+    posteriors = aligned_silos(kept_silos(fusion, "compare coefficients"))
+    with comparing(posteriors):
+        return _heterogeneity(posteriors, fusion)
+
+
+def _heterogeneity(posteriors: Sequence[Posterior], fusion: Fusion) -> dict[str, MetaAnalysis]:
+    silos = Silos.of(posteriors, fusion.settings.weight_array(), "product")
+    structure = posteriors[0].structure
+    assert structure is not None
+    found = {}
+    for k, name in enumerate(structure.info["coordinates"]):
+        numbers, estimates, variances = silos.estimates(k)
+        if not numbers:
+            continue
+        names = tuple(posteriors[j].name for j in numbers)
+        found[str(name)] = meta_analysis(estimates, variances, names)
+    return found
+
+
+def doubtful_columns(fusion: Fusion, silos: Sequence[Posterior]) -> list[tuple[str, str]]:
+    """Silo and reason: constant columns, other units, coefficients that silos do not share."""
+    if not is_regression(fusion.posterior):
+        return []
+    found, spreads = [], [_scales(silo) for silo in silos]
+    for name in dict.fromkeys(key for own in spreads for key in own):
+        middle = float(np.median([own[name] for own in spreads if name in own]))
+        for silo, own in zip(silos, spreads, strict=True):
+            spread = own.get(name, middle)
+            if spread == 0:
+                found.append((silo.name, f"column {name!r} is constant: it says nothing"))
+            elif middle > 0 and not 1 / _OTHER_UNITS < spread / middle < _OTHER_UNITS:
+                text = f"column {name!r} has deviation {spread:.2g}, that of others is {middle:.2g}"
+                found.append((silo.name, f"{text}: other units?"))
+    tests = heterogeneity(fusion)
+    for name, test in tests.items():
+        if test.q_p_value * len(tests) < _UNLIKELY:
+            away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
+            text = f"coefficient {name!r} differs most from those of other silos (Q {test.q:.3g}, "
+            text += f"p {test.q_p_value:.1e}): pooling='hierarchical' lets it vary"
+            found.append((test.silos[int(away.argmax())], text))
+    return found
+
+
+def _scales(silo: Posterior) -> dict[str, float]:
+    """Standard deviations of columns, where a silo sent them."""
+    found: Any = {} if silo.structure is None else silo.structure.info.get("scales")
+    return {str(key): float(sd) for key, sd in found.items()} if isinstance(found, dict) else {}

@@ -1,0 +1,113 @@
+"""lifelines' Cox and Weibull models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from klfusion.errors import KLFusionError
+from tests.helpers.regressions import COLUMNS, rows
+
+lifelines = pytest.importorskip("lifelines")
+
+
+def survival(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    x, predictor = rows(n, rng)
+    time = rng.exponential(np.exp(-predictor))
+    censored = rng.exponential(3.0, size=n)
+    return x.assign(T=np.minimum(time, censored).round(2) + 0.01, E=(time < censored) * 1.0)
+
+
+def cox(frame, **options):
+    return lifelines.CoxPHFitter(**options).fit(frame, "T", "E")
+
+
+PARTS = {"a": slice(0, 90), "b": slice(90, 180), "c": slice(180, 300)}
+
+
+@pytest.mark.parametrize("penalizer", [0.0, 0.05])
+def test_the_fit_and_the_data_agree(penalizer):
+    frame = survival()
+    fitted = cox(frame, penalizer=penalizer)
+    one, two = (kf.extract(fitted, name="a", data=data) for data in (None, frame))
+    for key in ("mean", "covariance"):
+        np.testing.assert_allclose(one.params()[key], two.params()[key], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(one.prior, two.prior)
+
+
+def test_cox_comes_back():
+    frame = survival()
+    fusion = kf.fuse({n: cox(frame[s]) for n, s in PARTS.items()})
+    back, pooled = fusion.model(), cox(frame)
+    np.testing.assert_allclose(back.params_[COLUMNS], pooled.params_[COLUMNS], atol=0.15)
+    np.testing.assert_allclose(back.standard_errors_, pooled.standard_errors_, rtol=0.15)
+    score = back.score(frame, scoring_method="concordance_index")
+    assert score == pytest.approx(pooled.concordance_index_, abs=0.01)
+    ratio = back.predict_partial_hazard(frame[:2]) / np.exp(frame[:2][COLUMNS] @ back.params_)
+    np.testing.assert_allclose(ratio, 1.0)
+    assert back.baseline_survival_.isna().all().all()
+
+
+def test_rounds_reach_the_stratified_fit():
+    frame = survival()
+    options = {"duration_col": "T", "event_col": "E", "prior_sd": 5.0}
+    fusion = None
+    for _ in range(3):
+        fusion = kf.fuse(
+            [
+                kf.extract(
+                    lifelines.CoxPHFitter(), name=n, data=frame[s], **options,
+                    at=None if fusion is None else fusion.remove(n),
+                )
+                for n, s in PARTS.items()
+            ]
+        )  # fmt: skip
+    site = np.repeat(["a", "b", "c"], [90, 90, 120])
+    pooled = lifelines.CoxPHFitter(strata=["site"]).fit(frame.assign(site=site), "T", "E")
+    distance = (fusion.model().params_ - pooled.params_[COLUMNS]) / pooled.standard_errors_
+    assert np.abs(distance).max() < 0.01  # the prior is all that is left
+
+
+def test_a_silo_without_events_has_the_prior():
+    frame = survival()
+    options = {"duration_col": "T", "event_col": "E", "prior_sd": 1.0}
+    none = kf.extract(lifelines.CoxPHFitter(), name="n", data=frame.assign(E=0.0), **options)
+    np.testing.assert_allclose(none.natural[0], none.prior)
+
+
+def test_weibull_comes_back():
+    frame = survival()
+
+    def fit(rows):
+        return lifelines.WeibullAFTFitter().fit(rows, "T", "E")
+
+    models = {n: fit(frame[s]) for n, s in PARTS.items()}
+    local = ["lambda_: Intercept"]
+    fusion = kf.fuse({n: kf.extract(m, name=n, local=local) for n, m in models.items()})
+    back, pooled = fusion.model("b"), fit(frame)
+    np.testing.assert_allclose(back.params_["lambda_"], pooled.params_["lambda_"], atol=0.2)
+    assert back.predict_survival_function(frame[:2]).shape[1] == 2
+    assert (back.predict_median(frame[:5]) > 0).all()
+
+
+def test_bad_input():
+    frame = survival(60)
+    cases = {
+        "call fit first": lambda: kf.extract(lifelines.CoxPHFitter(), name="a"),
+        "expected the column 'x'": lambda: kf.extract(
+            lifelines.CoxPHFitter(), name="a", data=frame, duration_col="x"
+        ),
+        "l1_ratio": lambda: kf.extract(cox(frame, penalizer=0.1, l1_ratio=0.5), name="a"),
+        "without penalizer": lambda: kf.extract(
+            lifelines.WeibullAFTFitter(penalizer=0.1).fit(frame, "T", "E"), name="a"
+        ),
+        "expected data=": lambda: kf.extract(cox(frame), name="a", prior_sd=1.0),
+        "without end": lambda: kf.extract(
+            cox(frame), name="a", data=frame.assign(age=-frame["T"])
+        ),
+    }  # fmt: skip
+    for text, make in cases.items():
+        with pytest.raises(KLFusionError, match=f"silo 'a': .*{text}"):
+            make()

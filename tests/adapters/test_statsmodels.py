@@ -1,0 +1,58 @@
+"""statsmodels' GLM, Logit and PHReg."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from tests.helpers.loops import for_each
+from tests.helpers.regressions import COLUMNS, divided, patients, rows
+
+sm = pytest.importorskip("statsmodels.api")
+
+
+def glm(x, y):
+    return sm.GLM(y, sm.add_constant(x, has_constant="add"), family=sm.families.Binomial()).fit()
+
+
+def logit(x, y):
+    return sm.Logit(y, sm.add_constant(x, has_constant="add")).fit(disp=0)
+
+
+@for_each("fit", [glm, logit])
+def test_out_and_back(fit):
+    x, y = patients(400, np.random.default_rng(0))
+    parts, pooled = divided(x, y, 3, np.random.default_rng(0)), fit(x, y)
+    models = {n: fit(*data) for n, data in parts.items()}
+    fusion = kf.fuse({n: kf.extract(m, name=n, local=["const"]) for n, m in models.items()})
+    back = fusion.model("h0")
+    assert type(back) is type(pooled)
+    assert back.params.index.tolist() == ["const", *COLUMNS]
+    np.testing.assert_allclose(back.params[COLUMNS], pooled.params[COLUMNS], atol=0.1)
+    np.testing.assert_allclose(back.bse[COLUMNS], pooled.bse[COLUMNS], rtol=0.1)
+    new = sm.add_constant(x[:5])
+    low, high = back.get_prediction(new).conf_int().T
+    assert ((low < back.predict(new)) & (back.predict(new) < high)).all()
+    # A second round, all coefficients shared.
+    first = kf.fuse(models)
+    second = kf.fuse({n: kf.extract(m, name=n, at=first.remove(n)) for n, m in models.items()})
+    np.testing.assert_allclose(second.model().params, pooled.params, atol=2e-3)
+
+
+def test_hazards():
+    from statsmodels.duration.hazard_regression import PHReg
+
+    rng = np.random.default_rng(1)
+    x, predictor = rows(300, rng)
+    time, seen = rng.exponential(np.exp(-predictor)), rng.random(300) < 0.7
+    pooled = PHReg(time, x, status=seen).fit()
+    models = {
+        n: PHReg(time[s], x[s], status=seen[s]).fit()
+        for n, s in {"a": slice(0, 140), "b": slice(140, 300)}.items()
+    }
+    back = kf.fuse(models).model()
+    np.testing.assert_allclose(back.params, pooled.params, atol=0.15)
+    assert back.predict(exog=x[:4].to_numpy(), pred_type="hr").predicted_values.shape == (4,)
+    with_prior = kf.fuse([kf.extract(models["a"], name="a", prior_sd=0.1)]).model()
+    assert (np.abs(with_prior.params) < np.abs(models["a"].params)).all()

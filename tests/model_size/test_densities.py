@@ -1,0 +1,45 @@
+"""Densities of log-distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import f as f_distribution
+
+from klfusion.model_size.densities import Different, Same, _log_f, farther, grid_log_odds
+
+
+@pytest.mark.parametrize(("k", "nu"), [(2, 6), (5, 300), (2000, 3000)])
+def test_the_density_is_that_of_the_logarithm_of_an_f_variate(k, nu):
+    y = np.linspace(-2.0, 1.0, 7)
+    expected = f_distribution.logpdf(np.exp(y), k, nu) + y
+    np.testing.assert_allclose(_log_f(y, np.float64(k), np.float64(nu)), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("k", [3, 50])
+def test_few_directions_leave_a_wide_lower_tail(k):
+    x = np.log(f_distribution.rvs(k, 1000, size=2000, random_state=0))
+    found = Different.of(x, 500, 0.05)
+    true = _log_f(np.array([-1.0]), np.float64(k), np.float64(1000))
+    assert found.log_density(np.array([-1.0]))[0] == pytest.approx(true[0], abs=1.0)
+
+
+def test_what_is_nearer_is_no_less_alike_and_what_is_farther_no_less_different():
+    different = Different.of(np.log(np.linspace(50.0, 200.0, 30)), 10, 0.05)
+    x = np.linspace(different.centre - 12.0, different.centre + 6.0, 200)
+    assert (np.diff(different.log_density(x)) >= -1e-9).all()
+    near = np.full(20, different.centre - 4.0) + np.linspace(-0.5, 0.5, 20)
+    odds = grid_log_odds(near, np.zeros(20), different, 0.05).sum(axis=0)
+    same = Same.of(different.centre, odds, different.centre - 3.0)
+    odds = same.log_odds(x, np.zeros(len(x)), different, 0.05)
+    assert odds[0] == odds.max()
+    assert odds[-1] < -3.0
+    assert same.location == pytest.approx(-4.0, abs=0.7)
+
+
+def test_larger_clusters_look_farther_but_at_most_twice():
+    sizes = np.array([1.0, 2.0, 10.0, 1e6])
+    shift = farther(sizes, 1.0, 1e6)
+    assert shift[0] == 0.0
+    assert (np.diff(shift) > 0).all()
+    assert shift[-1] == pytest.approx(np.log(2.0), abs=1e-5)

@@ -1,0 +1,134 @@
+"""Which components are the same: the evidence, the search, and probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from klfusion.model_size.linkage import LinkageSettings, Linked, cut, leave_one_out, link
+from klfusion.objective.problem import FusionProblem
+
+NW = kf.families.NormalWishart(2)
+UNITS = kf.families.DiagonalNormal(20)
+
+
+def silent(*_):
+    """No progress."""
+
+
+def one_each(means, count=300.0):
+    """A silo for each mean: one component, of unit variance."""
+    return [
+        kf.Posterior(NW, NW.natural([m], [count], [count * np.eye(2)], [count + 1.0]), name=f"{j}")
+        for j, m in enumerate(np.asarray(means, dtype=float))
+    ]
+
+
+def units(seed=0, n_silos=6, size=4, noise=0.3):
+    """Silos with all of some units in 20 dimensions, and the unit of each component."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(size, 20))
+    truth = np.tile(np.arange(size), n_silos)
+    means = centres[truth] + noise * rng.normal(size=(len(truth), 20))
+    natural = UNITS.natural(means, np.full(means.shape, 0.05))
+    silo = np.repeat(np.arange(n_silos), size)
+    return FusionProblem(UNITS, natural, silo, np.ones(len(truth))), truth
+
+
+def same_partition(labels, truth):
+    return len({*zip(labels.tolist(), truth.tolist(), strict=True)}) == len(set(truth.tolist()))
+
+
+def test_components_of_silos_of_one_that_lie_far_apart_stay_apart():
+    assert kf.fuse(one_each([[0, 0], [100, 0]])).n_components == 2
+    assert kf.fuse(one_each([[0, 0], [1, 0]])).n_components == 1
+
+
+def test_groups_of_silos_of_one_component_are_found():
+    rng = np.random.default_rng(0)
+    means = np.array([[0, 0], [8, 0], [0, 8]])[np.arange(12) % 3] + 0.2 * rng.normal(size=(12, 2))
+    assert kf.fuse(one_each(means)).n_components == 3
+
+
+def test_the_separation_assumed_decides_for_two_silos_of_one_component():
+    silos = one_each([[0, 0], [4, 0]])
+    sizes = [kf.fuse(silos, method=kf.Auto(separation=apart)).n_components for apart in (2.0, 40.0)]
+    assert sizes == [2, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_units_are_matched_and_the_evidence_is_highest_there(seed):
+    problem, truth = units(seed)
+    found = link(problem, LinkageSettings(), silent)
+    assert same_partition(found.labels, truth)
+    assert int(found.path.evidence.argmax()) == problem.n - 4
+    assert (found.probabilities() > 0.99).all()
+
+
+def test_refining_and_merging_never_lower_the_evidence():
+    problem, truth = units(3, noise=0.5)
+    start = cut(problem, LinkageSettings(), silent)
+    rng = np.random.default_rng(0)
+    labels = start.labels.copy()
+    row = int(rng.integers(problem.n))
+    labels[row] = labels.max() + 1  # one component by itself
+    wrong = Linked(problem, start.settings, start.path, labels, start.different, start.same)
+    assert wrong.evidence(wrong._swept()) > wrong.evidence(labels)
+    assert same_partition(wrong.refined().merged().labels, truth)
+
+
+def test_the_change_of_evidence_by_a_move_is_that_of_the_whole():
+    problem, _ = units(1, noise=0.8)
+    found = link(problem, LinkageSettings(), silent)
+    from klfusion.objective.clusters import Clusters
+
+    clusters = Clusters(problem, found.labels)
+    moved = found.labels.copy()
+    moved[5] = clusters.size
+    change = found._moved(5, clusters.size, clusters)
+    assert change == pytest.approx(found.evidence(moved) - found.evidence(found.labels))
+
+
+def test_distances_to_others_leave_a_component_out():
+    problem, truth = units(2)
+    rows, x, others = leave_one_out(problem, truth)
+    assert (rows == np.arange(problem.n)).all()
+    assert (others == 5).all()
+    rest = np.flatnonzero((truth == truth[0]) & (np.arange(problem.n) != 0))
+    centre = problem.natural[rest].mean(axis=0)
+    both = UNITS.separation(problem.natural[:1], centre[None]) ** 2
+    assert np.exp(x[0]) == pytest.approx(0.5 * 5 / 6 * both[0])
+
+
+def test_matches_are_undone_until_few_are_expected_to_be_false():
+    problem, _ = units(0)
+    found = link(problem, LinkageSettings(), silent)
+    sure = np.where(np.arange(problem.n) < 3, 0.4, 1.0)
+    labels, _ = found.undone(sure, 0.05)
+    assert labels.max() == found.labels.max() + 2  # 0.6 of 22 matches are less than 5 %
+    labels, certain = found.undone(sure, 0.01)
+    assert labels.max() == found.labels.max() + 3
+    assert certain[:3] == pytest.approx(0.6)
+
+
+def test_more_evidence_asked_for_gives_no_fewer_components():
+    rng = np.random.default_rng(5)
+    means = np.array([[0.0, 0.0], [6.0, 0.0]])
+    silos = [
+        kf.Posterior(
+            NW,
+            NW.natural(
+                means[own] + 0.3 * rng.normal(size=(2, 2)),
+                [40.0, 40.0],
+                [40.0 * np.eye(2)] * 2,
+                [41.0, 41.0],
+            ),
+            name=f"{j}",
+        )
+        for j, own in enumerate([[0, 1], [0, 1]])
+    ]
+    sizes = [
+        kf.fuse(silos, method=kf.Auto(least_evidence=nats)).n_components for nats in (0.1, 1e3)
+    ]
+    assert sizes == [2, 4]
