@@ -191,7 +191,7 @@ def _grid_prior(noise: float) -> FloatArray:
 
 def noise_ratio(location: FloatArray | float) -> float:
     """Squared distance of different components over that of noise, from a relative location."""
-    return max(float(np.exp(-np.asarray(location))) - 1.0, 0.1)
+    return max(float(np.exp(np.minimum(-np.asarray(location), -_LOW))) - 1.0, 0.1)
 
 
 def farther(n_a: FloatArray | float, n_b: FloatArray | float, ratio: float) -> FloatArray:

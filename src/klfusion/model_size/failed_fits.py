@@ -118,7 +118,8 @@ class _Search:
         self.given, self.base, self.linked = given, base, linked
         self.problem = linked.problem
         # Fragments add up to the whole only where natural parameters are sums over observations.
-        self.observed = given.prior is not None or isinstance(given.family, GaussianObservations)
+        sums = given.prior is not None or isinstance(given.family, GaussianObservations)
+        self.observed = sums and given.family == base.family  # not over fewer words
         self.clusters = Clusters(self.problem, linked.labels)
         self.counts = self.clusters.counts.copy()  # 0 for what has failed
         self.holds = self.clusters.occupied()

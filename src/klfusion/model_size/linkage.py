@@ -392,7 +392,7 @@ def noise_distance(problem: FusionProblem) -> float:
     posteriors state another certainty than they have.
     """
     family, given = problem.family, problem.as_given
-    expected = np.log(0.5 * family.n_parameters(given).mean())
+    expected = np.log(max(0.5 * family.n_parameters(given).mean(), 0.5))
     if isinstance(family, Tempered):
         stated = np.log(family.effective_size(problem.natural) / family.effective_size(given))
         expected = expected + stated.mean()
