@@ -155,5 +155,6 @@ def test_arguments_of_other_types(call, tmp_path):
 @pytest.mark.parametrize("exponent", [50, 100, 150])
 def test_a_silo_of_huge_values_is_named(exponent):
     huge = kf.Posterior(RATES, A.natural * 10.0**exponent, name="huge")
-    with pytest.raises(KLFusionError, match=r"silo 'huge', component \d: expected parameters that"):
-        kf.fuse([A, B, huge])
+    for use_it in (lambda: kf.fuse([A, B, huge]), lambda: FUSION.add(huge)):
+        with pytest.raises(KLFusionError, match=r"silo 'huge', component 1: expected parameters"):
+            use_it()

@@ -20,7 +20,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io.storage import load
 from klfusion.methods import Method, method_for
-from klfusion.methods.matching import comparing, match_silos
+from klfusion.methods.matching import check_sizes, comparing, match_silos
 from klfusion.objective.divergences import problem_with_divergence
 from klfusion.pooling.pool import Matched, Pooling, chosen_pooling, pool, priors_of
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
@@ -135,6 +135,7 @@ def fuse(
     check_flag("keep_silos", keep_silos)
     silos = read_silos(models)
     posteriors = aligned_silos(silos)
+    check_sizes(posteriors)
     chosen = method_for(method, posteriors)
     settings = FuseSettings(
         method=chosen,

@@ -89,17 +89,28 @@ def comparing(posteriors: Sequence[Posterior]) -> Iterator[None]:
         raise _incomparable(posteriors, error) from error
 
 
-def _incomparable(posteriors: Sequence[Posterior], error: Exception) -> IncompatibleSilosError:
+def check_sizes(posteriors: Sequence[Posterior]) -> None:
+    """Refuse a component so large that a sum with the median one is the component alone."""
+    sizes = _sizes(posteriors)
+    if np.max(sizes) > np.median(sizes) / np.finfo(np.float64).eps:
+        raise _incomparable(posteriors, "float64 loses the others' digits in a sum")
+
+
+def _sizes(posteriors: Sequence[Posterior]) -> FloatArray:
+    """Largest natural parameter of each component of all silos, (n,)."""
+    own = [np.maximum(p.natural.max(axis=1), -p.natural.min(axis=1)) for p in posteriors]
+    return np.asarray(np.maximum(np.concatenate(own), np.finfo(np.float64).tiny))
+
+
+def _incomparable(posteriors: Sequence[Posterior], why: object) -> IncompatibleSilosError:
     """An error about the component that is least like the others, in what can be computed."""
-    if len({p.family for p in posteriors}) > 1:  # topics, each with its own words
-        return IncompatibleSilosError(f"expected silos that can be compared, got {error}")
-    natural = np.concatenate([p.natural for p in posteriors])
-    with np.errstate(all="ignore"):
-        size = np.log10(np.maximum(np.abs(natural).max(axis=1), np.finfo(np.float64).tiny))
-        odd = np.zeros(len(natural))
-        if len(natural) <= _MOST_COMPARED:
+    size = np.log10(_sizes(posteriors))
+    odd = np.zeros(len(size))
+    if len(size) <= _MOST_COMPARED and len({p.family for p in posteriors}) == 1:
+        natural = np.concatenate([p.natural for p in posteriors])
+        with np.errstate(all="ignore"):
             bad = ~np.isfinite(posteriors[0].family.kl(natural, natural))
-            odd = bad.sum(axis=0) + bad.sum(axis=1)
+        odd = bad.sum(axis=0) + bad.sum(axis=1)
     middle = float(np.median(size))
     row = int(np.lexsort([np.abs(size - middle), odd])[-1])
     ends = np.cumsum([p.n_components for p in posteriors])
@@ -108,7 +119,7 @@ def _incomparable(posteriors: Sequence[Posterior], error: Exception) -> Incompat
     return IncompatibleSilosError(
         f"silo {name!r}, component {component}: expected parameters that can be compared with the "
         f"others', got natural parameters of size {10.0 ** size[row]:.3g}, where the median is "
-        f"{10.0**middle:.3g} ({error})",
+        f"{10.0**middle:.3g} ({why})",
         silo=name,
     )
 

@@ -78,7 +78,7 @@ Pooling = Literal["average", "product", "product-safe", "random-effects", "hiera
 
 def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> str:
     """The pooling that ``"auto"`` is for these silos, checked."""
-    if pooling == "auto":
+    if isinstance(pooling, str) and pooling == "auto":
         named = all(component_names(p) is not None and p.prior is not None for p in posteriors)
         pooling = "product" if named and divergence == KL.name else "average"
     check_pooling(pooling, posteriors, divergence)

@@ -23,7 +23,7 @@ from klfusion.errors import KLFusionError
 from klfusion.fusion.assemble import EMPTY, UNSUPPORTED, assemble, match_divergences
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, ByName, MaxLoss, PathMethod
-from klfusion.methods.matching import comparing
+from klfusion.methods.matching import check_sizes, comparing
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
@@ -58,6 +58,7 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     counted = compatibility.counted
     if not set(counted(new)).isdisjoint(counted(fusion.posterior)):  # else none can be
         compatibility.check_counted_once([*silos, new])
+    check_sizes([*silos, new])
     with comparing([*silos, new]):
         table, posterior = _aligned(_table(fusion, "add a silo"), new, fusion)
         placed = _assign_newcomer(fusion, table, posterior, float(weights[-1]))

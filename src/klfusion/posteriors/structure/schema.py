@@ -210,7 +210,7 @@ def _regression(own: _Checked) -> None:
     own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
     own.setting("units", lambda v: _are_values(v, str), "a mapping of columns to text")
     own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
-    if own.arrays.keys() & {"noise", "n"}:
+    if "noise" in own.arrays:
         own.array("noise", (), above=True)
         own.array("n", ())
     if own.arrays.keys() & {*regression.LOCAL}:
