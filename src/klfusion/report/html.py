@@ -31,6 +31,7 @@ _MAX_LISTED = 2000  # rows of the table of silos
 _MAX_COMPONENTS = 100
 _MAX_SOURCES = 24
 _MAX_ROWS = 12  # in a notebook
+_NOTHING = 1e-12  # in any unit: rounding of numbers around one
 _SHADES = 5  # of confidence
 # Runs before layout: tabs hide long tables, which then need no layout.
 _EARLY = 'document.documentElement.classList.add("alive")'
@@ -149,6 +150,8 @@ def number(value: float | None, digits: int = 4) -> str:
     """A number with a few digits and a true minus sign; a dash for None."""
     if value is None:
         return "–"
+    if 0 < abs(value) < _NOTHING:
+        return "≈ 0"
     text = f"{value:.{digits - 1}e}"
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         text = f"{value:,.{max(0, digits - len(str(int(abs(value)))))}f}"

@@ -15,7 +15,7 @@ from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
 from klfusion.report.forest import forest_view
-from klfusion.report.views import deviations, model_view
+from klfusion.report.views import columns_of, deviations, model_view
 from klfusion.updates.findings import findings_of
 
 _COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
@@ -55,7 +55,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     aligned = None if silos is None else local_silos(fusion, silos)
     natural = None if aligned is None else np.concatenate([silo.natural for silo in aligned])
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
-    by_silo = _silos(fusion, natural)
+    by_silo = _silos(fusion, natural, aligned)
     regression = is_regression(posterior)
     return {
         "name": posterior.name,
@@ -118,18 +118,23 @@ def _penalty_within(path: MergePath, step: int, penalty: float) -> float:
     return math.sqrt(low * high) if low > 0 else high / 1.5
 
 
-def _silos(fusion: Fusion, natural: FloatArray | None) -> list[dict[str, Any]]:
+def _silos(
+    fusion: Fusion, natural: FloatArray | None, sent: Sequence[Posterior] | None
+) -> list[dict[str, Any]]:
     weights = fusion.settings.weights or None
     ends = np.cumsum([len(own) for own in fusion.labels])
     sure = np.split(confidence(fusion, natural), ends[:-1])
     silos: list[dict[str, Any]] = []
     for j, name in enumerate(fusion.silo_names):
         labels, divergences = fusion.labels[j], fusion.divergences[j]
-        matches = []
+        counts, matches = None if sent is None else sent[j].counts, []
+        total = 0.0 if counts is None else float(counts.sum())
         for g in np.unique(labels[labels >= 0]):
             own = labels == g
             means = {"divergence": _mean(divergences[own]), "confidence": _mean(sure[j][own])}
-            matches.append({"component": int(g), "n_local_components": int(own.sum()), **means})
+            share = float(counts[own].sum()) / total if counts is not None and total > 0 else None
+            match = {"component": int(g), "n_local_components": int(own.sum()), **means}
+            matches.append({**match, "prevalence": share})
         silo: dict[str, Any] = {
             "name": name,
             "weight": None if weights is None else weights[j],
@@ -197,7 +202,7 @@ def _components(fusion: Fusion) -> list[dict[str, Any]]:
     spread = deviations(parameters)
     if spread is not None:
         parameters["standard deviation"] = spread
-    components = []
+    columns, components = columns_of(fusion.posterior), []
     for g in range(fusion.n_components):
         members = np.flatnonzero(labels == g)
         pairs = [(fusion.silo_names[silo[i]], int(local[i])) for i in members]
@@ -208,6 +213,7 @@ def _components(fusion: Fusion) -> list[dict[str, Any]]:
             "share": None if counts is None or total <= 0 else float(counts[g]) / total,
             "mean_divergence": _mean(divergences[members]),
             "sources": [{"silo": name, "local_component": k} for name, k in pairs],
+            "columns": None if columns is None else columns[g],
             "parameters": [_abbreviated(name, array[g]) for name, array in parameters.items()],
         }
         components.append(component)
