@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments import (
+    attacks,
     bnn,
     calibration,
     density,
@@ -36,6 +37,7 @@ EXPERIMENTS = {
     "density": density,
     "divergences": divergences,
     "rounds": rounds,
+    "attacks": attacks,
     "hospitals": hospitals,
     "heterogeneity": heterogeneity,
 }

@@ -20,7 +20,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io.storage import load
 from klfusion.methods import Method, method_for
-from klfusion.methods.matching import match_silos
+from klfusion.methods.matching import check_sizes, comparing, match_silos
 from klfusion.objective.divergences import problem_with_divergence
 from klfusion.pooling.pool import Matched, Pooling, chosen, chosen_pooling, pool, priors_of
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
@@ -43,7 +43,9 @@ def named_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | N
         for name, _ in named:
             if not isinstance(name, str) or not name:
                 raise KLFusionError(f"expected silo names to be non-empty strings, got {name!r}")
-    elif isinstance(models, Iterable) and not isinstance(models, str | bytes | os.PathLike):
+    elif isinstance(models, Iterable) and not (
+        isinstance(models, str | bytes | os.PathLike) or getattr(models, "ndim", 1) == 0
+    ):
         named = [(None, model) for model in models]
     else:
         raise KLFusionError(
@@ -133,6 +135,7 @@ def fuse(
     check_flag("keep_silos", keep_silos)
     silos = read_silos(models)
     posteriors = aligned_silos(silos)
+    check_sizes(posteriors)
     chosen = method_for(method, posteriors)
     settings = FuseSettings(
         method=chosen,
@@ -141,7 +144,7 @@ def fuse(
         random_state=seed_of(random_state),
     ).with_weights(silo_weights(weights, posteriors))
     rng = generator(random_state)
-    with progress_bar(progress) as report:
+    with progress_bar(progress) as report, comparing(posteriors):
         fusion = _fused(posteriors, settings, rng, report)
     return replace(fusion, silos=tuple(silos)) if keep_silos else fusion
 

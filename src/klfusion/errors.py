@@ -10,7 +10,11 @@ class InvalidPosteriorError(KLFusionError):
 
 
 class IncompatibleSilosError(KLFusionError):
-    """The silos cannot be fused with each other, or not as asked."""
+    """The silos cannot be fused, or not as asked; ``silo`` is the one that differs, if any."""
+
+    def __init__(self, message: str, silo: str | None = None) -> None:
+        super().__init__(message)
+        self.silo = silo
 
 
 class FileFormatError(KLFusionError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +120,7 @@ def test_bad_input(make, text):
 
 
 def test_other_columns_are_refused():
+    pd = pytest.importorskip("pandas")
     a, b = (pd.DataFrame(X, columns=list(names)) for names in ("abcde", "abced"))
     with pytest.raises(IncompatibleSilosError, match=r"silo 'i': expected the features"):
         kf.fuse({"h": GaussianNB().fit(a, Y), "i": GaussianNB().fit(b, Y)})

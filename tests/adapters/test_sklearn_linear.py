@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +17,7 @@ from sklearn.linear_model import (
 import klfusion as kf
 from klfusion.errors import KLFusionError
 from tests.helpers.loops import for_each
-from tests.helpers.regressions import COLUMNS, divided, patients, rows
+from tests.helpers.regressions import COLUMNS, divided, patients, pd, rows
 
 PRIOR = dict.fromkeys(COLUMNS, 0.7)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import signal
@@ -154,7 +155,62 @@ def test_inspect_says_whether_a_fusion_holds_what_silos_sent(files: list[str], t
     for options, holds in (([], True), (["--forget-silos"], False)):
         output = tmp_path / f"{holds}.safetensors"
         run("fuse", *files, "-o", output, *options)
-        assert ("the parameters that every silo sent" in run("inspect", output).output) is holds
+        assert ("This file holds what its" in run("inspect", output).output) is holds
+
+
+def test_share_leaves_out_what_silos_sent(files: list[str], tmp_path: Path):
+    output, public = tmp_path / "global.safetensors", tmp_path / "public.safetensors"
+    run("fuse", *files, "-o", output)
+    assert kf.load(output).silos is not None
+    result = run("share", output, "-o", public)
+    assert result.exit_code == 0
+    shared = kf.load(public)
+    assert shared.silos is None
+    np.testing.assert_array_equal(shared.posterior.natural, kf.load(output).posterior.natural)
+    assert "components are of one or two silos" in result.stdout
+    for path in files[:2]:  # the third is the average of all
+        numbers = kf.load(path).natural.tobytes()
+        assert numbers in output.read_bytes()
+        assert numbers not in public.read_bytes()
+    assert run("share", output, "-o", output).exit_code == 2
+    page = tmp_path / "public.html"
+    assert run("report", output, "-o", page, "--no-local").exit_code == 0
+    assert "none of the silos' own parameters" in html.unescape(page.read_text(encoding="utf-8"))
+
+
+def test_all_bad_files_are_named_in_one_run(files: list[str], tmp_path: Path):
+    bad = [tmp_path / f"bad-{k}.safetensors" for k in range(3)]
+    for path in bad:
+        path.write_bytes(b"nonsense")
+    other = tmp_path / "other.safetensors"
+    normal = kf.families.Normal(1)
+    kf.save(other, kf.Posterior(normal, normal.natural([[0.0]], [[[1.0]]]), name="other"))
+    output = tmp_path / "global.safetensors"
+    for command in (["check"], ["fuse", "-o", output]):
+        result = run(command[0], *files, *bad, other, *command[1:])
+        assert result.exit_code == 1
+        assert result.stderr.count("error: ") == 4
+        assert all(str(path) in result.stderr for path in [*bad, other])
+    assert not output.exists()
+    result = run("fuse", *files, *bad, other, "-o", output, "--skip-bad")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("skipped: ") == 4
+    fusion = kf.load(output)
+    assert fusion.n_silos == len(files)
+    assert len(fusion.provenance["skipped"]) == 4
+    assert run("fuse", *bad, "-o", output, "--skip-bad").exit_code == 1
+    result = run("check", *files)
+    assert (result.exit_code, result.stdout.count("usable: ")) == (0, len(files))
+
+
+def test_diagnose_prints_findings(files: list[str], tmp_path: Path):
+    output = tmp_path / "global.safetensors"
+    run("fuse", *files, "-o", output)
+    result = run("diagnose", output)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Diagnosis: ")
+    assert isinstance(json.loads(run("diagnose", output, "--json").stdout), list)
+    assert run("diagnose", files[0]).exit_code == 1
 
 
 def test_what_cannot_come_or_go(files: list[str], tmp_path: Path) -> None:
@@ -410,6 +466,31 @@ def test_demo(tmp_path: Path) -> None:
     assert "fused from ten files" in result.output
     assert f"Report: {tmp_path / 'demo' / 'fusion.html'}" in result.output
     assert (tmp_path / "demo" / "fusion.html").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no POSIX signals")
+def test_a_request_to_end_removes_the_scratch_folder(files: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys, time\n"
+        "from klfusion.out_of_core import files\n"
+        "from klfusion.cli.commands import main\n"
+        "def wait(*args, **kwargs):\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "files.fuse_batches = wait\n"
+        "main(sys.argv[1:])"
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    arguments = ["fuse", *files, "-o", str(tmp_path / "out"), "--memory-limit", "64MB"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert len(list(scratch.iterdir())) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
+    assert list(scratch.iterdir()) == []
 
 
 def test_fuse_shows_coefficients(tmp_path: Path) -> None:

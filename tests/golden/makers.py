@@ -457,11 +457,12 @@ def large_files(seed=21):
 def program_sites(seed=22):
     """Components of a probabilistic program, with one site outside their plate."""
     rng = np.random.default_rng(seed)
-    site = {"name": "slope", "shape": [3], "support": "real"}
+    site = {"name": "slope", "shape": [3], "support": {"kind": "real"}}
+    inside = {**site, "name": "own", "axis": -2}
     silos = []
     for silo in family_silos(kf.families.DiagonalNormal(3), seed=seed, noise=0.1):
         arrays = {"slope.mean": rng.normal(size=3), "slope.variance": rng.uniform(0.1, 1.0, size=3)}
-        around = structure("sites", arrays, {"sites": [], "shared": [site]})
+        around = structure("sites", arrays, {"sites": [inside], "shared": [site]})
         silos.append(replace(silo, structure=around))
     return silos
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
+import pytest
 from scipy.special import expit
+
+pd = pytest.importorskip("pandas", reason="rows of hospitals are data frames")
 
 COLUMNS = ["age", "dose", "score"]
 TRUE = np.array([-0.4, 0.9, -0.6, 0.3])  # intercept first

@@ -28,6 +28,7 @@ from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionErro
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import container, storage
+from klfusion.io import document as _document
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
@@ -36,6 +37,7 @@ from tests.helpers.loops import for_each
 EYE = np.stack([np.eye(2), 3.0 * np.eye(2)])
 TWO = np.array([[0.5, 1.0], [2.0, 1 / 3]])
 N2 = np.array([4.0, 7.5])
+WEIGHTS = {"counts": N2, "weight_prior": 0.1}
 FAMILIES = {
     "beta": (families.Beta(2), {"a": TWO, "b": TWO}),
     "categorical": (families.Categorical(2), {"probability": TWO}),
@@ -279,7 +281,7 @@ def test_many_silos_take_few_arrays():
 
 def test_structure_arrays_are_float64_whatever_was_given():
     def with_array(array: Any) -> Posterior:
-        return replace(tiny(), structure=Structure("mixture", {"x": array}))
+        return replace(tiny(), structure=Structure("mixture", {**WEIGHTS, "x": array}))
 
     strided = np.arange(12.0).reshape(3, 4)[::2, ::-1].T
     for array in (strided, np.array([1, 2]), np.float32([0.1]), np.arange(3.0).astype(">f8")):
@@ -375,7 +377,7 @@ def test_only_plain_facts(number: int, tmp_path: Path):
     value = NOT_PLAIN[number]
     for posterior in (
         replace(tiny(), provenance={"fact": value}),
-        replace(tiny(), structure=Structure("mixture", {}, {"fact": value})),
+        replace(tiny(), structure=Structure("mixture", WEIGHTS, {"fact": value})),
     ):
         with pytest.raises(KLFusionError, match="cannot be saved"):
             kf.save(tmp_path / "p", posterior)
@@ -567,15 +569,15 @@ BOMBS = {
     "length 2**64 - 1": (b"\xff" * 8, "header of at most 16777216 bytes"),
     "length over the file's": ((100).to_bytes(8, "little") + b"{}", "expected a header of 100"),
     "100 MB": (b"\0\0\0\6\0\0\0\0" + b"[" * 100_000_000, "header of at most 16777216 bytes"),
-    "nested": (pack(b'{"a":' * 2_000_000), "nested"),
-    "nested lists": (pack(b'{"a":' + b"[" * 16_000_000), "nested"),
+    "nested": (pack(b'{"a":' * 2_000_000), "more lists and mappings"),
+    "nested lists": (pack(b'{"a":' + b"[" * 16_000_000), "more lists and mappings"),
     "nested a little": (pack(b'{"a":' + b"[" * 70 + b"]" * 70 + b"}"), "nested at most 64 deep"),
     "digits": (pack(b'{"a":' + b"9" * 1_000_000 + b"}"), "an integer of 1000000 digits"),
-    "1e999": (pack(b'{"a":1e999}'), "expected a JSON header"),
+    "1e999": (pack(b'{"a":1e999}'), "expected dtype, shape"),
     "NaN": (pack(b'{"a":NaN}'), "NaN, which is no JSON number"),
     "bad UTF-8": (pack(b'{"\xff":1}'), "expected a JSON header"),
     "UTF-16": (pack('{"a":1}'.encode("utf-16")), "expected a JSON object"),
-    "surrogate": (pack(b'{"\\ud800":1}'), "expected a JSON header"),
+    "surrogate": (pack(b'{"\\ud800":1}'), "expected dtype, shape"),
     "cut JSON": (pack(b'{"a":'), "expected a JSON header"),
     "list": (pack([1]), "expected a JSON object"),
     "empty": (pack(b""), "expected a JSON object"),
@@ -583,7 +585,7 @@ BOMBS = {
     "metadata list": (pack({"__metadata__": []}), "__metadata__"),
     "metadata number": (pack({"__metadata__": {"klfusion": 3}}), "__metadata__"),
     "no metadata": (pack({}), "something else"),
-    "wide": (pack(b'{"a":[' + b'{"":0},' * 400_000 + b"0]}"), "expected dtype, shape"),
+    "wide": (pack(b'{"a":[' + b'{"":0},' * 400_000 + b"0]}"), "more lists and mappings"),
 }  # fmt: skip
 
 
@@ -602,6 +604,23 @@ BAD_DOCUMENTS = [
 def test_bad_documents(number: int):
     text = BAD_DOCUMENTS[number]
     refuse(pack({"__metadata__": {"klfusion": text}}), "expected")
+
+
+@for_each("value", ["1e999", '"\\ud800"', "9" * 50])
+def test_what_could_not_be_written_is_not_read(value: str):
+    document, arrays = _document.take_apart(replace(tiny(), provenance={"x": 7}))
+    document["sha256"] = storage._digest(document, arrays)
+    text = container.canonical_json(document).decode().replace('"x":7', f'"x":{value}')
+    refuse(b"".join(container.encode({"klfusion": text}, arrays)), "expected ")
+
+
+def test_shapes_have_few_axes():
+    """The product of many lengths takes minutes, and a file of a megabyte holds as many."""
+    document, arrays = _document.take_apart(fused())
+    document["fusion"]["silos"]["each"][0]["shapes"]["natural"] = [2**39] * 600_000
+    document["sha256"] = storage._digest(document, arrays)
+    text = container.canonical_json(document).decode()
+    refuse(b"".join(container.encode({"klfusion": text}, arrays)), "number 0: unexpected shape")
 
 
 def test_bounded_memory(tmp_path: Path):

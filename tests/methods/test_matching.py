@@ -18,8 +18,11 @@ from tests.golden.makers import categorical_chains, networks
     ("kind", "topics"), [("hmm", False), ("topics", True), ("mixture", False), (None, True)]
 )
 def test_topics_are_dirichlets_of_a_topic_model(kind, topics):
-    structure = None if kind is None else Structure(kind, {}, {})
-    silos = [replace(silo, structure=structure) for silo in categorical_chains()]
+    silos = []
+    for silo in categorical_chains():
+        arrays = {"topics": {}, "mixture": {"counts": silo.counts, "weight_prior": 1.0}}.get(kind)
+        structure = silo.structure if arrays is None else Structure(kind, arrays)
+        silos.append(replace(silo, structure=None if kind is None else structure))
     for method in ("auto", kf.Penalised(3.0), kf.MaxLoss()):
         assert method_for(method, silos).topics is topics
     assert method_for("binary", silos) == kf.Binary()

@@ -11,6 +11,7 @@ from sklearn.datasets import load_wine
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import klfusion as kf
+from klfusion.model_size import cleaning
 from klfusion.model_size.cleaning import merge_splits, near_pairs, with_data
 from klfusion.posteriors.structure import Structure
 
@@ -227,3 +228,24 @@ def test_a_narrow_cluster_inside_a_wide_one_stays():
     model = GaussianMixture(n_components=2, n_init=3, random_state=0).fit(x)
     fusion = kf.fuse([kf.extract(model, name=name, n_observations=4_000) for name in "abc"])
     assert fusion.n_components == 2
+
+
+def test_a_merge_recomputes_only_its_own_pairs(monkeypatch):
+    """One silo with many overlapping components takes quadratic time, not cubic."""
+    rng, n = np.random.default_rng(0), 60
+    family = kf.families.NormalWishart(2)
+    kappa = np.full(n, 100.0)
+    scatter = (kappa + 2.0)[:, None, None] * np.eye(2)
+    natural = family.natural(0.3 * rng.normal(size=(n, 2)), kappa, scatter, kappa + 2.0)
+    prior = family.natural([[0.0, 0.0]], [1.0], 2.0 * np.eye(2)[None], [2.0])[0]
+    silo = kf.Posterior(family, natural, prior=prior, counts=kappa - 1.0)
+    compared, gain_of_one = [], cleaning._gain_of_one
+
+    def counted(posterior, natural, counts, a, *rest):
+        compared.append(len(a))
+        return gain_of_one(posterior, natural, counts, a, *rest)
+
+    monkeypatch.setattr(cleaning, "_gain_of_one", counted)
+    groups = cleaning.merge_splits(silo, np.arange(n), np.ones((n, n), dtype=bool))
+    assert len(groups) < n / 2
+    assert sum(compared) <= n * (n - 1)

@@ -15,6 +15,7 @@ from sklearn.mixture import BayesianGaussianMixture
 import klfusion as kf
 from klfusion._fuse import named_silos
 from klfusion.cli.commands import main
+from klfusion.out_of_core import files
 from klfusion.out_of_core.batches import fuse_batches
 from klfusion.out_of_core.files import Files
 from tests.helpers.silos import normal_wishart_silos, rate_silos
@@ -192,3 +193,20 @@ def test_a_scratch_folder_without_room(scratch, tmp_path, monkeypatch):
     with pytest.raises(kf.KLFusionError, match=r"No space left on device.*set TMPDIR"):
         kf.fuse_files(paths, memory_limit="1GB")
     assert list(scratch.iterdir()) == []
+
+
+def test_scratch_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("killed", "running"):
+        folder = tmp_path / f"klfusion-scratch-{name}"
+        (folder / "0").mkdir(parents=True)
+        (folder / "lock").touch()
+    other = tmp_path / "klfusion-other"
+    other.mkdir()
+    with (tmp_path / "klfusion-scratch-running" / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        files.remove_abandoned()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "klfusion-other", "klfusion-scratch-running",
+    ]  # fmt: skip

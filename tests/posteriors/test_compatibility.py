@@ -13,6 +13,11 @@ from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.posteriors.structure import Structure
 
 RATES = kf.families.Gamma()
+WEIGHTS = {"counts": [1.0, 2.0], "weight_prior": 1.0}
+TWO = np.ones((2, 2))
+HMM = Structure(
+    "hmm", {"start": TWO[0], "transition": TWO, "start_prior": TWO[0], "transition_prior": TWO}
+)
 
 
 def rates(name, *shapes):
@@ -77,15 +82,15 @@ class TestModelsOfDifferentKinds:
     @pytest.mark.parametrize(
         ("other", "message"),
         [
-            (Structure("hmm"), "'b': expected a model of kind 'mixture' as in silo 'a', got 'hmm'"),
+            (HMM, "'b': expected a model of kind 'mixture' as in silo 'a', got 'hmm'"),
             (
-                Structure("mixture", info={"covariance_type": "tied"}),
+                Structure("mixture", WEIGHTS, {"covariance_type": "tied"}),
                 "'b': expected covariance_type 'full' as in silo 'a', got 'tied'",
             ),
         ],
     )
     def test_one_of_each_is_named(self, other, message):
-        first = Structure("mixture", info={"covariance_type": "full"})
+        first = Structure("mixture", WEIGHTS, {"covariance_type": "full"})
         silos = [replace(A, structure=first), replace(B, structure=other)]
         with pytest.raises(IncompatibleSilosError, match=message):
             kf.fuse(silos)

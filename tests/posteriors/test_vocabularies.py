@@ -81,19 +81,27 @@ class TestErrors:
             kf.fuse([self.a, other])
 
     @pytest.mark.parametrize("bad", [["x"], ["x", "x"], ["x", 1], "xyz", 7])
-    def test_a_vocabulary_from_a_file_is_checked(self, bad, tmp_path):
-        kf.save(tmp_path / "b.safetensors", topics("b", bad, [[1.0, 2.0]]))
+    def test_a_vocabulary_is_checked(self, bad):
         with pytest.raises(KLFusionError, match="silo 'b': expected a vocabulary of"):
-            kf.fuse([self.a, tmp_path / "b.safetensors"])
+            topics("b", bad, [[1.0, 2.0]])
 
     def test_not_topics(self):
         family = kf.families.Gamma()
         structure = Structure("topics", info={"vocabulary": ["dog"]})
-        other = kf.Posterior(
-            family, family.natural(shape=[1.0], rate=[1.0]), name="b", structure=structure
-        )
-        with pytest.raises(IncompatibleSilosError, match="'b': expected topics to be Dirichlet"):
-            kf.fuse([self.a, other])
+        natural = family.natural(shape=[1.0], rate=[1.0])
+        with pytest.raises(KLFusionError, match="'b': expected topics to be Dirichlet"):
+            kf.Posterior(family, natural, name="b", structure=structure)
+
+
+def test_two_spellings_of_a_word_are_one_word():
+    composed, apart = "caf\u00e9", "cafe\u0301"
+    silos = [
+        topics("a", [composed, "tea"], [[9.0, 2.0]]),
+        topics("b", ["tea", apart], [[2.0, 9.0]]),
+    ]
+    fusion = kf.fuse(silos)
+    assert kf.vocabulary.words(fusion.posterior) == [composed, "tea"]
+    assert fusion.n_components == 1
 
 
 class TestTopWords:

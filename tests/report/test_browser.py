@@ -170,10 +170,23 @@ def test_hover_shows_size_and_silo(browser: Any, tmp_path: Path) -> None:
     local = "echarts.getInstanceByDom(document.querySelector('[data-chart=map]'))"
     last = "DATA.map.local.findIndex((l) => l.silo.startsWith('<script'))"
     x, y = seen.page.evaluate(f"{local}.convertToPixel('grid', DATA.map.local[{last}].at)")
+    seen.page.locator("[data-chart=map]").scroll_into_view_if_needed()
     box = seen.page.locator("[data-chart=map]").bounding_box()
     seen.page.mouse.move(box["x"] + x, box["y"] + y)
     tip = seen.page.locator("[data-chart=map] > div").last
     api.expect(tip).to_contain_text(gallery.EVIL)  # as text
+    seen.close()
+
+
+def test_tabs_have_addresses(browser: Any, tmp_path: Path) -> None:
+    seen = visit(browser, "plain", tmp_path)
+    seen.page.click("#tab-silos")
+    assert seen.page.url.endswith("#silos")
+    seen.page.reload()
+    assert seen.page.locator("#silos").is_visible()
+    seen.page.evaluate("location.hash = 'components'")
+    api.expect(seen.page.locator("#components")).to_be_visible()
+    assert seen.requests.pop() == seen.url  # of the second loading
     seen.close()
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import stat
+import unicodedata
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +20,7 @@ from klfusion import families
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import Status
+from klfusion.posteriors.structure import Structure
 from klfusion.report import summarize, write_report
 from klfusion.report.charts import path_points
 from klfusion.report.embedding import embed
@@ -219,13 +221,6 @@ def test_views_show_the_parameters_of_the_models() -> None:
     np.testing.assert_allclose(
         mixture["centres"], fusion.posterior.params()["mean"], rtol=1e-3, atol=1e-3
     )
-
-
-def test_incomplete_structures_have_the_plain_view() -> None:
-    for kind in ("hmm", "network"):
-        posterior = gallery.KINDS[kind]()[0].posterior
-        bare = replace(posterior, structure=replace(posterior.structure, arrays={}, info={}))
-        assert model_view(bare)["kind"] == "plain"
 
 
 @pytest.mark.parametrize(
@@ -435,7 +430,7 @@ def test_merges_within_silos_first_penalty_and_variation(tmp_path: Path) -> None
     a_and_b = " + ".join(map(str, group["local_components"]))
     page = page_of(merged, tmp_path)[1].text
     assert f"{group['silo']} · {a_and_b} in component {group['component']}" in page
-    assert 'Fuse with method="binary" to keep them separate' in page
+    assert "One component is the shorter description of their observations" in page
     page = page_of(kf.fuse(silos), tmp_path)[1].text
     assert "from penalty components 0 5" in page
     page = page_of(gallery.mixture()[0], tmp_path)[1].text
@@ -490,7 +485,50 @@ def test_written_whole_or_not_at_all(
     [
         (None, "–"), (0.0, "0"), (-0.00001, "−1.000e−05"), (12.3456, "12.35"), (-1.5, "−1.500"),
         (123456.7, "123,457"), (1e9, "1.000e+09"),
+        (1.542e-50, "≈ 0"), (-1e-13, "≈ 0"),
     ],
 )  # fmt: skip
 def test_format_of_numbers(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+def test_control_characters_do_not_reach_the_page(tmp_path: Path) -> None:
+    rates = families.Gamma()
+    silos = [
+        kf.Posterior(
+            rates, rates.natural([30.0 + k, 900.0], [10, 10]), name=f"a\x07\x1b[31m\x7f\x9b{k}"
+        )
+        for k in range(2)
+    ]
+    path = tmp_path / "page.html"
+    kf.fuse(silos).report(str(path))
+    text = path.read_text(encoding="utf-8")
+    raw = {c for c in text if unicodedata.category(c) == "Cc"}
+    assert raw <= {"\n", "\t"}
+    assert "a\\x07\\x1b[31m" in text
+
+
+def test_columns_have_names_units_and_intervals(tmp_path: Path) -> None:
+    family = families.NormalWishart(2)
+    silos = []
+    for j in range(3):
+        mean = np.array([[37.0, 80.0], [39.5, 120.0]]) + 0.01 * j
+        natural = family.natural(mean, [50, 50], 50.0 * np.stack([np.eye(2)] * 2), [52, 52])
+        counts = np.array([30.0, 10.0])
+        info = {"features": ["temperature", "pulse"], "units": {"temperature": "°C"}}
+        around = Structure("mixture", {"counts": counts, "weight_prior": 1.0}, info)
+        silos.append(kf.Posterior(family, natural, f"s{j}", counts=counts, structure=around))
+    fusion = kf.fuse(silos)
+    summary = summarize(fusion)
+    (warm,) = [c["columns"] for c in summary["components"] if c["columns"][0]["mean"] > 39]
+    assert [column["name"] for column in warm] == ["temperature (°C)", "pulse"]
+    low, high = warm[1]["interval"]
+    assert low < 120.01 < high
+    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(50 / 52 / 150), abs=0.1)  # four digits
+    shares = {m["component"]: m["prevalence"] for m in summary["silos"][0]["matches"]}
+    assert sorted(shares.values()) == [0.25, 0.75]
+    fusion.report(str(tmp_path / "page.html"))
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "temperature (°C)" in text
+    assert "75 %" in text
+    assert "How it was made" in text

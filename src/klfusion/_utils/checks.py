@@ -15,12 +15,14 @@ def is_integer(value: object) -> bool:
 
 def is_number(value: object) -> bool:
     """Whether a setting is a number and not a boolean."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if isinstance(value, int | np.integer):
+        return is_integer(value) and abs(int(value)) < 2**1023  # others overflow float64
+    return isinstance(value, float | np.floating)
 
 
 def check_integer(name: str, value: object, least: int = 1) -> None:
-    """Refuse everything but integers of at least ``least``."""
-    if not (is_integer(value) and value >= least):  # type: ignore[operator]
+    """Refuse everything but integers of at least ``least`` that fit into 64 bits."""
+    if not (is_integer(value) and least <= value < 2**63):  # type: ignore[operator]
         raise KLFusionError(f"expected {name} to be an integer >= {least}, got {brief(value)}")
 
 

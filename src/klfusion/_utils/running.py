@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from klfusion._utils.checks import check_flag
 from klfusion.errors import KLFusionError
 
 Report = Callable[[str, int, int | None], None]
+_REFRESH = 0.1  # seconds between two drawings of a progress bar
 
 
 def silent(stage: str, done: int, total: int | None) -> None:
@@ -31,11 +33,17 @@ def progress_bar(show: bool | None = None) -> Iterator[Report]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("fusing", total=None)
+    console = Console(stderr=True)
+    # Without a thread of its own, which an interrupt could leave behind.
+    with Progress(*columns, console=console, transient=True, auto_refresh=False) as bar:
+        task, shown = bar.add_task("fusing", total=None), -_REFRESH
 
         def report(stage: str, done: int, total: int | None) -> None:
-            bar.update(task, description=stage, completed=done, total=total)
+            nonlocal shown
+            now = time.monotonic()
+            due = now - shown >= _REFRESH
+            shown = now if due else shown
+            bar.update(task, description=stage, completed=done, total=total, refresh=due)
 
         yield report
 

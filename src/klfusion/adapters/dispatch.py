@@ -4,6 +4,7 @@ from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.posteriors.posterior import Posterior
 
@@ -74,13 +75,15 @@ def register(package: str, cls: str, adapter: Any) -> None:
     Examples
     --------
     >>> import klfusion as kf
+    >>> class Rates:
+    ...     shape, rate = [3.0, 40.0], [1.0, 1.0]
     >>> class RatesAdapter:
     ...     @staticmethod
     ...     def extract(model, name):
     ...         gamma = kf.families.Gamma()
-    ...         return kf.Posterior(gamma, gamma.natural(*model), name=name)
-    >>> kf.adapters.register("builtins", "tuple", RatesAdapter)
-    >>> kf.extract(([3.0, 40.0], [1.0, 1.0]), name="a")
+    ...         return kf.Posterior(gamma, gamma.natural(model.shape, model.rate), name=name)
+    >>> kf.adapters.register(Rates.__module__, "Rates", RatesAdapter)
+    >>> kf.extract(Rates(), name="a")
     Posterior('a', 2 components, Gamma(dim=1))
     """
     if not callable(getattr(adapter, "extract", None)):
@@ -174,6 +177,8 @@ def rebuild(posterior: Posterior) -> Any:
     >>> kf.adapters.rebuild(posterior).predict(x[:3])
     array([0, 0, 0])
     """
+    if not isinstance(posterior, Posterior):
+        raise KLFusionError(f"expected a Posterior, got {brief(posterior)}")
     info = {} if posterior.structure is None else posterior.structure.info
     adapter = _adapter(str(info.get("package")), str(info.get("class")))
     if adapter is None:
@@ -181,7 +186,15 @@ def rebuild(posterior: Posterior) -> Any:
             f"{posterior.name!r}: expected the package and class of a model in structure.info, got "
             "none, so no model can be rebuilt; its parameters are in posterior.params()"
         )
-    return adapter.rebuild(posterior)
+    try:
+        return adapter.rebuild(posterior)
+    except KLFusionError:
+        raise
+    except Exception as error:  # settings of a file that the library does not take
+        raise KLFusionError(
+            f"{posterior.name!r}: expected the settings of a {info['package']} {info['class']} in "
+            f"structure.info, got {type(error).__name__}: {error}"
+        ) from error
 
 
 def _adapter(package: str, cls: str) -> Any:

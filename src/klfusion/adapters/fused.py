@@ -7,6 +7,7 @@ from klfusion._utils.text import few
 from klfusion.adapters.dispatch import rebuild
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
+from klfusion.methods.matching import comparing
 from klfusion.pooling.regressions import silo_posterior
 from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.compatibility import aligned_silos
@@ -36,7 +37,8 @@ def site(fusion: Fusion, silo: str | None = None) -> Posterior:
     if silo is not None and fusion.silos is None:
         raise KLFusionError(f"silo {silo!r}: expected a fusion with its silos (keep_silos=True)")
     aligned = None if fusion.silos is None else aligned_silos(fusion.silos)
-    found = silo_posterior(fused, aligned, settings.weight_array(), settings.pooling, number)
+    with comparing(aligned or [fused]):
+        found = silo_posterior(fused, aligned, settings.weight_array(), settings.pooling, number)
     if aligned is None or number is None:
         return found
     own, whole = aligned[number].structure, found.structure

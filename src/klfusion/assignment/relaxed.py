@@ -28,6 +28,7 @@ from klfusion.assignment.cone_program import (
 )
 
 _NEGLIGIBLE = 1e-9  # penalty over costs below which the unpenalised plan is tried first
+_MAX_OPERATIONS = 5e9  # of a certificate, an iteration taking n G max(n, G): about 5 s on one core
 
 
 class RelaxedDual(NamedTuple):
@@ -129,13 +130,14 @@ def certified_bound(
     """Lower bound of the penalised assignment problem, to certify binary labels, (n,).
 
     Other arguments are those of `solve_relaxed`. The bound is valid for any number of iterations,
-    and never more than the objective of the labels.
+    which is lower for large problems, and never more than the objective of the labels.
     """
     costs, silos = _validated(costs, silo, penalty)
     plan = _as_plan(labels, silos, costs.shape)
     binary = penalised_objective(costs, plan, penalty)
     bound = _assignment_bound(costs, silos, penalty, plan)
-    if penalty > 0.0 and relative_gap(binary, bound) > 0.1 * tol:
+    max_iter = min(max_iter, int(_MAX_OPERATIONS / (costs.size * max(costs.shape))))
+    if penalty > 0.0 and max_iter > 0 and relative_gap(binary, bound) > 0.1 * tol:
         relaxed = solve_relaxed(costs, silo, penalty, start=labels, tol=tol, max_iter=max_iter)
         bound = max(bound, relaxed.lower_bound)
         if relaxed.dual is not None:

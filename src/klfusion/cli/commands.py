@@ -1,9 +1,8 @@
-"""The command line: ``klfusion demo | fuse | add | remove | inspect | report``."""
+"""The command line: ``klfusion demo | fuse | add | remove``; the rest is in `inspection`."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,28 +10,16 @@ import click
 
 import klfusion as kf
 from klfusion._utils.package import library_version
-from klfusion.cli.shell import Commands, check_targets
-from klfusion.errors import KLFusionError
+from klfusion._utils.text import printable
+from klfusion.cli import inspection
+from klfusion.cli.shell import EPILOG, FILE, Commands, check_targets, modules
 
-_FILE = click.Path(path_type=Path)
 _SIZE = click.IntRange(min=1)
 _Files = tuple[Path, ...]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_EPILOG = """\b
-Exit codes:
-  0    done
-  1    the input cannot be used, or the output cannot be written
-  2    wrong usage
-  130  interrupted
-"""
 
 
-def _modules(*names: str) -> list[Any]:
-    """Modules of klfusion, imported where they are used because they are slow to import."""
-    return [import_module(f"klfusion.{name}") for name in names]
-
-
-@click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(library_version(), prog_name="klfusion")
 def main() -> None:
     """Fuse Bayesian models that were trained apart, in one communication round.
@@ -49,9 +36,9 @@ def main() -> None:
     """  # noqa: D301 (click reads the character)
 
 
-@main.command(epilog=_EPILOG)
+@main.command(epilog=EPILOG)
 @click.option(
-    "--out", type=_FILE, default=Path("out/demo"), show_default=True, metavar="DIR",
+    "--out", type=FILE, default=Path("out/demo"), show_default=True, metavar="DIR",
     help="Directory for the files and the report.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="One start of each fit instead of five.")
@@ -65,7 +52,7 @@ def demo(out: Path, quick: bool) -> None:
     Example:
       klfusion demo --out out/demo
     """  # noqa: D301 (click reads the character)
-    console, demo = _modules("cli.console", "cli.demo")
+    console, demo = modules("cli.console", "cli.demo")
     terminal = console.make()
     result = demo.run(out, quick=quick, say=lambda text: terminal.print(text, markup=False))
     console.show_demo(terminal, result)
@@ -86,6 +73,7 @@ _FUSE_HELP = {
     "--random-state": "Equal states give equal results.",
     "--keep-silos/--forget-silos": "Keep what each silo sent in the file, for klfusion add and "
     "remove.",
+    "--skip-bad": "Fuse without files that cannot be used; the result lists them, with reasons.",
     "--memory-limit": "Read files some at a time, with at most so much in memory: 2GB, say.",
     "--scheduler": "Fuse on the Dask cluster of this scheduler: tcp://127.0.0.1:8786, say.",
 }
@@ -97,10 +85,10 @@ def _option(*names: str, **how: Any) -> Callable[[_Command], _Command]:
     return click.option(*names, help=_FUSE_HELP[names[-1]], **how)
 
 
-@main.command(epilog=_EPILOG)
-@click.argument("files", nargs=-1, required=True, type=_FILE)
-@_option("-o", "--output", required=True, type=_FILE, metavar="FILE")
-@click.option("--report", type=_FILE, metavar="FILE", help="Also write an HTML report.")
+@main.command(epilog=EPILOG)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@_option("-o", "--output", required=True, type=FILE, metavar="FILE")
+@click.option("--report", type=FILE, metavar="FILE", help="Also write an HTML report.")
 @_option("--method", type=click.Choice(_METHODS), default="auto")
 @click.option("--n-components", type=_SIZE, help="Size of the global model, where it is known.")
 @click.option("--penalty", type=float, help="Price of a component in nats; larger gives fewer.")
@@ -113,6 +101,7 @@ def _option(*names: str, **how: Any) -> Callable[[_Command], _Command]:
 @click.option("--max-iter", type=_SIZE, help="Most sweeps of one start.")
 @_option("--random-state", type=click.IntRange(min=0), default=0)
 @_option("--keep-silos/--forget-silos", default=True)
+@_option("--skip-bad", is_flag=True)
 @_option("--memory-limit", metavar="BYTES")
 @_option("--scheduler", metavar="ADDRESS")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON and nothing else.")
@@ -125,12 +114,15 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
       klfusion fuse a.safetensors b.safetensors -o global.safetensors --n-components 5
       klfusion fuse sites/*.safetensors -o global.safetensors --memory-limit 2GB
     """  # noqa: D301 (click reads the character)
-    console, report_of, read = _modules("cli.console", "report", "_fuse")
+    console, report_of = modules("cli.console", "report")
     targets = [output] if report is None else [output, report]
     check_targets(targets, files)
     settings["progress"] = False if as_json else None
     # Not all in memory: the report does without what the silos sent, too.
-    silos = None if settings["scheduler"] or settings["memory_limit"] else read.read_silos(files)
+    silos: list[Any] | None = None
+    skipped: list[str] = []
+    if not (settings["scheduler"] or settings["memory_limit"]):
+        silos, skipped = inspection.read_files(files, skip_bad=settings["skip_bad"])
     if silos is None:
         fusion = _fuse_out_of_core(files, settings)
     else:
@@ -139,7 +131,9 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
         if settings["min_support"] > 1:
             fusion = fusion.with_min_support(settings["min_support"])
         if not settings["keep_silos"]:
-            fusion = replace(fusion, silos=None)
+            fusion = fusion.without_silos()
+        if skipped:
+            fusion = replace(fusion, provenance={**fusion.provenance, "skipped": skipped})
     summary = report_of.summarize(fusion, silos)  # before anything is written, should that fail
     kf.save(output, fusion)
     if report is not None:
@@ -147,6 +141,8 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
     if as_json:
         click.echo(json.dumps({**summary, "output": str(output)}))
         return
+    for reason in skipped:
+        click.echo(f"skipped: {printable(reason)}", err=True)
     console.show_fusion(console.make(), summary, targets)
 
 
@@ -190,7 +186,7 @@ def _fuse_out_of_core(files: _Files, settings: dict[str, Any]) -> Any:
     method = _method(settings)
     if scheduler is None:
         return kf.fuse_files(files, memory_limit=settings["memory_limit"], method=method, **known)
-    (dask,) = _modules("out_of_core.dask")
+    (dask,) = modules("out_of_core.dask")
     if settings["memory_limit"]:
         raise click.UsageError("--memory-limit cannot be used with --scheduler")
     with dask.connect(scheduler) as client:
@@ -198,7 +194,7 @@ def _fuse_out_of_core(files: _Files, settings: dict[str, Any]) -> Any:
 
 
 _FUSION_OUTPUT = click.option(
-    "-o", "--output", required=True, type=_FILE, metavar="FILE",
+    "-o", "--output", required=True, type=FILE, metavar="FILE",
     help="Where the new fusion goes; may be the old one.",
 )  # fmt: skip
 _REMATCH = click.option(
@@ -206,9 +202,9 @@ _REMATCH = click.option(
 )
 
 
-@main.command(epilog=_EPILOG)
-@click.argument("fusion", type=_FILE)
-@click.argument("files", nargs=-1, required=True, type=_FILE)
+@main.command(epilog=EPILOG)
+@click.argument("fusion", type=FILE)
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @_FUSION_OUTPUT
 @_REMATCH
 def add(fusion: Path, files: _Files, output: Path, rematch: bool) -> None:
@@ -222,8 +218,8 @@ def add(fusion: Path, files: _Files, output: Path, rematch: bool) -> None:
     _change(fusion, "add", files, output, rematch)
 
 
-@main.command(epilog=_EPILOG)
-@click.argument("fusion", type=_FILE)
+@main.command(epilog=EPILOG)
+@click.argument("fusion", type=FILE)
 @click.argument("names", nargs=-1, required=True)
 @_FUSION_OUTPUT
 @_REMATCH
@@ -243,18 +239,10 @@ def remove(fusion: Path, names: tuple[str, ...], output: Path, rematch: bool) ->
     _change(fusion, "remove", names, output, rematch)
 
 
-def _load_fusion(file: Path) -> Any:
-    fusion = kf.load(file)
-    if not isinstance(fusion, kf.Fusion):
-        message = f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
-        raise KLFusionError(message)
-    return fusion
-
-
 def _change(file: Path, action: str, silos: Sequence[Any], output: Path, rematch: bool) -> None:
     """Add or remove silos one by one; all are matched anew after the last."""
-    console, report_of = _modules("cli.console", "report")
-    fusion = _load_fusion(file)
+    console, report_of = modules("cli.console", "report")
+    fusion = inspection.load_fusion(file)
     for number, silo in enumerate(silos):
         fusion = getattr(fusion, action)(silo, rematch=rematch and number == len(silos) - 1)
     summary = report_of.summarize(fusion)
@@ -262,51 +250,8 @@ def _change(file: Path, action: str, silos: Sequence[Any], output: Path, rematch
     console.show_fusion(console.make(), summary, [output])
 
 
-@main.command(epilog=_EPILOG)
-@click.argument("file", type=_FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def inspect(file: Path, as_json: bool) -> None:
-    """Show exactly what FILE gives away, before it is sent.
-
-    \b
-    Example:
-      klfusion inspect hospital-a.safetensors
-    """  # noqa: D301 (click reads the character)
-    storage, console = _modules("io.storage", "cli.console")
-    header = {"file": str(file), "bytes": file.stat().st_size, **storage.read_header(file)}
-    loaded = storage.load(file)  # checks the hash, too
-    if as_json:
-        click.echo(json.dumps(header))
-        return
-    console.show_file(console.make(), header, loaded)
-
-
-@main.command(epilog=_EPILOG)
-@click.argument("file", type=_FILE)
-@click.argument("silos", nargs=-1, type=_FILE)
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Where the page goes.")
-@click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON instead.")
-def report(file: Path, silos: _Files, output: Path | None, as_json: bool) -> None:
-    """Write the HTML report of the fusion in FILE.
-
-    Given the SILOS that were fused, its map of local components is computed from them.
-
-    \b
-    Examples:
-      klfusion report global.safetensors -o fusion.html
-      klfusion report global.safetensors site-*.safetensors -o fusion.html
-    """  # noqa: D301 (click reads the character)
-    report_of, read = _modules("report", "_fuse")
-    if (output is None) is not as_json:
-        raise click.UsageError("Give either --output or --json.")
-    if output is not None:
-        check_targets([output], [file, *silos])
-    fusion = _load_fusion(file)
-    fused = read.read_silos(silos) if silos else None
-    if output is None:
-        click.echo(json.dumps(report_of.summarize(fusion, fused)))
-    else:
-        click.echo(f"report: {report_of.write_report(fusion, output, fused)}")
+for _command in inspection.COMMANDS:
+    main.add_command(_command)
 
 
 if __name__ == "__main__":

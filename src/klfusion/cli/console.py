@@ -82,6 +82,8 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
     console.print(_table(*numbers, "sources silo:component", right=numbers, rows=rows))
     if summary["view"]["kind"] == "regression":
         console.print(_coefficient_table(summary["view"]["coefficients"]))
+    for finding in summary["findings"][:_MAX_ROWS]:
+        _say(console, f"look at {printable(finding)}")
     for path in written:
         _say(console, f"written: {path}")
 
@@ -110,6 +112,11 @@ def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | F
     if "silos" in fusion:
         n_silos = _plural(len(fusion["silos"]["each"]), "silo")
         fusion["silos"] = f"posteriors of {n_silos}, for klfusion add and remove"
+        _say(
+            console,
+            f"This file holds what its {n_silos} sent, number by number: who has it has the files "
+            "of all silos. klfusion share writes it without.",
+        )
     fields = {
         "file": f"{header['file']} ({header['bytes']:,} bytes)",
         "kind": f"{header['kind']} (klfusion format {header['version']})",
@@ -132,12 +139,6 @@ def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | F
     console.print(_table("array", "type", "shape", "bytes", right=("bytes",), rows=arrays))
     console.print(_component_table(posterior))
     _say(console, _privacy_note(posterior))
-    if isinstance(loaded, Fusion) and loaded.silos is not None:
-        _say(
-            console,
-            " The file also holds the parameters that every silo sent. Fuse with --forget-silos to "
-            "leave them out.",
-        )
 
 
 def _privacy_note(posterior: Posterior) -> str:

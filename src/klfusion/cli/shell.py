@@ -3,7 +3,11 @@
 import errno
 import os
 import re
+import signal
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +16,32 @@ import click
 from klfusion._utils.text import printable
 from klfusion.errors import KLFusionError
 
+FILE = click.Path(path_type=Path)
+EPILOG = """\b
+Exit codes:
+  0    done
+  1    the input cannot be used, or the output cannot be written
+  2    wrong usage
+  130  interrupted
+  143  terminated
+"""
+_TERMINATED = 143  # 128 and the number of the signal, as shells have it
+
+
+def modules(*names: str) -> list[Any]:
+    """Modules of klfusion, imported where they are used because they are slow to import."""
+    return [import_module(f"klfusion.{name}") for name in names]
+
 
 class Commands(click.Group):
     """Commands that report an error as one line and an exit code, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command and turn exceptions into messages."""
+        """Run a command and turn exceptions into messages; a request to end is no kill."""
+        before = signal.getsignal(signal.SIGTERM)
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+            ctx.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
         try:
             return super().invoke(ctx)
         except KLFusionError as error:

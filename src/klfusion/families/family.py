@@ -169,10 +169,9 @@ class Family(ABC):
         with np.errstate(all="ignore"):
             quantities = self.positive(natural)
         for quantity, values in quantities.items():
-            # Over all further axes, without a copy: posteriors can be large.
-            worst = values.min(axis=tuple(range(1, values.ndim)), initial=np.inf)
-            bad = np.flatnonzero(~(worst > 0))
-            if len(bad):
+            if not values.min(initial=np.inf) > 0:  # without a copy: posteriors can be large
+                worst = values.min(axis=tuple(range(1, values.ndim)), initial=np.inf)
+                bad = np.flatnonzero(~(worst > 0))
                 raise InvalidPosteriorError(
                     f"{where}, component {bad[0]}: expected {quantity} > 0 for {self}, "
                     f"got {worst[bad[0]]:.6g}"
@@ -252,7 +251,7 @@ def numbers(value: Any, name: str) -> FloatArray:
     """A parameter as a float64 array."""
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise KLFusionError(f"{name}: expected an array of numbers ({error})") from error
 
 

@@ -2,10 +2,8 @@
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +19,15 @@ except ImportError as error:
         "pip install 'klfusion[flower]'"
     ) from error
 
-import numpy as np
 
-from klfusion._fuse import fuse, read_silos
-from klfusion._utils.arrays import IntArray
+from klfusion._fuse import fuse
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.federation import _flower_messages as messages
 from klfusion.federation._flower_client import fit_and_send
+from klfusion.federation.compatible import check_same, compatible
 from klfusion.fusion.result import Fusion
 from klfusion.io.storage import load, save
-from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure import fuse_structures
 
 _FILES = {1: "silo-{}.safetensors", 2: "refitted-{}.safetensors"}  # per round, by node id
 _log = logging.getLogger("flwr.klfusion")
@@ -101,11 +96,14 @@ class OneShotFusion(Strategy):
                 f"min_silos={min_silos}, n_silos={self.n_silos}, timeout={timeout}"
             )
         self.store.mkdir(parents=True, exist_ok=True)
-        # By round and node, beginning with what the folder holds.
-        self._posteriors = {number: self._stored(number) for number in _FILES}
-        self._known_names = {p.name for p in self._posteriors[1].values()}
         self._members: set[int] = set()  # nodes whose posteriors were fused
         self._node_names: dict[int, str] = {}
+        # By round and node, beginning with what the folder holds.
+        self._posteriors: dict[int, dict[int, Posterior]] = {number: {} for number in _FILES}
+        self._bound: dict[str, int] = {}  # the node that first used each name
+        for number in _FILES:
+            self._read_store(number)
+        self._known_names = set(self._bound)
 
     def start(self, grid: Grid) -> Result:  # type: ignore[override]
         """Run the federation; it needs no initial arrays and no configuration per round."""
@@ -157,16 +155,7 @@ class OneShotFusion(Strategy):
         posteriors = dict(self._posteriors[1])
         if server_round == 2:
             posteriors |= self._posteriors[2]
-        kept, refused = _compatible(posteriors)
-        for node, reason in refused.items():
-            self._leave_out(node, reason)
-        if len(kept) < self.min_silos:
-            raise KLFusionError(
-                f"expected posteriors of at least {self.min_silos} silos within {self.timeout:g} "
-                f"s, got {len(kept)}; left out: {'; '.join(self.left_out) or 'no other node'}"
-            )
-        self._members = set(posteriors) - set(refused)
-        fusion = fuse(kept, **self._options_for(kept))
+        fusion = self._fused(posteriors)
         if self.left_out:
             left_out = {"left_out": list(self.left_out)}
             fusion = replace(fusion, provenance={**fusion.provenance, **left_out})
@@ -174,8 +163,42 @@ class OneShotFusion(Strategy):
         fusion.report(str(self.store / "report.html"))
         self.fusion = fusion
         _log.info("%s, written to %s", fusion, self.store)
-        metrics = MetricRecord({"n_silos": len(kept), "n_components": fusion.n_components})
+        metrics = MetricRecord({"n_silos": fusion.n_silos, "n_components": fusion.n_components})
         return messages.pack(fusion.posterior), metrics
+
+    def _fused(self, posteriors: dict[int, Posterior]) -> Fusion:
+        """Fuse what can be fused; every other silo is set aside with its reason."""
+        refused = self._without_weight(posteriors)
+        kept, others = compatible({n: p for n, p in posteriors.items() if n not in refused})
+        refused |= others
+        while True:
+            for node, reason in refused.items():
+                self._leave_out(node, reason)
+            if len(kept) < self.min_silos:
+                raise KLFusionError(
+                    f"expected posteriors of at least {self.min_silos} silos within "
+                    f"{self.timeout:g} s, got {len(kept)}; left out: "
+                    f"{'; '.join(self.left_out) or 'no other node'}"
+                )
+            try:
+                fusion = fuse(kept, **self._options_for(kept))
+            except IncompatibleSilosError as error:
+                if error.silo is None:
+                    raise
+                node = next(n for n, p in posteriors.items() if p.name == error.silo)
+                refused = {**refused, node: str(error)}
+                kept = [p for p in kept if p.name != error.silo]
+            else:
+                self._members = set(posteriors) - set(refused)
+                return fusion
+
+    def _without_weight(self, posteriors: Mapping[int, Posterior]) -> dict[int, str]:
+        """Nodes whose silos a mapping of weights does not name."""
+        weights = self.options.get("weights")
+        if not isinstance(weights, Mapping):
+            return {}
+        unexpected = {n: p for n, p in posteriors.items() if p.name not in weights}
+        return {n: f"no weight is given for {p.name!r}" for n, p in unexpected.items()}
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -206,12 +229,16 @@ class OneShotFusion(Strategy):
         try:
             posterior = messages.unpack(reply.content, "message", self.max_bytes)
             if server_round == 2:
-                _check_same(self._posteriors[1][node], posterior)
+                check_same(self._posteriors[1][node], posterior)
         except KLFusionError as error:
             self._leave_out(node, str(error), server_round)
             return
+        first = self._bound.setdefault(posterior.name, node)
         if server_round == 1 and posterior.name in self._known_names:
             _log.info("%s is silo %r, which is in the store", self._who(node), posterior.name)
+            return
+        if server_round == 1 and first != node:
+            self._leave_out(node, f"the name {posterior.name!r} belongs to node {first}")
             return
         save(self._file(server_round, node), posterior)
         self._posteriors[server_round][node] = posterior
@@ -250,68 +277,19 @@ class OneShotFusion(Strategy):
     def _file(self, server_round: int, node: int | str) -> Path:
         return self.store / _FILES[server_round].format(node)
 
-    def _stored(self, server_round: int) -> dict[int, Posterior]:
-        found = {}
+    def _read_store(self, server_round: int) -> None:
+        """Read what the folder holds; nodes whose files cannot be used are asked again."""
         for path in sorted(self.store.glob(self._file(server_round, "*").name)):
-            posterior = load(path, max_bytes=self.max_bytes)
-            if not isinstance(posterior, Posterior):
-                raise KLFusionError(f"{path}: expected the posterior of a silo, got a fusion")
-            found[int(path.stem.rpartition("-")[2])] = posterior
-        return found
-
-
-def _check_same(first: Posterior, second: Posterior) -> None:
-    """Refuse a second posterior of another silo or another kind of model."""
-    reason = _incompatibility(first, second)
-    if second.name != first.name:
-        reason = f"expected silo {first.name!r} again, got {second.name!r}"
-    if reason is not None:
-        raise IncompatibleSilosError(reason)
-
-
-def _compatible(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], dict[int, str]]:
-    """Largest set of compatible posteriors, by name; and the reason per refused node.
-
-    Two silos with one name are both refused. The order of arrival does not matter.
-    """
-    refused: dict[int, str] = {}
-    named = Counter(posterior.name for posterior in posteriors.values())
-    groups: list[list[Posterior]] = []
-    nodes = {}
-    for node, posterior in sorted(posteriors.items(), key=lambda item: item[1].name):
-        if named[posterior.name] > 1:
-            refused[node] = f"{named[posterior.name]} silos are named {posterior.name!r}"
-            continue
-        nodes[posterior.name] = node
-        group = next((g for g in groups if _incompatibility(g[0], posterior) is None), None)
-        if group is None:
-            groups.append(group := [])
-        group.append(posterior)
-    kept = max(groups, key=len, default=[])  # the first of equals
-    for group in groups:
-        if group is not kept:
-            refused |= {nodes[p.name]: str(_incompatibility(kept[0], p)) for p in group}
-    return kept, refused
-
-
-def _incompatibility(first: Posterior, other: Posterior) -> str | None:
-    """Reason why two posteriors cannot be fused, or None; any exception is a reason."""
-    try:
-        if other.name == first.name:  # a second posterior of the same silo
-            other = replace(other, name=f"{other.name}, second", provenance={})
-        pair = aligned_silos(read_silos([first, other]))
-        sizes = [posterior.n_components for posterior in pair]
-        fuse_structures(
-            [p.structure for p in pair], *_unmatched(sizes),
-            lambda _, naturals, layer: _unmatched([len(own) for own in naturals]),
-        )  # fmt: skip
-    except Exception as error:
-        reason = str(error) if isinstance(error, KLFusionError) else repr(error)
-        return f"cannot be fused with silo {first.name!r}: {reason}"
-    return None
-
-
-def _unmatched(sizes: Sequence[int]) -> tuple[list[IntArray], int]:
-    """Labels that give every component its own cluster, and the number of clusters."""
-    edges = np.concatenate([[0], np.cumsum(sizes)])
-    return [np.arange(a, b) for a, b in pairwise(edges)], int(edges[-1])
+            node = int(path.stem.rpartition("-")[2])
+            try:
+                posterior = load(path, max_bytes=self.max_bytes)
+                if not isinstance(posterior, Posterior):
+                    raise KLFusionError(f"{path}: expected the posterior of a silo, got a fusion")
+            except KLFusionError as error:
+                _log.warning("%s will be asked again: %s", self._who(node), error)
+                continue
+            if server_round == 1 and self._bound.setdefault(posterior.name, node) != node:
+                first = self._bound[posterior.name]
+                self._leave_out(node, f"the name {posterior.name!r} belongs to node {first}")
+                continue
+            self._posteriors[server_round][node] = posterior

@@ -17,9 +17,11 @@ from klfusion.objective.divergences import DivergenceProblem
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
 from klfusion.pooling.pool import described
+from klfusion.pooling.robust import bounded, robust_barycenter
 from klfusion.posteriors.compatibility import Silo, counted
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import fuse_structures, network
+from klfusion.posteriors.structure.kinds import with_bounded_counts
 from klfusion.posteriors.structure.structure import scatter
 
 _AT_ONCE = 8  # global components whose divergences are computed in one call
@@ -56,7 +58,7 @@ def assemble(
     pooling = settings.pooling if matching.plan is None else "average"
     settings = replace(settings, pooled=described(pooling, posteriors, divergence))
     return Fusion(
-        posterior=_global_posterior(posteriors, natural, labels, match_layer),
+        posterior=_global_posterior(posteriors, natural, labels, match_layer, settings.pooling),
         silo_names=names,
         labels=BySilo(labels, names),
         divergences=BySilo(divergences, names),
@@ -82,18 +84,31 @@ def _by_silo(
 
 
 def _global_posterior(
-    silos: Sequence[Silo], natural: FloatArray, labels: Sequence[IntArray], match: network.Match
+    silos: Sequence[Silo],
+    natural: FloatArray,
+    labels: Sequence[IntArray],
+    match: network.Match,
+    pooling: str,
 ) -> Posterior:
     """The fused components with the counts, prior and structure the silos agree on."""
     size, known = len(natural), [p.counts for p in silos if p.counts is not None]
-    priors = [p.prior for p in silos if p.prior is not None]
+    family, priors = silos[0].family, [p.prior for p in silos if p.prior is not None]
+    structures = [p.structure for p in silos]
+    prior = np.mean(priors, axis=0) if len(priors) == len(labels) else None
+    if pooling == "robust":  # so are claims about numbers and priors
+        if len(known) == len(labels):
+            known = [*map(np.multiply, known, bounded(known, labels))]
+        if len(present := [s for s in structures if s is not None]) == len(structures):
+            structures = [*with_bounded_counts(present, labels, bounded)]
+        if prior is not None and family.in_domain(np.stack(priors)):  # a flat one is not
+            prior = robust_barycenter(family, np.stack(priors), np.ones(len(priors)))
     return Posterior(
-        family=silos[0].family,
+        family=family,
         natural=natural,
-        name="global",
-        prior=np.mean(priors, axis=0) if len(priors) == len(labels) else None,
+        name=GLOBAL,
+        prior=prior,
         counts=scatter(known, labels, size) if len(known) == len(labels) else None,
-        structure=fuse_structures([p.structure for p in silos], labels, size, match),
+        structure=fuse_structures(structures, labels, size, match),
         provenance=provenance(silos=[name for p in silos for name in counted(p)]),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -310,9 +310,18 @@ class Fusion(OfRegressions):
         silos = aligned_silos(self.silos)
         return predictive(silos, self.labels, self.n_components, weights, seed)
 
-    def report(self, path: str, silos: Sequence[Posterior] | None = None) -> str:
+    def without_silos(self) -> Fusion:
+        """The fusion without what its silos sent, to be shared: `docs/privacy.md` has what is left.
+
+        Silos cannot be added or removed then.
+        """
+        return replace(self, silos=None)
+
+    def report(
+        self, path: str, silos: Sequence[Posterior] | None = None, *, local: bool = True
+    ) -> str:
         """Write a self-contained HTML report and return its path; see `write_report`."""
-        return str(provided("report")(self, path, silos))
+        return str(provided("report")(self, path, silos, local=local))
 
     def plot(self, silos: Sequence[Posterior] | None = None) -> Any:
         """A matplotlib figure of sizes, contributions and the map; see `klfusion.report.plot`."""

@@ -102,20 +102,21 @@ def _valid(n_silos: int) -> dict[str, Any]:
     def positive(value: Any) -> bool:
         return is_number(value) and 0 < value < np.inf
 
-    def numbers(value: Any, check: Any) -> bool:
-        return isinstance(value, list) and all(map(check, value))
+    def numbers(value: Any, above: float = -np.inf) -> bool:
+        plain = isinstance(value, list) and {*map(type, value)} <= {int, float}
+        return plain and all(above < number < np.inf for number in value)
 
     def size(value: Any) -> bool:
         return value is None or (is_integer(value) and value >= 1)
 
     return {
         "method": lambda v: isinstance(v, Mapping),
-        "weights": lambda v: numbers(v, positive) and len(v) == n_silos,
+        "weights": lambda v: numbers(v, above=0.0) and len(v) == n_silos,
         "pooling": lambda v: v in get_args(Pooling),
         "pooled": lambda v: v is None or isinstance(v, str),
-        "n_components": lambda v: numbers(v, size) and len(v) >= 1,
+        "n_components": lambda v: isinstance(v, list) and all(map(size, v)) and len(v) >= 1,
         "random_state": lambda v: is_integer(v) and v >= 0,
         "min_support": lambda v: is_integer(v) and v >= 1,
         "certainty": lambda v: v is None or positive(v),
-        "variation": lambda v: v is None or numbers(v, lambda x: is_number(x) and np.isfinite(x)),
+        "variation": lambda v: v is None or numbers(v),
     }

@@ -5,6 +5,7 @@ Every claim of a header is checked before memory is allocated.
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from klfusion.errors import FileFormatError, KLFusionError
 # Parsed JSON takes up to 32 times its size, so this also bounds memory to half a GiB.
 MAX_HEADER_BYTES = 16 * 2**20
 MAX_DEPTH = 64  # of nested JSON
+# A list or mapping takes 64 bytes and may be written in three characters.
+_MAX_CONTAINERS, _CHARACTERS_EACH = 2**16, 16
 _MAX_DIGITS = 40  # of a JSON integer; a seed of 128 bits has 39
-_MAX_AXES = 32  # limit of numpy 1
+MAX_AXES = 32  # limit of numpy 1
 _METADATA = "__metadata__"
 _DTYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 
@@ -50,16 +53,20 @@ class Header:
 def canonical_json(value: Any) -> bytes:
     """Canonical JSON: sorted keys, no spaces, UTF-8, finite numbers."""
     how: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
-    return json.dumps(value, sort_keys=True, **how).encode()
+    try:
+        return json.dumps(value, sort_keys=True, **how).encode()
+    except ValueError as error:  # an infinite number, or half a surrogate pair
+        raise KLFusionError(f"expected JSON values in Unicode, got {error}") from error
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Parse strict JSON: no duplicate keys, NaN, infinity, lone surrogates or deep nesting."""
+    """Parse strict JSON: no duplicate keys, NaN, long integers or deep nesting."""
     try:
         text = text.decode() if isinstance(text, bytes) else text
-        value = json.loads(text, **_STRICT)
-        _check_depth(value, MAX_DEPTH)
-        canonical_json(value)  # fails if the value cannot be written again
+        if text.count("[") + text.count("{") > _MAX_CONTAINERS + len(text) // _CHARACTERS_EACH:
+            raise ValueError("more lists and mappings than memory is allowed for")
+        value = json.loads(text, **(_STRICT | _SHORT if _LONG.search(text) else _STRICT))
+        _check_depth(value)
     except RecursionError as error:
         text = f"expected a JSON header nested at most {MAX_DEPTH} deep, got a deeper one"
         raise FileFormatError(text) from error
@@ -86,22 +93,22 @@ def _short_int(digits: str) -> int:
     return int(digits)
 
 
-_STRICT: dict[str, Any] = {
-    "object_pairs_hook": _unique_keys,
-    "parse_constant": _no_constant,
-    "parse_int": _short_int,
-}
+_STRICT: dict[str, Any] = {"object_pairs_hook": _unique_keys, "parse_constant": _no_constant}
+_SHORT = {"parse_int": _short_int}
+_LONG = re.compile(rf"[0-9]{{{_MAX_DIGITS + 1}}}")  # else no integer needs a check
 
 
-def _check_depth(value: Any, left: int) -> None:
-    if left < 0:
-        raise RecursionError
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return
-    for child in value:
-        _check_depth(child, left - 1)
+def _check_depth(value: Any) -> None:
+    """Level by level: few calls, however many values there are."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [own for own in level if isinstance(own, dict | list)]
+        if not level:
+            return
+        level = [
+            child for own in level for child in (own.values() if isinstance(own, dict) else own)
+        ]
+    raise RecursionError
 
 
 def read_header(stream: BinaryIO, size: int) -> Header:
@@ -133,7 +140,7 @@ def _entry(name: str, raw: Any) -> Entry:
     if not isinstance(raw, dict) or set(raw) != {"dtype", "shape", "data_offsets"}:
         raise FileFormatError(f"array {name!r}: expected dtype, shape and data_offsets")
     dtype, shape, offsets = raw["dtype"], raw["shape"], raw["data_offsets"]
-    if not isinstance(dtype, str) or not _are_sizes(shape) or len(shape) > _MAX_AXES:
+    if not isinstance(dtype, str) or not _are_sizes(shape) or len(shape) > MAX_AXES:
         raise FileFormatError(f"array {name!r}: expected a dtype and a shape of integers >= 0")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise FileFormatError(f"array {name!r}: expected two rising data_offsets")

@@ -269,11 +269,14 @@ def _silos(part: dict[str, Any], sizes: list[int], arrays: _Arrays) -> tuple[Pos
     """The silos' posteriors, if the file has them."""
     if _kept.ARRAY not in part:
         return None
-    silos = []
+    silos: list[Posterior] = []
+    families: dict[int, Family] = {}  # silos share their description
     with _code_of_families():
         parts = _kept.unpack(part[_kept.ARRAY], part["silo_names"], arrays[_kept.ARRAY])
         for (one, own), size in zip(parts, sizes, strict=True):
-            silos.append(_posterior(one, family_from_config(one["family"]), own))
+            config = one["family"]
+            family = families.get(id(config)) or family_from_config(config)
+            silos.append(_posterior(one, families.setdefault(id(config), family), own))
             if silos[-1].n_components != size:
                 raise FileFormatError(
                     f"silo {one['name']!r}: expected {size} components, one for each label, "

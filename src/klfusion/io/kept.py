@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion.errors import FileFormatError
-from klfusion.io.container import canonical_json
+from klfusion.io.container import MAX_AXES, canonical_json
 
 ARRAY = "silos"  # the name of the flat array
 _EACH = {"family", "provenance", "structure", "shapes"}
@@ -81,7 +81,7 @@ def _check_one(one: Any, shared: list[Any], where: str) -> int:
         own = structure is not None and name.startswith(_STRUCTURE)
         if name not in ("natural", "prior", "counts") and not own:
             raise FileFormatError(f"{where}: unexpected array {reprlib.repr(name)}")
-        lengths = shape if isinstance(shape, list) else [None]
+        lengths = shape if isinstance(shape, list) and len(shape) <= MAX_AXES else [None]
         if not all(type(length) is int and 0 <= length < _MAX_LENGTH for length in lengths):
             raise FileFormatError(f"{where}: unexpected shape, got {reprlib.repr(shape)}")
     return sum(math.prod(shape) for shape in shapes.values())

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
+from klfusion._utils.checks import check_integer
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
@@ -115,6 +116,7 @@ def _encode(obj: Posterior | Fusion) -> list[memoryview]:
 
 
 def _decode(stream: BinaryIO, size: int, max_bytes: int) -> Posterior | Fusion:
+    check_integer("max_bytes", max_bytes)
     if size > max_bytes:
         raise FileFormatError(f"expected at most {max_bytes} bytes, got {size}: raise max_bytes")
     header, document, family = _checked_header(stream, size)

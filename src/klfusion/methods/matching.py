@@ -1,6 +1,7 @@
 """From silos to a matching: which method they get, and what it makes of their components."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 
 import numpy as np
@@ -24,8 +25,10 @@ from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
 from klfusion.posteriors.compatibility import Silo, component_names
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import kinds, network
+
+_MOST_COMPARED = 2_000  # components whose divergences are all computed, to explain a failure
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Auto, Binary, Relaxed, Homogeneous)}
 
@@ -70,6 +73,55 @@ def _by_name(chosen: Method) -> Method:
             f"kf.ByName(), got {chosen!r}"
         )
     return chosen
+
+
+@contextmanager
+def comparing(posteriors: Sequence[Posterior]) -> Iterator[None]:
+    """Name the silo behind a failure of arithmetic, such as one with values of 1e100."""
+    try:
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            yield
+    except KLFusionError as error:
+        if not str(error).startswith(f"silo {GLOBAL!r}"):  # a fused component outside its family
+            raise
+        raise _incomparable(posteriors, error) from error
+    except (ArithmeticError, ValueError) as error:
+        raise _incomparable(posteriors, error) from error
+
+
+def check_sizes(posteriors: Sequence[Posterior]) -> None:
+    """Refuse a component so large that a sum with the median one is the component alone."""
+    sizes = _sizes(posteriors)
+    if np.max(sizes) > np.median(sizes) / np.finfo(np.float64).eps:
+        raise _incomparable(posteriors, "float64 loses the others' digits in a sum")
+
+
+def _sizes(posteriors: Sequence[Posterior]) -> FloatArray:
+    """Largest natural parameter of each component of all silos, (n,)."""
+    own = [np.maximum(p.natural.max(axis=1), -p.natural.min(axis=1)) for p in posteriors]
+    return np.asarray(np.maximum(np.concatenate(own), np.finfo(np.float64).tiny))
+
+
+def _incomparable(posteriors: Sequence[Posterior], why: object) -> IncompatibleSilosError:
+    """An error about the component that is least like the others, in what can be computed."""
+    size = np.log10(_sizes(posteriors))
+    odd = np.zeros(len(size))
+    if len(size) <= _MOST_COMPARED and len({p.family for p in posteriors}) == 1:
+        natural = np.concatenate([p.natural for p in posteriors])
+        with np.errstate(all="ignore"):
+            bad = ~np.isfinite(posteriors[0].family.kl(natural, natural))
+        odd = bad.sum(axis=0) + bad.sum(axis=1)
+    middle = float(np.median(size))
+    row = int(np.lexsort([np.abs(size - middle), odd])[-1])
+    ends = np.cumsum([p.n_components for p in posteriors])
+    j = int(np.searchsorted(ends, row, side="right"))
+    name, component = posteriors[j].name, row - int(ends[j]) + posteriors[j].n_components
+    return IncompatibleSilosError(
+        f"silo {name!r}, component {component}: expected parameters that can be compared with the "
+        f"others', got natural parameters of size {10.0 ** size[row]:.3g}, where the median is "
+        f"{10.0**middle:.3g} ({why})",
+        silo=name,
+    )
 
 
 def match_silos(

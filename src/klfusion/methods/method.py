@@ -17,6 +17,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_integer, is_number
 from klfusion._utils.running import Report
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
 from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
@@ -153,11 +154,11 @@ def method_from_config(config: Mapping[str, Any]) -> Method:
 
 def check_penalty(penalty: object, *, auto: bool = False) -> None:
     """Refuse all but positive numbers, and ``"auto"`` where it is allowed."""
-    if auto and penalty == "auto":
+    if auto and isinstance(penalty, str) and penalty == "auto":
         return
-    if not (is_number(penalty) and np.isfinite(penalty) and penalty > 0):  # type: ignore[operator,call-overload]
+    if not (is_number(penalty) and 0 < penalty < np.inf):  # type: ignore[operator]
         or_auto = " or 'auto'" if auto else ""
-        raise KLFusionError(f"expected penalty to be a number > 0{or_auto}, got {penalty!r}")
+        raise KLFusionError(f"expected penalty to be a number > 0{or_auto}, got {brief(penalty)}")
 
 
 def no_size(method: Method, n_components: int | None, why: str) -> None:

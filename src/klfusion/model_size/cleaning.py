@@ -118,26 +118,41 @@ def merge_splits(
     few = counts < _FEW * posterior.family.least_count
     near |= few[:, None] | few
     np.fill_diagonal(near, False)
+    family, common = posterior.family, 1.0
+    if isinstance(family, Tempered):
+        common = float(np.exp(np.log(family.effective_size(natural)).mean()))
+    gain = np.full(near.shape, -1.0)  # of each pair (i, j) with i < j
+
+    def compare(a: IntArray, b: IntArray) -> None:
+        some, index = np.unique(np.concatenate([a, b]), return_inverse=True)
+        parts = natural[some], counts[some], index[: len(a)], index[len(a) :]
+        gain[a, b] = _gain_of_one(posterior, *parts, common)
+
+    compare(*np.nonzero(np.triu(near, k=1)))
+    alive = np.ones(len(rows), dtype=bool)
     while near.any():
-        a, b = np.nonzero(np.triu(near, k=1))
-        gain = _gain_of_one(posterior, natural, counts, a, b)
-        best = int(gain.argmax())
-        if not gain[best] > 0:
+        i, j = map(int, np.unravel_index(gain.argmax(), gain.shape))
+        if not gain[i, j] > 0:
             break
-        i, j = int(a[best]), int(b[best])
-        groups[i] = np.concatenate([groups[i], groups.pop(j)])
+        groups[i] = np.concatenate([groups[i], groups[j]])
         natural[i] += natural[j] - prior
         counts[i] += counts[j]
         near[i] |= near[j]
         near[:, i] |= near[:, j]
-        near[i, i] = False
-        near = np.delete(np.delete(near, j, axis=0), j, axis=1)
-        natural, counts = np.delete(natural, j, axis=0), np.delete(counts, j)
-    return list(zip(groups, natural, strict=True))
+        alive[j], near[j], near[:, j], near[i, i] = False, False, False, False
+        gain[[i, j]], gain[:, [i, j]] = -1.0, -1.0
+        others = np.flatnonzero(near[i])  # only pairs with the merged one have changed
+        compare(np.minimum(i, others), np.maximum(i, others))
+    return [(groups[k], natural[k]) for k in np.flatnonzero(alive)]
 
 
 def _gain_of_one(
-    posterior: Posterior, natural: FloatArray, counts: FloatArray, a: IntArray, b: IntArray
+    posterior: Posterior,
+    natural: FloatArray,
+    counts: FloatArray,
+    a: IntArray,
+    b: IntArray,
+    common: float,
 ) -> FloatArray:
     """Log-evidence gained by describing each pair by one component; -1 if they are far apart.
 
@@ -156,7 +171,7 @@ def _gain_of_one(
     fit = log_partition[a] + log_partition[b] - of_one - family.log_partition(prior[None])
     total = counts[a] + counts[b] + 2.0 * _PSEUDO_COUNT
     share = (counts[a] + _PSEUDO_COUNT) / total
-    apart = _divergence_of_two(family, natural, share, a, b)
+    apart = _divergence_of_two(family, natural, share, a, b, common)
     each = 0.5 * family.n_parameters(natural)
     chance = np.minimum(each[a], each[b])  # nats: expected difference of two samples of one
     apart = np.maximum(apart - chance / total, 0.0)
@@ -198,11 +213,18 @@ def _separation(
 
 
 def _divergence_of_two(
-    family: Tempered, natural: FloatArray, share: FloatArray, a: IntArray, b: IntArray
+    family: Tempered,
+    natural: FloatArray,
+    share: FloatArray,
+    a: IntArray,
+    b: IntArray,
+    common: float,
 ) -> FloatArray:
-    """Divergence of two components from their average, in nats per observation."""
+    """Divergence of two components from their average, in nats per observation.
+
+    All are compared at one effective size, ``common``.
+    """
     size = family.effective_size(natural)
-    common = float(np.exp(np.log(size).mean()))
     alike = family.tempered(natural, common / size)
     log_partition = family.log_partition(alike)
     middle = share[:, None] * alike[a] + (1.0 - share)[:, None] * alike[b]

@@ -20,8 +20,7 @@ def entropy(share: FloatArray) -> FloatArray:
 
 def information_at_distance(distance: FloatArray, share: FloatArray) -> FloatArray:
     """Of Normals of one covariance, means at a distance in standard deviations, (m,)."""
-    node, weight = np.polynomial.hermite_e.hermegauss(40)
-    weight = weight / weight.sum()
+    node, weight = _NODES
     d, s = distance[:, None], share[:, None]
     odds = np.log(s) - np.log1p(-s)
     of_first, of_second = odds + d * node + 0.5 * d**2, odds + d * node - 0.5 * d**2
@@ -35,18 +34,25 @@ def information(normals: Normals, a: IntArray, b: IntArray, share: FloatArray) -
     """
     dim = normals[0].shape[1]
     noise, weight = _standard_points(dim), np.full(_POINTS, 1.0 / _POINTS)
+    own = -0.5 * np.square(noise).sum(axis=1)  # log density of the points of a Normal, in its frame
     out = np.empty(len(a))
     for some in _blocks(len(a), dim):
         s = share[some]
-        prior = (np.log(s) - np.log1p(-s))[:, None]
-        pair = _side_by_side(normals, a[some], b[some])
-        odds = []
-        for mean, root in pair:
-            points = mean[:, None, :] + noise @ root.swapaxes(1, 2)
-            first, second = (_log_density(points, *one) for one in pair)
-            odds.append(prior + first - second)
-        out[some] = _information(odds[0], odds[1], s, weight)
+        first, second = _side_by_side(normals, a[some], b[some])
+        prior = np.log(s) - np.log1p(-s) + _log_volume(second) - _log_volume(first)
+        of_first = prior[:, None] + own - _log_density(noise, first, second)
+        of_second = prior[:, None] - own + _log_density(noise, second, first)
+        out[some] = _information(of_first, of_second, s, weight)
     return out
+
+
+def _nodes() -> tuple[FloatArray, FloatArray]:
+    """Nodes of Gauss-Hermite quadrature, and weights that sum to one."""
+    node, weight = np.polynomial.hermite_e.hermegauss(40)
+    return node, weight / weight.sum()
+
+
+_NODES = _nodes()
 
 
 def _information(
@@ -54,8 +60,13 @@ def _information(
 ) -> FloatArray:
     """From log-odds of the first, at points (m, k) of the first and of the second."""
     s = share[:, None]
-    missed = s * np.logaddexp(0.0, -of_first) + (1.0 - s) * np.logaddexp(0.0, of_second)
+    missed = s * _softplus(-of_first) + (1.0 - s) * _softplus(of_second)
     return np.asarray(entropy(share) - missed @ weight)
+
+
+def _softplus(x: FloatArray) -> FloatArray:
+    """``log(1 + exp(x))`` to an absolute error of rounding, faster than `numpy.logaddexp`."""
+    return np.asarray(np.maximum(x, 0.0) + np.log(1.0 + np.exp(-np.abs(x))))
 
 
 def _blocks(n: int, dim: int) -> Iterator[slice]:
@@ -99,8 +110,15 @@ def _standard_points(dim: int) -> FloatArray:
     return np.concatenate([points, -points])
 
 
-def _log_density(x: FloatArray, mean: FloatArray, root: FloatArray) -> FloatArray:
-    """Of points (m, k, d) of each Normal, (m, k), up to a constant."""
-    scaled = np.linalg.solve(root, (x - mean[:, None, :]).swapaxes(1, 2))
-    logs = np.log(np.einsum("mii->mi", root)).sum(axis=1)
-    return np.asarray(-0.5 * np.square(scaled).sum(axis=1) - logs[:, None])
+def _log_volume(normal: Normals) -> FloatArray:
+    """Logarithm of the determinant of each root, (m,)."""
+    return np.asarray(np.log(np.einsum("mii->mi", normal[1])).sum(axis=1))
+
+
+def _log_density(noise: FloatArray, points_of: Normals, density_of: Normals) -> FloatArray:
+    """Log density (m, k) in the frame of one Normal of standard points (k, d) of another."""
+    (mean, root), (other, other_root) = points_of, density_of
+    shift = np.linalg.solve(other_root, (mean - other)[:, :, None])[:, :, 0]
+    turn = np.linalg.solve(other_root, root)
+    scaled = noise @ turn.swapaxes(1, 2) + shift[:, None, :]
+    return np.asarray(-0.5 * np.einsum("mkd,mkd->mk", scaled, scaled))

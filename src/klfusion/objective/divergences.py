@@ -17,6 +17,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
 from klfusion.families import Categorical, DiagonalNormal, Family, Normal
 from klfusion.families.wishart import unpack
@@ -313,8 +314,9 @@ class DivergenceProblem(FusionProblem):
 
 def chosen_divergence(name: str) -> Divergence:
     """The divergence of a name; an error lists the names."""
-    if name not in DIVERGENCES:
-        raise KLFusionError(f"expected divergence to be one of {[*DIVERGENCES]}, got {name!r}")
+    if not isinstance(name, str) or name not in DIVERGENCES:
+        text = f"expected divergence to be one of {[*DIVERGENCES]}, got {brief(name)}"
+        raise KLFusionError(text)
     return DIVERGENCES[name]
 
 

@@ -7,9 +7,10 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,6 +34,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # temporary copies.
 _COPIES = 16
 _LEAST = 64 * 2**20
+_SCRATCH, _LOCK = "klfusion-scratch-", "lock"
 
 
 def parse_bytes(limit: int | str) -> int:
@@ -40,7 +42,7 @@ def parse_bytes(limit: int | str) -> int:
     match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", str(limit), re.IGNORECASE)
     try:
         value = int(float(match[1]) * _UNITS[match[2].upper()]) if match else -1
-    except ValueError:
+    except (OverflowError, ValueError):
         value = -1
     if isinstance(limit, bool) or value < _LEAST:
         raise KLFusionError(
@@ -110,6 +112,38 @@ def fuse_files(
         ) from error
 
 
+def remove_abandoned() -> None:
+    """Remove scratch folders that no process holds, as a killed one leaves them."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        with suppress(OSError), (folder / _LOCK).open("r+") as lock:
+            if _locked(lock):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scratch() -> tuple[Path, IO[str]]:
+    """A new folder, and the lock that says it is in use."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+        lock = (folder / _LOCK).open("w")
+        # Before it was locked, another process may have taken it for abandoned.
+        if _locked(lock) and folder.exists():
+            return folder, lock
+        lock.close()
+
+
+def _locked(file: IO[str]) -> bool:
+    """Lock a file, if no other process has; the lock ends with the process."""
+    try:
+        import fcntl  # noqa: PLC0415 (absent from Windows)
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 class Files:
     """Batches of files within ``limit`` bytes, and a scratch folder for their components."""
 
@@ -129,13 +163,16 @@ class Files:
             self._batches[-1].append((number, name, path))
             room -= size
         self._scratch: Path | None = None
+        self._lock: IO[str]  # held as long as the folder is used
 
     def __enter__(self) -> Self:
-        self._scratch = Path(tempfile.mkdtemp(prefix="klfusion-"))
+        remove_abandoned()
+        self._scratch, self._lock = _scratch()
         return self
 
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(str(self._scratch), ignore_errors=True)
+        self._lock.close()
 
     def some(self, numbers: IntArray) -> list[Posterior]:
         """Read some silos."""

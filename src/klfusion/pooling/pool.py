@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import (
     Family,
@@ -81,7 +82,7 @@ Pooling = Literal["auto", "average", "product", "random-effects", "hierarchical"
 def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> str:
     """The pooling, checked; ``"auto"`` is ``"product"`` for components that have names."""
     named = all(component_names(p) is not None and p.prior is not None for p in posteriors)
-    if pooling == "auto" and divergence == KL.name and named:
+    if isinstance(pooling, str) and pooling == "auto" and divergence == KL.name and named:
         pooling = "product"
     check_pooling(pooling, posteriors, divergence)
     return pooling
@@ -89,8 +90,9 @@ def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: st
 
 def check_pooling(pooling: str, posteriors: Sequence[Silo], divergence: str = KL.name) -> None:
     """Refuse a word that is none, and what the silos' family or their lack of priors rule out."""
-    if pooling not in get_args(Pooling):
-        raise KLFusionError(f"expected pooling to be one of {get_args(Pooling)}, got {pooling!r}")
+    if not isinstance(pooling, str) or pooling not in get_args(Pooling):
+        known = get_args(Pooling)
+        raise KLFusionError(f"expected pooling to be one of {known}, got {brief(pooling)}")
     if divergence != KL.name and pooling not in ("auto", "average"):
         raise KLFusionError(
             f"divergence {divergence!r}: expected pooling 'average' (its barycenter), "

@@ -138,7 +138,7 @@ def silo_weights(weights: Any, posteriors: Sequence[Silo]) -> FloatArray:
         weights = [by_name[p.name] for p in posteriors]
     try:
         values = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise KLFusionError(f"weights: expected numbers, got {brief(weights)}") from error
     n_silos, shape = len(posteriors), values.shape
     if shape != (n_silos,):

@@ -8,9 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 from klfusion.families import Family
 from klfusion.posteriors.structure import Structure, regression
+from klfusion.posteriors.structure.schema import check_structure
+
+GLOBAL = "global"  # name of a fused posterior
 
 _HALVINGS = 10  # of the interval that holds the least share of a prior: to one part in 1,000
 
@@ -96,9 +100,13 @@ class Posterior:
         if self.structure is not None:
             if not isinstance(self.structure, Structure):
                 raise InvalidPosteriorError(
-                    f"{where}: expected structure to be a Structure, got {self.structure!r}"
+                    f"{where}: expected structure to be a Structure, got {brief(self.structure)}"
                 )
-            self.structure.check(where)
+            check_structure(self.structure, self.family, self.n_components, where)
+        source: Any = self.provenance
+        if not isinstance(source, Mapping):
+            got = f"got {brief(source)}"
+            raise InvalidPosteriorError(f"{where}: expected provenance to be a mapping, {got}")
 
     @property
     def n_components(self) -> int:
@@ -173,7 +181,7 @@ def _frozen(values: ArrayLike | None, what: str) -> FloatArray:
     """A read-only float64 copy."""
     try:
         array = np.array(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise InvalidPosteriorError(f"{what}: expected an array of numbers ({error})") from error
     array.flags.writeable = False
     return array

@@ -1,18 +1,19 @@
 """The words of topics, and a common vocabulary for topics that have different ones."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.checks import check_integer
 from klfusion._utils.running import require_memory
+from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure.kinds import TOPICS, VOCABULARY
+from klfusion.posteriors.structure.schema import normalised
 
 
 def words(posterior: Posterior) -> list[str]:
@@ -51,34 +52,12 @@ def top_words(posterior: Posterior, n: int = 10) -> list[list[str]]:
     >>> kf.vocabulary.top_words(site, n=2)
     [['ball', 'win'], ['vote', 'win']]
     """
+    check_integer("n", n)
     vocabulary, rows = words(posterior), posterior.natural
     n = min(n, len(vocabulary))
     top = np.argpartition(-rows, n - 1, axis=1)[:, :n]
     order = np.argsort(-np.take_along_axis(rows, top, axis=1), axis=1, kind="stable")
     return [[vocabulary[i] for i in row] for row in np.take_along_axis(top, order, axis=1)]
-
-
-def checked_words(words: Any, n_words: int, where: str) -> list[str]:
-    """The words as a list of Python strings; an error unless they fit the columns."""
-    expected = f"{where}: expected a vocabulary"
-    # A dict, such as a vectorizer's `vocabulary_`, is not in the order of the columns.
-    if not isinstance(words, Iterable) or isinstance(words, str | Mapping | Set):
-        raise KLFusionError(
-            f"{expected} of strings in the order of the columns, such as "
-            f"vectorizer.get_feature_names_out(), got {type(words).__name__}"
-        )
-    found = list(words)
-    for position, word in enumerate(found):
-        if not isinstance(word, str):
-            got = f"{word!r} at position {position}"
-            raise KLFusionError(f"{expected} of strings, got {got}")
-    if len(found) != n_words:
-        words = f"{n_words} words, one per column of the topics"
-        raise KLFusionError(f"{expected} of {words}, got {len(found)}")
-    if len(set(found)) < len(found):
-        word, times = Counter(found).most_common(1)[0]
-        raise KLFusionError(f"{expected} of unique words, got {word!r} {times} times")
-    return [str(word) for word in found]  # numpy strings become Python strings
 
 
 def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
@@ -116,15 +95,13 @@ def align_vocabularies(posteriors: Sequence[Posterior]) -> list[Posterior]:
 
 
 def _vocabulary(posterior: Posterior) -> list[str] | None:
-    """The words of a posterior's columns, checked because files are not trusted."""
+    """The words of a posterior's columns, which were checked when it was made."""
+    if not isinstance(posterior, Posterior):
+        raise KLFusionError(f"expected a Posterior, got {brief(posterior)}")
     structure = posterior.structure
     if structure is None or structure.kind != TOPICS or structure.info.get(VOCABULARY) is None:
         return None
-    where, family = f"silo {posterior.name!r}", posterior.family
-    if not isinstance(family, Dirichlet):
-        expected = "expected topics to be Dirichlet distributions"
-        raise IncompatibleSilosError(f"{where}: {expected}, got {family}")
-    return checked_words(structure.info[VOCABULARY], family.dim, where)
+    return [normalised(word) for word in structure.info[VOCABULARY]]
 
 
 def _expanded(posterior: Posterior, columns: IntArray, union: list[str]) -> Posterior:

@@ -20,6 +20,11 @@ _GOLDEN_ANGLE = np.pi * (3 - np.sqrt(5))
 
 def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
     """Natural parameters (n, p) of all local components of the silos that were fused."""
+    return np.concatenate([silo.natural for silo in local_silos(fusion, silos)])
+
+
+def local_silos(fusion: Fusion, silos: Sequence[Posterior]) -> list[Posterior]:
+    """The silos that were fused, aligned, in the order of the fusion."""
     if not (isinstance(silos, Sequence) and all(isinstance(silo, Posterior) for silo in silos)):
         raise KLFusionError(f"silos: expected a list of the posteriors fused, got {silos!r}")
     expected = {n: len(own) for n, own in zip(fusion.silo_names, fusion.labels, strict=True)}
@@ -35,7 +40,7 @@ def local_natural(fusion: Fusion, silos: Sequence[Posterior]) -> FloatArray:
     for silo in aligned.values():
         if silo.family != family:
             raise KLFusionError(f"silo {silo.name!r}: expected {family}, got {silo.family}")
-    return np.concatenate([aligned[name].natural for name in fusion.silo_names])
+    return [aligned[name] for name in fusion.silo_names]
 
 
 def local_arrays(fusion: Fusion) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
@@ -123,7 +128,7 @@ def component_map(fusion: Fusion, natural: FloatArray | None) -> dict[str, Any]:
     ]
     return {
         "from_parameters": natural is not None,
-        "stress": float(stress),
+        "stress": short(stress) or 0.0,
         "global": rounded(places[:n_global]),
         "local": marks,
         "n_local_not_shown": int((labels >= 0).sum()) - len(shown),
@@ -136,8 +141,11 @@ def distance(divergence: FloatArray) -> FloatArray:
 
 
 def _between(family: Family, natural: FloatArray) -> FloatArray:
-    divergences = family.kl(natural, natural)
-    return distance(divergences + divergences.T)
+    with np.errstate(all="ignore"):
+        divergences = family.kl(natural, natural)
+        found = distance(divergences + divergences.T)
+    known = np.isfinite(found)  # what cannot be computed is drawn as far off as anything is
+    return np.where(known, found, found.max(where=known, initial=1.0))
 
 
 def embed(distances: FloatArray) -> tuple[FloatArray, float]:

@@ -6,6 +6,7 @@ Its content security policy allows its own scripts by their hashes, and nothing 
 import base64
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -16,6 +17,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from klfusion._utils.checks import check_flag
+from klfusion._utils.text import printable
 from klfusion.fusion.result import Fusion
 from klfusion.io.atomic import write_atomically
 from klfusion.posteriors.posterior import Posterior
@@ -28,13 +31,18 @@ _MAX_LISTED = 2000  # rows of the table of silos
 _MAX_COMPONENTS = 100
 _MAX_SOURCES = 24
 _MAX_ROWS = 12  # in a notebook
+_NOTHING = 1e-12  # in any unit: rounding of numbers around one
 _SHADES = 5  # of confidence
 # Runs before layout: tabs hide long tables, which then need no layout.
 _EARLY = 'document.documentElement.classList.add("alive")'
 
 
 def write_report(
-    fusion: Fusion, path: str | os.PathLike[str], silos: Sequence[Posterior] | None = None
+    fusion: Fusion,
+    path: str | os.PathLike[str],
+    silos: Sequence[Posterior] | None = None,
+    *,
+    local: bool = True,
 ) -> Path:
     """Write an HTML report in one file that needs no network, completely or not at all.
 
@@ -44,6 +52,8 @@ def write_report(
     path : str or path
     silos : sequence of Posterior, optional
         The posteriors that were fused, for a fusion with ``keep_silos=False``.
+    local : bool
+        Draw the silos' components. Without them, the page has none of their parameters.
 
     Examples
     --------
@@ -55,6 +65,9 @@ def write_report(
     ...     write_report(kf.fuse([a, b]), f"{folder}/fusion.html", silos=[a, b]).name
     'fusion.html'
     """
+    check_flag("local", local)
+    if not local:
+        fusion, silos = fusion.without_silos(), None
     write_atomically(path, [memoryview(render(summarize(fusion, silos)).encode())])
     return Path(path)
 
@@ -97,6 +110,7 @@ def fragment(fusion: Fusion) -> str:
 def _environment() -> Environment:
     how: dict[str, Any] = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     # Escaped, because names of silos are untrusted.
+    how["finalize"] = lambda value: printable(value) if type(value) is str else value
     environment = Environment(loader=PackageLoader("klfusion.report"), autoescape=True, **how)
     environment.filters |= {"number": number, "count": count}
     return environment
@@ -117,14 +131,27 @@ def _hash(script: str) -> str:
 
 def _json(data: dict[str, Any]) -> str:
     """JSON without characters that could end its HTML element."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
+    for character in "<>&\x7f":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _finite(value: Any) -> Any:
+    """JSON values with None for numbers that JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number with a few digits and a true minus sign; a dash for None."""
     if value is None:
         return "–"
+    if 0 < abs(value) < _NOTHING:
+        return "≈ 0"
     text = f"{value:.{digits - 1}e}"
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         text = f"{value:,.{max(0, digits - len(str(int(abs(value)))))}f}"

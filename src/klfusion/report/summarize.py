@@ -13,9 +13,10 @@ from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
-from klfusion.report.embedding import component_map, confidence, local_arrays, local_natural
+from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
 from klfusion.report.forest import forest_view
-from klfusion.report.views import deviations, model_view
+from klfusion.report.views import columns_of, deviations, model_view
+from klfusion.updates.findings import findings_of
 
 _COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
 _NATS = ("penalty", "objective", "lower_bound", "gap")
@@ -51,9 +52,10 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         # A result may rename its silos; their posteriors keep the names they were sent with.
         renamed = zip(fusion.silos, fusion.silo_names, strict=True)
         silos = [replace(silo, name=name) for silo, name in renamed]
-    natural = None if silos is None else local_natural(fusion, silos)
+    aligned = None if silos is None else local_silos(fusion, silos)
+    natural = None if aligned is None else np.concatenate([silo.natural for silo in aligned])
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
-    by_silo = _silos(fusion, natural)
+    by_silo = _silos(fusion, natural, aligned)
     regression = is_regression(posterior)
     return {
         "name": posterior.name,
@@ -69,6 +71,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "trace": [_number(value) for value in fusion.trace],
         "path": None if fusion.path is None else _path(fusion, fusion.path),
         "warnings": _warnings(fusion, by_silo),
+        "findings": [] if aligned is None else [*map(str, findings_of(aligned))],
         "silos": by_silo,
         "components": _components(fusion),
         "map": component_map(fusion, natural),
@@ -115,18 +118,23 @@ def _penalty_within(path: MergePath, step: int, penalty: float) -> float:
     return math.sqrt(low * high) if low > 0 else high / 1.5
 
 
-def _silos(fusion: Fusion, natural: FloatArray | None) -> list[dict[str, Any]]:
+def _silos(
+    fusion: Fusion, natural: FloatArray | None, sent: Sequence[Posterior] | None
+) -> list[dict[str, Any]]:
     weights = fusion.settings.weights or None
     ends = np.cumsum([len(own) for own in fusion.labels])
     sure = np.split(confidence(fusion, natural), ends[:-1])
     silos: list[dict[str, Any]] = []
     for j, name in enumerate(fusion.silo_names):
         labels, divergences = fusion.labels[j], fusion.divergences[j]
-        matches = []
+        counts, matches = None if sent is None else sent[j].counts, []
+        total = 0.0 if counts is None else float(counts.sum())
         for g in np.unique(labels[labels >= 0]):
             own = labels == g
             means = {"divergence": _mean(divergences[own]), "confidence": _mean(sure[j][own])}
-            matches.append({"component": int(g), "n_local_components": int(own.sum()), **means})
+            share = float(counts[own].sum()) / total if counts is not None and total > 0 else None
+            match = {"component": int(g), "n_local_components": int(own.sum()), **means}
+            matches.append({**match, "prevalence": share})
         silo: dict[str, Any] = {
             "name": name,
             "weight": None if weights is None else weights[j],
@@ -194,7 +202,7 @@ def _components(fusion: Fusion) -> list[dict[str, Any]]:
     spread = deviations(parameters)
     if spread is not None:
         parameters["standard deviation"] = spread
-    components = []
+    columns, components = columns_of(fusion.posterior), []
     for g in range(fusion.n_components):
         members = np.flatnonzero(labels == g)
         pairs = [(fusion.silo_names[silo[i]], int(local[i])) for i in members]
@@ -205,6 +213,7 @@ def _components(fusion: Fusion) -> list[dict[str, Any]]:
             "share": None if counts is None or total <= 0 else float(counts[g]) / total,
             "mean_divergence": _mean(divergences[members]),
             "sources": [{"silo": name, "local_component": k} for name, k in pairs],
+            "columns": None if columns is None else columns[g],
             "parameters": [_abbreviated(name, array[g]) for name, array in parameters.items()],
         }
         components.append(component)

@@ -1,12 +1,12 @@
 """The view per kind of model: ellipses, words, transitions, weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families import Dirichlet, Located
+from klfusion.families import Dirichlet, GaussianObservations, Located, UncertainLocation
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
 from klfusion.posteriors.vocabularies import words
@@ -17,6 +17,8 @@ _SEARCHED_WORDS = 3000
 _TOPICS_OF_WORD = 3
 _MAX_STATES = 40
 _MAX_COLUMNS = 64  # of the emissions
+_MAX_LISTED_COLUMNS = 20  # of a component
+_WIDE = 1.96  # standard deviations, half of the central 95 % of a Normal
 _MAX_PIXELS = 100_000  # in total over the units
 _MIN_EDGE = 0.02  # smallest transition probability drawn as an arrow
 _MAX_LOCAL = 200  # ellipses
@@ -112,6 +114,35 @@ def _feature_names(posterior: Posterior, dim: int) -> list[str]:
     return [str(name) for name in features]
 
 
+def columns_of(posterior: Posterior) -> list[list[dict[str, Any]]] | None:
+    """Of each Gaussian component and column: mean, its 95 % interval, and standard deviation."""
+    family, natural = posterior.family, posterior.natural
+    if not isinstance(family, GaussianObservations) or not isinstance(family, UncertainLocation):
+        return None
+    mean, covariance = family.observation_moments(natural)
+    of_mean = family.location_covariance(natural)
+    deviation, error = (
+        np.sqrt(c if c.ndim == 2 else np.einsum("nii->ni", c)) for c in (covariance, of_mean)
+    )
+    names = _feature_names(posterior, mean.shape[1])
+    info = posterior.structure.info if posterior.structure else {}
+    given = info.get("units")
+    units: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    low, high = mean - _WIDE * error, mean + _WIDE * error
+    return [
+        [
+            {
+                "name": name if units.get(name) is None else f"{name} ({units[name]})",
+                "mean": short(mean[g, c]),
+                "interval": [short(low[g, c]), short(high[g, c])],
+                "deviation": short(deviation[g, c]),
+            }
+            for c, name in enumerate(names[:_MAX_LISTED_COLUMNS])
+        ]
+        for g in range(len(natural))
+    ]
+
+
 def _topics(posterior: Posterior) -> dict[str, Any] | None:
     """Top words per topic with probabilities, and top topics per word."""
     assert posterior.structure is not None
@@ -138,13 +169,10 @@ def _topics(posterior: Posterior) -> dict[str, Any] | None:
     }
 
 
-def _hmm(posterior: Posterior) -> dict[str, Any] | None:
+def _hmm(posterior: Posterior) -> dict[str, Any]:
     """Transition probabilities between states, and the mean emission of each state."""
     assert posterior.structure is not None
     arrays, n = posterior.structure.arrays, posterior.n_components
-    needed = {"start": (n,), "start_prior": (n,), "transition": (n, n), "transition_prior": (n, n)}
-    if any(key not in arrays or arrays[key].shape != shape for key, shape in needed.items()):
-        return None
     start = arrays["start"] + arrays["start_prior"]
     transition = arrays["transition"] + arrays["transition_prior"]
     rows = np.maximum(transition.sum(axis=1, keepdims=True), np.finfo(float).tiny)
@@ -174,16 +202,12 @@ def _emissions(posterior: Posterior) -> tuple[FloatArray, list[str]]:
     return location, [f"x{i}" for i in range(location.shape[1])]
 
 
-def _network(posterior: Posterior) -> dict[str, Any] | None:
+def _network(posterior: Posterior) -> dict[str, Any]:
     """Incoming weights of each unit, as an image if their number is a square; outgoing weights."""
     assert posterior.structure is not None
     structure, params = posterior.structure, posterior.params()
-    n_in, mean = structure.info.get("n_in"), params.get("mean")
-    following = structure.arrays.get("mean.1")  # weights of the next layer, biases last
-    if mean is None or following is None or not isinstance(n_in, int):
-        return None
-    if mean.shape[1] < n_in + 1 or following.shape[1] != len(mean) + 1:
-        return None
+    n_in, mean = structure.info["n_in"], params["mean"]
+    following = structure.arrays["mean.1"]  # weights of the next layer, biases last
     side = int(np.sqrt(n_in))
     units = mean[: max(1, min(MAX_COMPONENTS, _MAX_PIXELS // n_in))]
     incoming = units[:, :n_in]

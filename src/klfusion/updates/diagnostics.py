@@ -10,35 +10,19 @@ from klfusion._fuse import fuse
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, joining
 from klfusion._utils.checks import check_integer, generator
 from klfusion.errors import KLFusionError
-from klfusion.families import Tempered
 from klfusion.fusion.result import Fusion
+from klfusion.methods.matching import comparing
 from klfusion.objective.clusters import Clusters
 from klfusion.pooling.pool import matched
+from klfusion.pooling.robust import RADIUS
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
+from klfusion.updates.findings import Finding, findings_of
 from klfusion.updates.heterogeneity import doubtful_columns
 from klfusion.updates.table import kept_silos
 
 _BySilo = tuple[FloatArray, ...]
-_DIGITS = 9  # in which copies agree; independent fits do not
-_OVERCLAIM = 3.0  # times the median certainty is no finding
-_SLACK = 10.0  # observations that a prior may be worth
-_OUTLYING = 6.0  # robust deviations, of logarithms
 _MOST_SHOWN = 20  # findings, where a diagnosis is printed
-_MISFIT = 15.0  # times the median; good silos of the tests reach seven
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something a person should look at: which silo, which component (None: all), and why."""
-
-    silo: str
-    component: int | None
-    reason: str
-
-    def __str__(self) -> str:
-        where = "" if self.component is None else f", component {self.component}"
-        return f"silo {self.silo!r}{where}: {self.reason}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,16 +99,17 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
     if not isinstance(fusion, Fusion):
         raise KLFusionError(f"expected a Fusion, as kf.fuse returns it, got {fusion!r}")
     silos = aligned_silos(kept_silos(fusion, "diagnose"))
-    margins, costs = _margins(fusion, silos)
+    with comparing(silos):
+        margins, costs = _margins(fusion, silos)
     misfit = _misfit(fusion, costs)
     support = (fusion.contributions > 0).sum(axis=0)
     stability = _stability(fusion, silos, resamples, rng) if resamples > 0 else None
     findings = [
         Finding(name, None, f"its matches cost {value:.3g} times the median")
         for name, value in zip(fusion.silo_names, misfit, strict=True)
-        if value > _MISFIT
+        if value > RADIUS  # where robust pooling leaves members out
     ]
-    findings += [*_alone(fusion, support), *_overclaims(silos), *_copies(silos)]
+    findings += [*_alone(fusion, support), *findings_of(silos)]
     findings += [Finding(name, None, reason) for name, reason in doubtful_columns(fusion, silos)]
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
 
@@ -220,42 +205,4 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
     return [
         Finding(*fusion.sources(int(g))[0], "matches no other silo's")
         for g in np.flatnonzero(support == 1)
-    ]
-
-
-def _overclaims(silos: list[Posterior]) -> list[Finding]:
-    """Components far more certain than the median, per observation where all counts are known."""
-    family = silos[0].family
-    if not isinstance(family, Tempered):
-        return []
-    values, reason = [family.effective_size(p.natural) for p in silos], "as certain as the median"
-    counts = [p.counts for p in silos if p.counts is not None]
-    if len(counts) == len(silos):
-        values = [size / (_SLACK + n) for size, n in zip(values, counts, strict=True)]
-        reason += " for its observations"
-    logs = [np.log(value) for value in values]
-    middle = np.median(np.concatenate(logs))
-    spread = 1.4826 * float(np.median(np.abs(np.concatenate(logs) - middle)))
-    limit = max(_OUTLYING * spread, np.log(_OVERCLAIM))
-    return [
-        Finding(posterior.name, int(k), f"{np.exp(log[k] - middle):.3g} times {reason}")
-        for posterior, log in zip(silos, logs, strict=True)
-        for k in np.flatnonzero(log - middle > limit)
-    ]
-
-
-def _copies(silos: list[Posterior]) -> list[Finding]:
-    """Components that equal another silo's: independent fits never agree to so many digits."""
-    first: dict[bytes, list[tuple[str, int]]] = {}
-    for posterior in silos:
-        scale = np.abs(posterior.natural).max(axis=1, keepdims=True)
-        power = 10.0 ** (_DIGITS - np.ceil(np.log10(np.maximum(scale, 1e-300))))
-        for k, row in enumerate(np.round(posterior.natural * power)):
-            first.setdefault(row.tobytes(), []).append((posterior.name, k))
-    return [
-        Finding(name, k, f"a copy of component {other[1]} of silo {other[0]!r}")
-        for alike in first.values()
-        for name, k in alike
-        for other in [next((o for o in alike if o[0] != name), None)]
-        if other is not None
     ]

@@ -7,6 +7,7 @@ import numpy as np
 
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
+from klfusion.methods.matching import comparing
 from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis
 from klfusion.pooling.regressions import Silos
 from klfusion.posteriors.coefficients import is_regression
@@ -25,6 +26,11 @@ def heterogeneity(fusion: Fusion) -> dict[str, MetaAnalysis]:
     if not is_regression(fusion.posterior):
         raise KLFusionError("expected a fusion of regressions, got other models")
     posteriors = aligned_silos(kept_silos(fusion, "compare coefficients"))
+    with comparing(posteriors):
+        return _heterogeneity(posteriors, fusion)
+
+
+def _heterogeneity(posteriors: Sequence[Posterior], fusion: Fusion) -> dict[str, MetaAnalysis]:
     silos = Silos.of(posteriors, fusion.settings.weight_array(), "product")
     structure = posteriors[0].structure
     assert structure is not None

@@ -17,12 +17,13 @@ from klfusion._fuse import fuse, read_silos
 from klfusion._utils.arrays import FloatArray, IntArray, by_size, joining, numbering
 from klfusion._utils.checks import check_flag, check_integer, is_integer, is_number
 from klfusion._utils.package import library_version
-from klfusion._utils.text import few
+from klfusion._utils.text import brief, few
 from klfusion.assignment.binary import assign_silo
 from klfusion.errors import KLFusionError
 from klfusion.fusion.assemble import EMPTY, UNSUPPORTED, assemble, match_divergences
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, ByName, MaxLoss, PathMethod
+from klfusion.methods.matching import check_sizes, comparing
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
@@ -42,6 +43,8 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     """See `Fusion.add`."""
     check_flag("rematch", rematch)
     silos = kept_silos(fusion, "add a silo")
+    if not isinstance(name, str | None):
+        raise KLFusionError(f"expected name to be text, got {brief(name)}")
     number = next(i for i in count(len(silos)) if f"silo-{i + 1}" not in fusion.silo_names)
     (new,) = read_silos([model] if name is None else {name: model}, number)
     weights = compatibility.silo_weights([*fusion.settings.weights, weight], [*silos, new])
@@ -55,9 +58,11 @@ def add(fusion: Fusion, model: Any, *, name: str | None, weight: float, rematch:
     counted = compatibility.counted
     if not set(counted(new)).isdisjoint(counted(fusion.posterior)):  # else none can be
         compatibility.check_counted_once([*silos, new])
-    table, posterior = _aligned(_table(fusion, "add a silo"), new, fusion)
-    placed = _assign_newcomer(fusion, table, posterior, float(weights[-1]))
-    table = table.joined((new, posterior), *placed)
+    check_sizes([*silos, new])
+    with comparing([*silos, new]):
+        table, posterior = _aligned(_table(fusion, "add a silo"), new, fusion)
+        placed = _assign_newcomer(fusion, table, posterior, float(weights[-1]))
+        table = table.joined((new, posterior), *placed)
     return _kept(fusion, table, history=_history(fusion, "add", new.name))
 
 
@@ -65,8 +70,8 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
     """See `Fusion.remove`."""
     check_flag("rematch", rematch)
     silos = kept_silos(fusion, "remove a silo")
-    if name not in fusion.silo_names:
-        raise KLFusionError(f"expected a silo of {few(fusion.silo_names)}, got {name!r}")
+    if not isinstance(name, str) or name not in fusion.silo_names:
+        raise KLFusionError(f"expected a silo of {few(fusion.silo_names)}, got {brief(name)}")
     if fusion.n_silos == 1:
         raise KLFusionError(f"silo {name!r} is the only one: expected another to be left")
     j = fusion.silo_names.index(name)
@@ -101,11 +106,12 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
             raise KLFusionError(f"expected penalty to be a number >= 0, got {penalty!r}")
         steps = path.steps_at(penalty)
     else:
-        found = np.flatnonzero((path.n_components == n_components) & is_integer(n_components))
+        known = is_integer(n_components)
+        found = np.flatnonzero(path.n_components == (n_components if known else -1))
         if len(found) == 0:
             raise KLFusionError(
                 f"expected n_components from {path.n_components[-1]} to {path.n_components[0]}, "
-                f"as on the path, got {n_components!r}: fuse anew with n_components="
+                f"as on the path, got {brief(n_components)}: fuse anew with n_components="
             )
         steps = int(found[0])
         penalty = float(path.penalties[steps - 1]) if steps else 0.0
@@ -115,7 +121,9 @@ def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fu
     counts = np.bincount(of_row)
     labels = np.split(numbering(by_size(counts, rows), len(counts))[rows], edges)  # largest first
     settings = replace(fusion.settings, certainty=None)
-    return _kept(replace(fusion, penalty=penalty), Table.of(silos, labels, settings), path=path)
+    with comparing(silos):
+        table = Table.of(silos, labels, settings)
+    return _kept(replace(fusion, penalty=penalty), table, path=path)
 
 
 def with_min_support(fusion: Fusion, min_support: int) -> Fusion:
@@ -160,8 +168,10 @@ def _table(fusion: Fusion, what: str) -> Table:
     """The fusion's table; refused if its parameters are not what its labels and silos give."""
     table = TABLES.get(fusion)
     if table is None:
-        table = Table.of(kept_silos(fusion, what), fusion.labels, fusion.settings)
-        natural, given = _pooled(fusion, table), fusion.posterior.natural
+        silos = kept_silos(fusion, what)
+        with comparing(silos):
+            table = Table.of(silos, fusion.labels, fusion.settings)
+            natural, given = _pooled(fusion, table), fusion.posterior.natural
         if natural.shape != given.shape or not np.allclose(
             natural, given, rtol=_AGREES, atol=_AGREES * np.abs(given).max()
         ):
@@ -188,6 +198,13 @@ def _kept(
     fusion: Fusion, table: Table, *, path: MergePath | None = None, history: _History | None = None
 ) -> Fusion:
     """The fusion that a matching gives, from these silos alone."""
+    with comparing(table.posteriors):
+        return _assembled(fusion, table, path, history)
+
+
+def _assembled(
+    fusion: Fusion, table: Table, path: MergePath | None, history: _History | None
+) -> Fusion:
     settings, before = fusion.settings, table
     table = table.with_support(settings.min_support)
     natural = _pooled(fusion, table)

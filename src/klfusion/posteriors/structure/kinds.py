@@ -15,6 +15,15 @@ CLASSES, NAMED = "classes", "named"
 NAMES = "components"  # key in `info`: the names of the components, where they have any
 VOCABULARY = "vocabulary"  # key in `info` of topics: the words of the columns, or None
 _Labels = Sequence[IntArray | FloatArray]
+_Bounded = Callable[[Sequence[FloatArray], Sequence[IntArray]], Sequence[FloatArray]]
+# Arrays of counts and pseudo-counts; the first of mixtures and topics counts observations.
+_COUNTS = {
+    MIXTURE: ("counts", "weight_prior"),
+    HMM: ("start", "transition", "start_prior", "transition_prior"),
+    TOPICS: ("topic_mass", "doc_topic_prior"),
+    network.KIND: ("class_counts",),
+}
+_NOT_BY_COMPONENT = ("weight_prior", "class_counts")
 
 
 def fuse_structures(
@@ -76,6 +85,34 @@ def _fuse_hmms(silos: Sequence[Structure], labels: _Labels, n_components: int) -
     if all("frame_weight" in s.info for s in silos):  # each silo has its own estimate
         info["frame_weight"] = float(np.mean([s.info["frame_weight"] for s in silos]))
     return Structure(HMM, arrays, info)
+
+
+def with_bounded_counts(
+    structures: Sequence[Structure], labels: Sequence[IntArray], bounded: _Bounded
+) -> list[Structure]:
+    """The structures with the shares of their counts and pseudo-counts that ``bounded`` leaves.
+
+    It gets the sum of each row, and the label of each row, per silo.
+    """
+    arrays = [dict(s.arrays) for s in structures]
+    for key in _COUNTS.get(structures[0].kind, ()):
+        if all(key in own for own in arrays):
+            given = [np.atleast_1d(own[key]) for own in arrays]
+            rows = [array.reshape(len(array), -1).sum(axis=1) for array in given]
+            apart = key in _NOT_BY_COMPONENT
+            shares = bounded(rows, [np.arange(len(r)) for r in rows] if apart else labels)
+            for own, array, share in zip(arrays, given, shares, strict=True):
+                own[key] = (array.T * share).T.reshape(own[key].shape)
+    return [replace(s, arrays=own) for s, own in zip(structures, arrays, strict=True)]
+
+
+def observations(structure: Structure | None) -> FloatArray | None:
+    """Expected observations per component, (L,), as the structure counts them, if it does."""
+    if structure is None or structure.kind == network.KIND:
+        return None
+    if structure.kind == HMM:
+        return visits(structure.arrays)
+    return structure.arrays.get(_COUNTS.get(structure.kind, ("",))[0])
 
 
 def visits(arrays: Mapping[str, FloatArray]) -> FloatArray:

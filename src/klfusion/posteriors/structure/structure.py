@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 
 
@@ -38,6 +39,13 @@ class Structure:
     info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kind, str):
+            raise InvalidPosteriorError(f"expected kind to be text, got {brief(self.kind)}")
+        for what in ("arrays", "info"):
+            value = getattr(self, what)
+            if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+                expected = f"expected {what} of a structure to be a mapping of text to values"
+                raise InvalidPosteriorError(f"{expected}, got {brief(value)}")
         frozen = {key: self._frozen(key, array) for key, array in self.arrays.items()}
         object.__setattr__(self, "arrays", frozen)
 
@@ -49,14 +57,6 @@ class Structure:
         array = np.array(array, dtype=np.float64, order="C")
         array.flags.writeable = False
         return array
-
-    def check(self, where: str) -> None:
-        """Raise if any array holds NaN or infinity."""
-        for key, array in self.arrays.items():
-            if not np.isfinite(array).all():
-                raise InvalidPosteriorError(
-                    f"{where}: expected finite numbers in {self.kind}.{key}, got NaN or infinity"
-                )
 
 
 def agreed_info(silos: Sequence[Structure], *keys: str) -> Mapping[str, Any]:

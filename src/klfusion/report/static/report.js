@@ -205,13 +205,19 @@ function open(tab, focus) {
   if (focus) tab.focus();
   drawAll();
 }
+const addressed = () => tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
+const visit = (tab, focus) => {
+  open(tab, focus);
+  history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
+};
+addEventListener("hashchange", () => { if (addressed()) open(addressed()); });
 tabs.forEach((tab, i) => {
-  tab.addEventListener("click", () => open(tab));
+  tab.addEventListener("click", () => visit(tab));
   tab.addEventListener("keydown", (event) => {
     const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    open(tabs[(to + tabs.length) % tabs.length], true);
+    visit(tabs[(to + tabs.length) % tabs.length], true);
   });
 });
 
@@ -284,4 +290,4 @@ addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout((
 let before;
 addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; root.classList.add("paper"); drawAll(true); });
 addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; root.classList.remove("paper"); drawAll(true); });
-if (tabs.length) open(tabs[0]);
+if (tabs.length) open(addressed() ?? tabs[0]);

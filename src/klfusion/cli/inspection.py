@@ -1,0 +1,183 @@
+"""Commands that look at files: ``klfusion inspect | report | check | diagnose | share``."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+import klfusion as kf
+from klfusion._utils.text import printable
+from klfusion.cli.shell import EPILOG, FILE, check_targets, modules
+from klfusion.errors import KLFusionError
+
+_Files = tuple[Path, ...]
+
+
+def load_fusion(file: Path) -> Any:
+    """The fusion in a file."""
+    fusion = kf.load(file)
+    if not isinstance(fusion, kf.Fusion):
+        message = f"{file}: expected a fusion, got the posterior of one silo; see klfusion inspect"
+        raise KLFusionError(message)
+    return fusion
+
+
+def read_files(files: Sequence[Path], *, skip_bad: bool = False) -> tuple[list[Any], list[str]]:
+    """Silos of all files, and the reason for each that is skipped; else every reason is shown."""
+    silos, bad = usable(files)
+    if not (skip_bad and silos):
+        refuse(bad)
+    return silos, bad
+
+
+def refuse(reasons: Sequence[str]) -> None:
+    """Fail with one line per reason, if there is any."""
+    for reason in reasons[:-1]:
+        click.echo(f"error: {printable(reason)}", err=True)
+    if reasons:
+        raise KLFusionError(reasons[-1])
+
+
+def usable(files: Sequence[Path]) -> tuple[list[Any], list[str]]:
+    """The silos that can be read and fused with each other, and the reasons for all others."""
+    read, compatible = modules("_fuse", "federation.compatible")
+    silos: dict[int, Any] = {}
+    bad, names = [], set()
+    for number, file in enumerate(files):
+        try:
+            silo = read.posterior_of(file, None, number)
+            if silo.name in names:
+                raise KLFusionError(f"{file}: another file is of silo {silo.name!r}, too")
+        except KLFusionError as error:
+            bad.append(str(error))
+        else:
+            names.add(silo.name)
+            silos[number] = silo
+    kept, refused = compatible.compatible(silos)
+    bad += [f"{files[n]}: silo {silos[n].name!r} {reason}" for n, reason in refused.items()]
+    order = {silo.name: number for number, silo in silos.items()}
+    return sorted(kept, key=lambda silo: order[silo.name]), bad
+
+
+@click.command(epilog=EPILOG)
+@click.argument("file", type=FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def inspect(file: Path, as_json: bool) -> None:
+    """Show exactly what FILE gives away, before it is sent.
+
+    \b
+    Example:
+      klfusion inspect hospital-a.safetensors
+    """  # noqa: D301 (click reads the character)
+    storage, console = modules("io.storage", "cli.console")
+    header = {"file": str(file), "bytes": file.stat().st_size, **storage.read_header(file)}
+    loaded = storage.load(file)  # checks the hash, too
+    if as_json:
+        click.echo(json.dumps(header))
+        return
+    console.show_file(console.make(), header, loaded)
+
+
+@click.command(epilog=EPILOG)
+@click.argument("file", type=FILE)
+@click.argument("silos", nargs=-1, type=FILE)
+@click.option("-o", "--output", type=FILE, metavar="FILE", help="Where the page goes.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON instead.")
+@click.option("--local/--no-local", default=True, help="Draw the silos' components, or leave "
+              "out all that they sent.")  # fmt: skip
+def report(file: Path, silos: _Files, output: Path | None, as_json: bool, local: bool) -> None:
+    """Write the HTML report of the fusion in FILE.
+
+    Given the SILOS that were fused, its map of local components is computed from them.
+
+    \b
+    Examples:
+      klfusion report global.safetensors -o fusion.html
+      klfusion report global.safetensors -o public.html --no-local
+      klfusion report global.safetensors site-*.safetensors -o fusion.html
+    """  # noqa: D301 (click reads the character)
+    report_of, read = modules("report", "_fuse")
+    if (output is None) is not as_json:
+        raise click.UsageError("Give either --output or --json.")
+    if output is not None:
+        check_targets([output], [file, *silos])
+    fusion = load_fusion(file)
+    fused = read.read_silos(silos) if silos and local else None
+    if not local:
+        fusion = fusion.without_silos()
+    if output is None:
+        click.echo(json.dumps(report_of.summarize(fusion, fused)))
+    else:
+        click.echo(f"report: {report_of.write_report(fusion, output, fused)}")
+
+
+@click.command(epilog=EPILOG)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+def check(files: _Files) -> None:
+    """Say of all FILES whether they can be read and fused with each other.
+
+    \b
+    Example:
+      klfusion check site-*.safetensors
+    """  # noqa: D301 (click reads the character)
+    silos, bad = usable(files)
+    for silo in silos:
+        click.echo(f"usable: {printable(str(silo))}")
+    refuse(bad)
+
+
+@click.command(epilog=EPILOG)
+@click.argument("fusion", type=FILE)
+@click.option("--resamples", type=click.IntRange(min=0), default=0, show_default=True,
+              help="How often to fuse a random half of the silos, for stability.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def diagnose(fusion: Path, resamples: int, as_json: bool) -> None:
+    """Look for doubtful matches, silos that do not fit and components that look made up.
+
+    Findings are reasons to ask, not errors: the exit code is 0.
+
+    \b
+    Example:
+      klfusion diagnose global.safetensors
+    """  # noqa: D301 (click reads the character)
+    found = kf.diagnose(load_fusion(fusion), resamples=resamples)
+    if as_json:
+        click.echo(json.dumps([vars(finding) for finding in found.findings]))
+        return
+    for line in str(found).splitlines():
+        click.echo(printable(line))
+
+
+@click.command(epilog=EPILOG)
+@click.argument("fusion", type=FILE)
+@click.option("-o", "--output", required=True, type=FILE, metavar="FILE",
+              help="Where the file to share goes.")  # fmt: skip
+@click.option("--min-support", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Leave out components of fewer silos.")  # fmt: skip
+def share(fusion: Path, output: Path, min_support: int) -> None:
+    """Write the fusion in FUSION without what its silos sent.
+
+    A component that one silo alone has is that silo's, number by number: --min-support 3 leaves
+    out components that a silo could be read from.
+
+    \b
+    Example:
+      klfusion share global.safetensors -o public.safetensors --min-support 3
+    """  # noqa: D301 (click reads the character)
+    check_targets([output], [fusion])
+    found = load_fusion(fusion)
+    if min_support > 1:
+        found = found.with_min_support(min_support)
+    kf.save(output, found.without_silos())
+    alone = int(((found.contributions > 0).sum(axis=0) < 3).sum())
+    click.echo(f"written: {output}")
+    if alone:
+        click.echo(
+            f"{alone} of {found.n_components} components are of one or two silos, whose "
+            "parameters can be read from them: see --min-support"
+        )
+
+
+COMMANDS = (inspect, report, check, diagnose, share)

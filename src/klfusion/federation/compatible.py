@@ -1,0 +1,96 @@
+"""Which of the posteriors received can be fused with each other, and why others cannot."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, pairwise
+
+import numpy as np
+
+from klfusion._fuse import read_silos
+from klfusion._utils.arrays import IntArray
+from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.posteriors.compatibility import aligned_silos, check_counted_once, counted
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import fuse_structures
+
+
+def check_same(first: Posterior, second: Posterior) -> None:
+    """Refuse a second posterior of another silo or another kind of model."""
+    reason = _incompatibility(first, second)
+    if second.name != first.name:
+        reason = f"expected silo {first.name!r} again, got {second.name!r}"
+    if reason is not None:
+        raise IncompatibleSilosError(reason)
+
+
+def compatible(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], dict[int, str]]:
+    """Largest set of compatible posteriors, by name; and the reason per refused node.
+
+    The order of arrival does not matter. Names are unique.
+    """
+    refused = _false_claims(posteriors)
+    nodes = {p.name: node for node, p in posteriors.items() if node not in refused}
+    groups: list[list[Posterior]] = []
+    for _, node in sorted(nodes.items()):
+        posterior = posteriors[node]
+        group = next((g for g in groups if _misfit(g, posterior) is None), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(posterior)
+    kept = max(groups, key=len, default=[])  # the first of equals
+    for group in groups:
+        if group is not kept:
+            refused |= {nodes[p.name]: str(_misfit(kept, p)) for p in group}
+    return kept, refused
+
+
+def _false_claims(posteriors: Mapping[int, Posterior]) -> dict[int, str]:
+    """Nodes whose posteriors count silos that sent their own, or that another counts."""
+    # Who sends in his own name alone comes first: a claim excludes none of these.
+    order = sorted(posteriors.items(), key=lambda item: (_claims(item[1]), item[1].name))
+    accepted: list[Posterior] = []
+    refused = {}
+    for node, posterior in order:
+        try:
+            check_counted_once([*accepted, posterior] if _claims(posterior) else [])
+        except IncompatibleSilosError as error:
+            refused[node] = str(error)
+        else:
+            accepted.append(posterior)
+    return refused
+
+
+def _claims(posterior: Posterior) -> bool:
+    """Whether a posterior counts other silos than its own."""
+    return counted(posterior) != [posterior.name]
+
+
+def _misfit(group: Sequence[Posterior], posterior: Posterior) -> str | None:
+    """Reason why a posterior cannot join a group: not like its first, or its first with names."""
+    structures = ((p, p.structure) for p in group)
+    named = (p for p, s in structures if s is not None and s.info.get("features") is not None)
+    reasons = (_incompatibility(one, posterior) for one in [group[0], *islice(named, 1)])
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _incompatibility(first: Posterior, other: Posterior) -> str | None:
+    """Reason why two posteriors cannot be fused, or None; any exception is a reason."""
+    try:
+        if other.name == first.name:  # a second posterior of the same silo
+            other = replace(other, name=f"{other.name}, second", provenance={})
+        pair = aligned_silos(read_silos([first, other]))
+        sizes = [posterior.n_components for posterior in pair]
+        fuse_structures(
+            [p.structure for p in pair], *_unmatched(sizes),
+            lambda _, naturals, layer: _unmatched([len(own) for own in naturals]),
+        )  # fmt: skip
+    except Exception as error:
+        reason = str(error) if isinstance(error, KLFusionError) else repr(error)
+        return f"cannot be fused with silo {first.name!r}: {reason}"
+    return None
+
+
+def _unmatched(sizes: Sequence[int]) -> tuple[list[IntArray], int]:
+    """Labels that give every component its own cluster, and the number of clusters."""
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    return [np.arange(a, b) for a, b in pairwise(edges)], int(edges[-1])

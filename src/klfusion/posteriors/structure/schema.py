@@ -1,0 +1,248 @@
+"""What a structure of each kind must hold, so that whatever is constructed or loaded is whole."""
+
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any, Never
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.checks import is_integer, is_number
+from klfusion._utils.text import brief
+from klfusion.errors import InvalidPosteriorError, KLFusionError
+from klfusion.families import DiagonalNormal, Dirichlet, Family, Normal
+from klfusion.posteriors.structure import regression
+from klfusion.posteriors.structure.kinds import VOCABULARY
+from klfusion.posteriors.structure.structure import Structure
+
+_MAX_AXES = 32  # limit of numpy 1
+
+
+class _Checked:
+    """One structure of ``n`` components, with the errors that its checks raise."""
+
+    def __init__(self, structure: Structure, family: Family, n: int, where: str) -> None:
+        self.arrays, self.info = structure.arrays, structure.info
+        self.kind, self.family, self.n, self.where = structure.kind, family, n, where
+
+    def refuse(self, key: str, expected: str, got: object) -> Never:
+        found = got if isinstance(got, str) else brief(got)
+        raise InvalidPosteriorError(
+            f"{self.where}: expected {self.kind}.{key} to be {expected}, got {found}"
+        )
+
+    def array(self, key: str, shape: tuple[int, ...], *, above: bool = False) -> FloatArray:
+        """An array of numbers >= 0, or > 0 if ``above``."""
+        found = self.shaped(key, shape)
+        bad = found[~(found > 0 if above else found >= 0)]
+        if bad.size:
+            self.refuse(key, f"numbers {'>' if above else '>='} 0", f"{bad.flat[0]:.6g}")
+        return found
+
+    def shaped(self, key: str, shape: tuple[int, ...]) -> FloatArray:
+        """An array of this shape."""
+        if key not in self.arrays:
+            self.refuse(key, f"an array of shape {shape}", "none")
+        if self.arrays[key].shape != shape:
+            self.refuse(key, f"of shape {shape}", f"{self.arrays[key].shape}")
+        return self.arrays[key]
+
+    def pseudo_counts(self, key: str, shape: tuple[int, ...]) -> None:
+        """An array >= 0 with a positive number in each row."""
+        if not (self.array(key, shape).max(axis=-1) > 0).all():
+            self.refuse(key, "pseudo-counts, some of them > 0", "zeros alone")
+
+    def setting(self, key: str, valid: Callable[[Any], bool], expected: str) -> Any:
+        """An entry of ``info``."""
+        value = self.info.get(key)
+        if not valid(value):
+            self.refuse(key, expected, value)
+        return value
+
+
+def check_structure(structure: Structure, family: Family, n: int, where: str) -> None:
+    """Refuse a structure around ``n`` components that cannot be fused, or fused into nonsense."""
+    for key, array in structure.arrays.items():
+        if not np.isfinite(array).all():
+            raise InvalidPosteriorError(
+                f"{where}: expected finite numbers in {structure.kind}.{key}, got NaN or infinity"
+            )
+    check = _CHECKS.get(structure.kind)
+    if check is not None:
+        check(_Checked(structure, family, n, where))
+
+
+def _mixture(own: _Checked) -> None:
+    own.array("counts", (own.n,))
+    own.array("weight_prior", (), above=True)
+    _features(own)
+
+
+def _hmm(own: _Checked) -> None:
+    own.array("start", (own.n,))
+    own.array("transition", (own.n, own.n))
+    own.pseudo_counts("start_prior", (own.n,))
+    own.pseudo_counts("transition_prior", (own.n, own.n))
+    own.setting("frame_weight", lambda v: v is None or _is_positive(v), "a number > 0")
+    _features(own)
+
+
+def _features(own: _Checked) -> None:
+    dim = getattr(own.family, "dim", None)
+    expected = f"the names of {dim} columns" if dim else "names of columns"
+    names = own.setting("features", lambda v: v is None or _are_texts(v), expected)
+    if names is not None and dim not in (None, len(names)):
+        own.refuse("features", expected, names)
+    own.setting("covariance_type", lambda v: v is None or isinstance(v, str), "text")
+
+
+def _topics(own: _Checked) -> None:
+    if own.arrays.keys() & {"topic_mass", "doc_topic_prior"}:
+        own.array("topic_mass", (own.n,))
+        own.pseudo_counts("doc_topic_prior", (own.n,))
+    if own.info.get(VOCABULARY) is not None:
+        if not isinstance(own.family, Dirichlet):
+            expected = "expected topics to be Dirichlet distributions"
+            raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.family}")
+        checked_words(own.info[VOCABULARY], own.family.dim, own.where)
+
+
+def checked_words(words: Any, n_words: int, where: str) -> list[str]:
+    """The words as a list of Python strings; an error unless they fit the columns."""
+    expected = f"{where}: expected a vocabulary"
+    # A dict, such as a vectorizer's `vocabulary_`, is not in the order of the columns.
+    if not isinstance(words, Iterable) or isinstance(words, str | Mapping | Set):
+        raise KLFusionError(
+            f"{expected} of strings in the order of the columns, such as "
+            f"vectorizer.get_feature_names_out(), got {type(words).__name__}"
+        )
+    found = list(words)
+    for position, word in enumerate(found):
+        if not isinstance(word, str):
+            got = f"{word!r} at position {position}"
+            raise KLFusionError(f"{expected} of strings, got {got}")
+    if len(found) != n_words:
+        words = f"{n_words} words, one per column of the topics"
+        raise KLFusionError(f"{expected} of {words}, got {len(found)}")
+    unique = [normalised(word) for word in found]
+    if len(set(unique)) < len(unique):
+        word, times = Counter(unique).most_common(1)[0]
+        raise KLFusionError(f"{expected} of unique words, got {word!r} {times} times")
+    return unique
+
+
+def normalised(word: str) -> str:
+    """A Python string in NFC: an accent as part of a letter or beside it is one word."""
+    return str(word) if word.isascii() else unicodedata.normalize("NFC", word)
+
+
+def _layers(own: _Checked) -> None:
+    n_in = own.setting("n_in", lambda v: is_integer(v) and v >= 1, "an integer >= 1")
+    several, deep = "names of 2 layers or more", lambda v: _are_texts(v) and len(v) >= 2
+    names = own.setting("layers", deep, several)
+    for key in ("activation", "head"):
+        own.setting(key, lambda v: v is None or isinstance(v, str), "text")
+    below = own.n
+    for layer in range(1, len(names)):
+        key = f"mean.{layer}"
+        shape = own.arrays[key].shape if key in own.arrays else ()
+        units = shape[0] if len(shape) == 2 else 1
+        own.shaped(key, (max(units, 1), below + 1))
+        own.array(f"variance.{layer}", (units, below + 1), above=True)
+        below = units
+    _diagonal_normal(own, n_in + 1 + (below if len(names) == 2 else 0))
+    for key in {"class_counts", "noise_variance"} & own.arrays.keys():
+        own.array(key, (below,))
+    expected = f"{below} unique labels"
+
+    def unique(labels: Any) -> bool:
+        plain = isinstance(labels, list | tuple) and {*map(type, labels)} <= {str, int, float, bool}
+        return plain and len({*labels}) == below == len(labels)
+
+    own.setting("classes", lambda v: v is None or unique(v), expected)
+
+
+def _sites(own: _Checked) -> None:
+    total = 0
+    for key in ("sites", "shared"):
+        for site in own.setting(key, lambda v: isinstance(v, list | tuple), "a list of sites"):
+            name, shape = _site(own, key, site)
+            size = math.prod(shape)
+            if key == "sites":
+                total += size
+                axis = site.get("axis")
+                if not (is_integer(axis) and -len(shape) - 1 <= axis <= len(shape)):
+                    own.refuse(key, "sites with an axis of components", axis)
+            else:
+                own.shaped(f"{name}.mean", shape)
+                own.array(f"{name}.variance", shape, above=True)
+    _diagonal_normal(own, total)
+
+
+def _diagonal_normal(own: _Checked, dim: int) -> None:
+    if not (isinstance(own.family, DiagonalNormal) and own.family.dim == dim):
+        expected = f"expected {own.kind} to be DiagonalNormal(dim={dim})"
+        raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.family}")
+
+
+def _site(own: _Checked, key: str, site: Any) -> tuple[str, tuple[int, ...]]:
+    """Name and shape of a site."""
+    expected = "sites with a name, a shape and a support"
+    if not isinstance(site, Mapping) or not isinstance(site.get("support"), Mapping):
+        own.refuse(key, expected, site)
+    name, shape = site.get("name"), site.get("shape")
+    if not (isinstance(name, str) and isinstance(shape, list | tuple) and len(shape) <= _MAX_AXES):
+        own.refuse(key, expected, site)
+    if not all(is_integer(length) and length > 0 for length in shape):
+        own.refuse(key, expected, site)
+    return name, tuple(shape)
+
+
+def _regression(own: _Checked) -> None:
+    names = regression.names_of(own.info, "coordinates", own.where)
+    if not (isinstance(own.family, Normal) and own.family.dim == len(names) and own.n == 1):
+        expected = f"expected one component of Normal(dim={len(names)}), a dimension per coordinate"
+        raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.n} of {own.family}")
+    local = regression.names_of({"local": [], **own.info}, "local", own.where)
+    regression.names_of({"columns": [], **own.info}, "columns", own.where)
+    own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
+    own.setting("units", lambda v: _are_values(v, str), "a mapping of columns to text")
+    own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
+    if "noise" in own.arrays:
+        own.array("noise", (), above=True)
+        own.array("n", ())
+    if own.arrays.keys() & {*regression.LOCAL}:
+        offset, gain, covariance = regression.LOCAL
+        rows = max(len(np.atleast_1d(own.arrays.get(offset, []))), 1)
+        own.shaped(offset, (rows, len(local)))
+        own.shaped(gain, (rows, len(local), len(names)))
+        own.shaped(covariance, (rows, len(local), len(local)))
+
+
+def _are_values(value: Any, kind: Any) -> bool:
+    """Whether there is nothing, or a mapping to such values, which are finite."""
+    if value is None:
+        return True
+    return isinstance(value, Mapping) and all(
+        isinstance(v, kind) and (isinstance(v, str) or math.isfinite(v)) for v in value.values()
+    )
+
+
+def _is_positive(value: Any) -> bool:
+    return is_number(value) and 0 < value < math.inf
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+
+_CHECKS: dict[str, Callable[[_Checked], None]] = {
+    "mixture": _mixture,
+    "hmm": _hmm,
+    "topics": _topics,
+    "layers": _layers,
+    "sites": _sites,
+    regression.KIND: _regression,
+}

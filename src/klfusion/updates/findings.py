@@ -1,0 +1,176 @@
+"""What looks wrong in what silos sent, before anything is matched."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import chi2
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import few
+from klfusion.families import GaussianObservations, Tempered
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.kinds import observations
+
+_DIGITS = 9  # in which copies agree; independent fits do not
+_OVERCLAIM = 3.0  # times the median certainty is no finding
+_SLACK = 10.0  # observations that a prior may be worth
+_OUTLYING = 6.0  # robust deviations, of logarithms
+_BY_CHANCE = 1e-6  # probability of a mean so near zero, unless it was subtracted
+_UNITS = 1.5  # smallest ratio of two units that is looked for; miles and kilometres have 1.6
+_PRECISE = 0.5 * float(np.log(_UNITS))  # error of a ratio above which it is not distinguished
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a person should look at: which silo, which component (None: all), and why."""
+
+    silo: str
+    component: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        where = "" if self.component is None else f", component {self.component}"
+        return f"silo {self.silo!r}{where}: {self.reason}"
+
+
+def findings_of(silos: Sequence[Posterior]) -> list[Finding]:
+    """Claims that do not agree, copies, and columns that may not be the same everywhere."""
+    return [*_overclaims(silos), *_copies(silos), *_columns(silos)]
+
+
+def _columns(silos: Sequence[Posterior]) -> list[Finding]:
+    """Columns without names beside named ones, and columns that silos scaled in their own way."""
+    if len(silos) < 2:
+        return []
+    features: dict[str, list[str]] = {}
+    for p in silos:
+        if p.structure is not None and p.structure.info.get("features") is not None:
+            features[p.name] = p.structure.info["features"]
+    first = next(iter(features), "")
+    found = [
+        Finding(p.name, None, f"its columns have no names, those of silo {first!r} have: "
+                f"expected the order {few(features[first])}")
+        for p in silos if features and p.name not in features
+    ]  # fmt: skip
+    moments = {p.name: m for p in silos if (m := _moments(p)) is not None}
+    centred = [name for name, m in moments.items() if _is_centred(*m)]
+    found += [
+        Finding(name, None, "its overall mean is zero in every column, as if it had been "
+                "standardised by itself: silos need common units and a common origin")
+        for name in centred
+    ]  # fmt: skip
+    if not centred and 1 < len(moments) == len(silos):
+        found += _other_units(moments, features.get(first))
+    return found
+
+
+def _moments(posterior: Posterior) -> tuple[float, FloatArray, FloatArray] | None:
+    """Number of observations, mean and standard deviation (d,) of all data of a silo.
+
+    What data add to the priors of all components are sums over observations, exactly.
+    """
+    family, prior = posterior.family, posterior.prior
+    if prior is None or not isinstance(family, GaussianObservations):
+        return None
+    total = (posterior.natural - prior).sum(axis=0)[None]
+    n = float(family.effective_size(total)[0]) if isinstance(family, Tempered) else 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean, covariance = family.observation_moments(total)
+        variance = covariance[0] if covariance.ndim == 2 else np.diag(covariance[0])
+        deviation = np.sqrt(variance)
+    return (n, mean[0], deviation) if n > 1 and np.isfinite(deviation).all() else None
+
+
+def _is_centred(n: float, mean: FloatArray, deviation: FloatArray) -> bool:
+    """Whether the mean is nearer to zero than sampling allows, unless it was subtracted.
+
+    Of data with mean zero, ``n mean^2 / variance`` over all columns is chi-squared.
+    """
+    square = n * float(((mean / deviation) ** 2).sum())
+    return bool(chi2.cdf(square, len(mean)) < _BY_CHANCE)
+
+
+def _other_units(
+    moments: dict[str, tuple[float, FloatArray, FloatArray]], features: Sequence[str] | None
+) -> list[Finding]:
+    """Columns whose mean and spread are both the same multiple of the other silos'."""
+    names = list(moments)
+    n, mean, deviation = (np.array([moments[name][i] for name in names]) for i in range(3))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.stack([np.log(np.abs(mean)), np.log(deviation)])  # (2, J, d)
+        error = np.sqrt((deviation / mean) ** 2 + 1.0) / np.sqrt(n)[:, None]
+    found = []
+    for j, name in enumerate(names):
+        if j == 0 and len(names) == 2:
+            continue  # of two, the second differs from the first
+        others = [i for i in range(len(names)) if i != j]
+        by_mean, by_deviation = logs[:, j] - np.median(logs[:, others], axis=1)
+        same_sign = np.sign(mean[j]) == np.sign(np.median(mean[others], axis=0))
+        tolerance = 3.0 * np.hypot(error[j], np.median(error[others], axis=0))
+        alike = (np.abs(by_mean - by_deviation) < tolerance) & (tolerance < _PRECISE) & same_sign
+        for c in np.flatnonzero(alike & (np.abs(by_deviation) > np.log(_UNITS))):
+            column = f"column {c if features is None else repr(features[int(c)])}"
+            times = f"{np.exp(by_deviation[c]):.3g} times the other silos'"
+            text = f"mean and spread of {column} are {times}: other units?"
+            found.append(Finding(name, None, text))
+    return found
+
+
+def _overclaims(silos: Sequence[Posterior]) -> list[Finding]:
+    """Components whose certainty and number of observations do not agree, as they do elsewhere.
+
+    Where a silo sent no counts, components far more certain than the median.
+    """
+    family = silos[0].family
+    if not isinstance(family, Tempered):
+        return []
+    sizes, claims = [family.effective_size(p.natural) for p in silos], [*map(_claimed, silos)]
+    counts = [n for n in claims if n is not None]
+    known = len(counts) == len(silos)
+    if known:
+        per_one = [size / (_SLACK + n) for size, n in zip(sizes, counts, strict=True)]
+        rate = float(np.median(np.concatenate(per_one)))  # certainty per observation
+        sizes = [
+            (_SLACK + size / rate) / (_SLACK + n) for size, n in zip(sizes, counts, strict=True)
+        ]
+    logs = [np.log(size) for size in sizes]
+    middle = np.median(np.concatenate(logs))
+    spread = 1.4826 * float(np.median(np.abs(np.concatenate(logs) - middle)))
+    limit = max(_OUTLYING * spread, np.log(_OVERCLAIM))
+    found = []
+    for j, posterior in enumerate(silos):
+        beyond = logs[j] - middle
+        for k in np.flatnonzero(np.abs(beyond) > limit if known else beyond > limit):
+            reason = f"{np.exp(beyond[k]):.3g} times as certain as the median"
+            if known:
+                reason += " for its observations"
+            if beyond[k] < 0:
+                factor = np.exp(-beyond[k])
+                reason = f"claims {factor:.3g} times the observations that its certainty shows"
+            found.append(Finding(posterior.name, int(k), reason))
+    return found
+
+
+def _claimed(posterior: Posterior) -> FloatArray | None:
+    """Observations per component that a silo claims, in its counts or in its structure."""
+    given = (posterior.counts, observations(posterior.structure))
+    known = [counts for counts in given if counts is not None]
+    return np.max(known, axis=0) if known else None
+
+
+def _copies(silos: Sequence[Posterior]) -> list[Finding]:
+    """Components that equal another silo's: independent fits never agree to so many digits."""
+    first: dict[bytes, list[tuple[str, int]]] = {}
+    for posterior in silos:
+        scale = np.abs(posterior.natural).max(axis=1, keepdims=True)
+        power = 10.0 ** (_DIGITS - np.ceil(np.log10(np.maximum(scale, 1e-300))))
+        for k, row in enumerate(np.round(posterior.natural * power)):
+            first.setdefault(row.tobytes(), []).append((posterior.name, k))
+    return [
+        Finding(name, k, f"a copy of component {other[1]} of silo {other[0]!r}")
+        for alike in first.values()
+        for name, k in alike
+        for other in [next((o for o in alike if o[0] != name), None)]
+        if other is not None
+    ]
