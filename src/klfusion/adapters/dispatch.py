@@ -65,7 +65,7 @@ def register(package: str, cls: str, adapter: Any) -> None:
     Parameters
     ----------
     package : str
-        Top-level package of the model's class, ``"__main__"`` for one defined in a script.
+        Package or module of the model's class, such as its ``__module__``.
     cls : str
         Name of the class; its subclasses are supported too.
     adapter : module or object
@@ -88,7 +88,7 @@ def register(package: str, cls: str, adapter: Any) -> None:
     """
     if not callable(getattr(adapter, "extract", None)):
         raise KLFusionError(f"expected an adapter with a function extract, got {adapter!r}")
-    _ADAPTERS[package, cls] = adapter, None
+    _ADAPTERS[package.partition(".")[0], cls] = adapter, None
 
 
 def extract(model: Any, /, name: str, **options: Any) -> Posterior:
