@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from klfusion import adapters, baselines, families, learners
     from klfusion._fuse import fuse
     from klfusion.adapters import extract
+    from klfusion.draws.posterior import from_draws
     from klfusion.errors import KLFusionError
     from klfusion.fusion.result import Fusion
     from klfusion.fusion.settings import FuseSettings
@@ -38,7 +39,16 @@ __version__ = library_version()
 __all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Networks"]
 __all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
 __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Status"]
-__all__ += ["diagnose", "extract", "fuse", "fuse_files", "load", "refine_rounds", "save"]
+__all__ += [
+    "diagnose",
+    "extract",
+    "from_draws",
+    "fuse",
+    "fuse_files",
+    "load",
+    "refine_rounds",
+    "save",
+]
 __all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
 
 # Where public names live that are no methods, "module:name" or a module. A name is imported when it
@@ -57,6 +67,7 @@ _HOMES = {
     "estimate_prior_sd": "updates.prior:estimate_prior_sd",
     "extract": "adapters:extract",
     "families": "families",
+    "from_draws": "draws.posterior:from_draws",
     "fuse": "_fuse:fuse",
     "fuse_files": "out_of_core.files:fuse_files",
     "learners": "learners",
