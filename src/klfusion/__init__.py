@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from klfusion import adapters, baselines, families, learners
     from klfusion._fuse import fuse
     from klfusion.adapters import extract
+    from klfusion.draws.inference_data import relabel
     from klfusion.draws.posterior import from_draws
     from klfusion.errors import KLFusionError
     from klfusion.fusion.result import Fusion
@@ -39,16 +40,8 @@ __version__ = library_version()
 __all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Networks"]
 __all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
 __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Status"]
-__all__ += [
-    "diagnose",
-    "extract",
-    "from_draws",
-    "fuse",
-    "fuse_files",
-    "load",
-    "refine_rounds",
-    "save",
-]
+__all__ += ["diagnose", "extract", "from_draws", "fuse", "fuse_files", "load", "refine_rounds"]
+__all__ += ["relabel", "save"]
 __all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
 
 # Where public names live that are no methods, "module:name" or a module. A name is imported when it
@@ -73,6 +66,7 @@ _HOMES = {
     "learners": "learners",
     "load": "io.storage:load",
     "refine_rounds": "updates.rounds:refine_rounds",
+    "relabel": "draws.inference_data:relabel",
     "save": "io.storage:save",
     "vocabulary": "posteriors.vocabularies",
 }
@@ -81,12 +75,14 @@ _HOMES = {
 provide(
     {
         "add": "updates.membership:add",
+        "as_prior": "draws.next_prior:as_prior",
         "at": "updates.membership:at",
         "fragment": "report.html:fragment",
         "heterogeneity": "updates.heterogeneity:heterogeneity",
         "model": "adapters.fused:model",
         "rebuild": "adapters.dispatch:rebuild",
         "to_frame": "fusion.frame:to_frame",
+        "to_inference_data": "draws.fused:to_inference_data",
         "plot": "report.plot:plot",
         "remove": "updates.membership:remove",
         "report": "report:write_report",

@@ -45,15 +45,17 @@ def site_of(name: str, site: Mapping[str, Any], mean: Any, scale: Any, constrain
     # NumPyro has no sequential plates, whose frames in Pyro are not vectorized.
     frames = [f for f in site["cond_indep_stack"] if getattr(f, "vectorized", True)]
     plates = {f.name: f.dim - event_dim for f in frames}
-    return Site(name, mean, scale, plates, _support(distribution.support, constraints))
+    return Site(name, mean, scale, plates, support_of(distribution.support, constraints))
 
 
-def _support(constraint: Any, constraints: Any) -> dict[str, Any]:
-    """A constraint as JSON; ``kind`` is "other" if `constrained` has no transform for it."""
+def support_of(
+    constraint: Any, constraints: Any, others: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A constraint as JSON; ``kind`` is "other" if neither a guide's nor of ``others``."""
     while isinstance(constraint, constraints.independent):
         constraint = constraint.base_constraint
     kind = "other"
-    for public, transform in _SUPPORTS.items():
+    for public, transform in {**_SUPPORTS, **(others or {})}.items():
         found = getattr(constraints, public, None)  # a class or an instance
         if type(constraint) in (found, type(found)):
             kind = transform

@@ -14,6 +14,12 @@ from scipy.special import log_expit, logit
 from klfusion._utils.arrays import FloatArray
 
 
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of an array, or the static one of a tensor of PyTensor."""
+    kind = getattr(x, "type", None)
+    return tuple(int(n) for n in (x if kind is None else kind).shape)
+
+
 class Transform:
     """The identity: values are coordinates. ``event`` axes at the end are one value."""
 
@@ -107,7 +113,8 @@ class Simplex(Transform):
     event, label = 1, "sticks({})"
 
     @staticmethod
-    def _offset(size: int) -> FloatArray:
+    def offset(size: int) -> FloatArray:
+        """Logits of equal shares, negated."""
         return np.log(size - np.arange(size))
 
     def free_shape(self, event: Sequence[int]) -> tuple[int, ...]:  # noqa: D102
@@ -115,17 +122,17 @@ class Simplex(Transform):
 
     def unconstrain(self, values: FloatArray) -> FloatArray:  # noqa: D102
         later = np.flip(np.cumsum(np.flip(values[..., 1:], -1), -1), -1)
-        return np.log(values[..., :-1]) - np.log(later) + self._offset(values.shape[-1] - 1)
+        return np.log(values[..., :-1]) - np.log(later) + self.offset(values.shape[-1] - 1)
 
     def constrain(self, x: Any, xp: Any = np) -> Any:  # noqa: D102
-        stick = 1.0 / (1.0 + xp.exp(self._offset(int(x.shape[-1])) - x))
+        stick = 1.0 / (1.0 + xp.exp(self.offset(shape_of(x)[-1]) - x))
         one = xp.ones_like(x[..., :1])
         rest = xp.exp(xp.cumsum(xp.log(1.0 - stick), axis=-1))
         return xp.concatenate([stick, one], axis=-1) * xp.concatenate([one, rest], axis=-1)
 
     def log_jacobian(self, x: FloatArray) -> FloatArray:  # noqa: D102
         size = x.shape[-1]
-        centred, later = x - self._offset(size), size - np.arange(size)
+        centred, later = x - self.offset(size), size - np.arange(size)
         return np.asarray((log_expit(centred) + later * log_expit(-centred)).sum(axis=-1))
 
 
@@ -165,7 +172,7 @@ class Cholesky(Transform):
         return round((math.sqrt(1 + 8 * size) - 1) / 2)
 
     def constrain(self, x: Any, xp: Any = np) -> Any:  # noqa: D102
-        n = self._order(int(x.shape[-1]))
+        n = self._order(shape_of(x)[-1])
         entries = xp.concatenate([xp.exp(x[..., :n]), x[..., n:]], axis=-1)
         rows, columns = (np.concatenate([np.arange(n), i]) for i in np.tril_indices(n, -1))
         return _placed(entries, rows, columns, n, xp)
@@ -193,7 +200,7 @@ class CholeskyCorr(Transform):
         return round((math.sqrt(1 + 8 * size) + 1) / 2)
 
     def constrain(self, x: Any, xp: Any = np) -> Any:  # noqa: D102
-        partial, n = xp.tanh(x), self._order(int(x.shape[-1]))
+        partial, n = xp.tanh(x), self._order(shape_of(x)[-1])
         one, start = xp.ones_like(partial[..., :1]), 0
         entries, where = [one], [(0, 0)]
         for row in range(1, n):

@@ -13,6 +13,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief, few
 from klfusion.draws.supports import Support, guessed
+from klfusion.draws.transforms import shape_of
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
 
@@ -66,7 +67,7 @@ class Variable:
 
     def constrain(self, x: Any, xp: Any = np) -> Any:
         """Values ``(..., *shape)`` at coordinates ``(..., size)``."""
-        lead = tuple(int(n) for n in x.shape[:-1])
+        lead = shape_of(x)[:-1]
         return self.support.transform.constrain(xp.reshape(x, (*lead, *self.free_shape)), xp)
 
     def log_jacobian(self, x: FloatArray) -> FloatArray:

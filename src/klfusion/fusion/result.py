@@ -13,6 +13,7 @@ from klfusion._utils.checks import is_integer
 from klfusion._utils.package import provided
 from klfusion.errors import KLFusionError
 from klfusion.fusion.by_silo import BySilo
+from klfusion.fusion.of_draws import OfDraws
 from klfusion.fusion.of_regressions import OfRegressions
 from klfusion.fusion.predictive import Predictive, predictive
 from klfusion.fusion.settings import FuseSettings
@@ -24,7 +25,7 @@ _ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing el
 
 
 @dataclass(frozen=True, eq=False)
-class Fusion(OfRegressions):
+class Fusion(OfRegressions, OfDraws):
     """The result of `klfusion.fuse`.
 
     Parameters

@@ -1,0 +1,84 @@
+"""The fused posterior as the prior of the next model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from klfusion.draws.fused import joint_normal
+
+
+def fusion():
+    silos = []
+    for k, name in enumerate("ab"):
+        rng = np.random.default_rng(k)
+        shared = rng.normal(size=(4, 500, 1))
+        beta = shared * [0.1, -0.1] + rng.normal([1.0, 0.5], 0.05, (4, 500, 2))
+        own = {
+            "beta": beta,
+            "sigma": np.exp(rng.normal(0.5, 0.1, (4, 500))),
+            "w": rng.dirichlet([5, 3, 2], (4, 500)),
+            "L": np.tile(np.linalg.cholesky([[1.0, 0.5], [0.5, 1.0]]), (4, 500, 1, 1)),
+            "cut": np.cumsum(np.exp(rng.normal(size=(4, 500, 3))), axis=-1),
+        }
+        angle = np.tanh(rng.normal(0.5, 0.1, (4, 500)))
+        own["L"][..., 1, 0], own["L"][..., 1, 1] = angle, np.sqrt(1 - angle**2)
+        silos.append(kf.from_draws(own, name=name, supports={"cut": "ordered"}))
+    return kf.fuse(silos)
+
+
+@pytest.fixture(scope="module")
+def fused():
+    return fusion()
+
+
+def test_stan_code_assigns_every_element(fused):
+    code = fused.as_prior("stan")
+    size = len(joint_normal(fused.posterior).mean)
+    assert f"vector[{size}] fused;" in code
+    assert "fused ~ multi_normal_cholesky(fused_mean, fused_factor);" in code
+    for line in ("real sigma;", "vector[3] w;", "matrix[2, 2] L;", "vector[3] cut;",
+                 "beta[2] = fused[2];", "sigma = 0.0 + exp(fused[3]);", "L[1, 2] = 0;",
+                 "w[3] = 1 - w[1] - w[2];"):  # fmt: skip
+        assert line in code
+    assert code.count("{") == code.count("}")
+
+
+def test_other_libraries_are_refused(fused):
+    with pytest.raises(
+        kf.KLFusionError, match=r"expected a library of \['numpyro', 'pymc', 'stan'\]"
+    ):
+        fused.as_prior("jags")
+    rates = kf.families.Gamma()
+    plain = kf.fuse([kf.Posterior(rates, rates.natural([3.0], [1.0]), name=n) for n in "ab"])
+    with pytest.raises(kf.KLFusionError, match=r"expected a posterior of draws, as kf.fr"):
+        plain.as_prior("stan")
+
+
+def test_numpyro_samples_what_the_fusion_says(fused):
+    jax = pytest.importorskip("jax")
+    numpyro = pytest.importorskip("numpyro")
+    prior = fused.as_prior("numpyro")
+    found = numpyro.infer.Predictive(prior, num_samples=4000)(jax.random.key(0))
+    own = joint_normal(fused.posterior).sample(1, 4000, 0)
+    assert set(own) | {"fused"} == set(found)
+    for name, values in own.items():
+        flat, there = values[0].reshape(4000, -1), np.asarray(found[name]).reshape(4000, -1)
+        spread = flat.std(axis=0) + 1e-9
+        assert (np.abs(flat.mean(axis=0) - there.mean(axis=0)) / spread).max() < 0.1, name
+    correlation = np.corrcoef(np.asarray(found["beta"]).T)[0, 1]
+    assert correlation == pytest.approx(np.corrcoef(own["beta"][0].T)[0, 1], abs=0.05)
+
+
+def test_pymc_samples_what_the_fusion_says(fused):
+    pymc = pytest.importorskip("pymc")
+    with pymc.Model():
+        prior = fused.as_prior("pymc")()
+        values = pymc.draw([prior[name] for name in ("beta", "sigma", "w", "L", "cut")], 2000,
+                           random_seed=0)  # fmt: skip
+    own = joint_normal(fused.posterior).sample(1, 2000, 0)
+    for name, there in zip(("beta", "sigma", "w", "L", "cut"), values, strict=True):
+        flat = own[name][0].reshape(2000, -1)
+        error = np.abs(flat.mean(axis=0) - there.reshape(2000, -1).mean(axis=0))
+        assert (error / (flat.std(axis=0) + 1e-9)).max() < 0.15, name
