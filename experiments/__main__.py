@@ -13,6 +13,7 @@ from experiments import (
     calibration,
     density,
     divergences,
+    draws,
     heterogeneity,
     hospitals,
     mocap,
@@ -40,6 +41,7 @@ EXPERIMENTS = {
     "attacks": attacks,
     "hospitals": hospitals,
     "heterogeneity": heterogeneity,
+    "draws": draws,
 }
 
 

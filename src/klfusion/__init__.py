@@ -84,8 +84,10 @@ provide(
         "to_frame": "fusion.frame:to_frame",
         "to_inference_data": "draws.fused:to_inference_data",
         "plot": "report.plot:plot",
+        "proposals": "draws.importance:proposals",
         "remove": "updates.membership:remove",
         "report": "report:write_report",
+        "reweighted": "draws.importance:reweighted",
         "site": "adapters.fused:site",
         "with_min_support": "updates.membership:with_min_support",
     }

@@ -118,11 +118,12 @@ class TestPriors:
         assert found.shift[2] == pytest.approx(-1.0, abs=1e-3)
         assert found.precision[2, 2] == pytest.approx(0.0, abs=1e-3)
 
-    def test_a_convex_logarithm_becomes_linear(self):
+    def test_a_convex_logarithm_has_a_negative_precision(self):
         own = {"b": np.random.default_rng(0).normal(50.0, 1.0, (4, 500))}
         found = self.prior_of({"b": stats.t(3)}, own, dims={})
-        assert found.precision[0, 0] == 0.0
-        assert found.shift[0] == pytest.approx(-4.0 / 50.0, rel=0.05)
+        assert found.precision[0, 0] == pytest.approx(-4.0 / 50.0**2, rel=0.05)
+        slope = found.shift[0] - 50.0 * found.precision[0, 0]
+        assert slope == pytest.approx(-4.0 / 50.0, rel=0.05)
 
     def test_draws(self):
         prior = np.random.default_rng(1).normal(1.0, 2.0, (20_000, 2))

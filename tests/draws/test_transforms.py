@@ -12,6 +12,7 @@ from tests.helpers.loops import for_each
 
 SHAPES = {
     "real": (3,), "above": (3,), "below": (2, 2), "between": (3,), "softplus": (3,),
+    "inverse": (3,),
     "simplex": (4,), "ordered": (4,), "cholesky": (3, 3), "cholesky_corr": (4, 4),
 }  # fmt: skip
 
@@ -28,6 +29,7 @@ def variable(kind, lower=None, upper=None):
 def test_unconstrain_is_the_inverse(kind, lower, upper):
     own = variable(kind, lower, upper)
     x = np.random.default_rng(0).normal(size=(5, own.size))
+    x = np.abs(x) if kind == "inverse" else x
     values = own.constrain(x)
     assert values.shape == (5, *own.shape)
     assert own.support.inside(values)

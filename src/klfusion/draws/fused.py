@@ -13,7 +13,7 @@ from scipy.special import polygamma, psi
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_integer, generator
 from klfusion.draws.supports import Support
-from klfusion.draws.variables import Draws, Variable, variables_of
+from klfusion.draws.variables import Variable, constrained, variables_of
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.families import Normal
 from klfusion.fusion.result import Fusion
@@ -31,15 +31,11 @@ class JointNormal:
     covariance: FloatArray
     variables: tuple[Variable, ...]
 
-    def columns(self) -> Any:
-        """Each variable and its columns."""
-        return Draws(self.variables, {}).columns()
-
     def sample(self, chains: int, draws: int, random_state: Any) -> dict[str, FloatArray]:
         """Independent draws ``(chains, draws, ...)`` of each variable, within its support."""
         noise = generator(random_state).normal(size=(chains, draws, len(self.mean)))
         table = self.mean + noise @ np.linalg.cholesky(self.covariance).T
-        return {v.name: v.constrain(table[..., own]) for v, own in self.columns()}
+        return constrained(self.variables, table)
 
 
 def joint_normal(posterior: Posterior) -> JointNormal:
@@ -65,9 +61,10 @@ def _present(variables: Sequence[Variable], names: Sequence[str]) -> list[Variab
         if there.issuperset(own):
             found.append(variable)
         elif variable.support.event_dim == 0:
-            whole = replace(variable, support=Support()).coordinates
+            whole = replace(variable, support=Support(), scale=None).coordinates
             pairs = zip(own, whole, strict=True)
-            found += [Variable(v, support=variable.support) for key, v in pairs if key in there]
+            alone = Variable("", support=variable.support, scale=variable.scale)
+            found += [replace(alone, name=v) for key, v in pairs if key in there]
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from klfusion.draws.fused import JointNormal, joint_of
-from klfusion.draws.variables import Variable
+from klfusion.draws.variables import Variable, columns_of, constrained
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.fusion.result import Fusion
 
@@ -44,10 +44,8 @@ def _numpyro(joint: JointNormal) -> Prior:
         """Sample all variables; call it within a model."""
         factor = np.linalg.cholesky(joint.covariance)
         x = numpyro.sample(LATENT, MultivariateNormal(joint.mean, scale_tril=factor))
-        return {
-            v.name: numpyro.deterministic(v.name, v.constrain(x[own], numpy))
-            for v, own in joint.columns()
-        }
+        values = constrained(joint.variables, x, numpy)
+        return {name: numpyro.deterministic(name, value) for name, value in values.items()}
 
     return prior
 
@@ -60,8 +58,7 @@ def _pymc(joint: JointNormal) -> Prior:
         """Random variables of the model in whose context it is called."""
         factor, size = np.linalg.cholesky(joint.covariance), len(joint.mean)
         x = pymc.MvNormal(LATENT, joint.mean, chol=factor, shape=size)
-        parts = {v: tensor.specify_shape(x[own], (v.size,)) for v, own in joint.columns()}
-        values = {v.name: v.constrain(part, tensor) for v, part in parts.items()}
+        values = constrained(joint.variables, tensor.specify_shape(x, (size,)), tensor)
         return {name: pymc.Deterministic(name, value) for name, value in values.items()}
 
     return prior
@@ -72,7 +69,8 @@ def _stan(joint: JointNormal) -> str:
     size, factor = len(joint.mean), np.linalg.cholesky(joint.covariance)
     rows = ",\n    ".join(f"[{', '.join(map(repr, row))}]" for row in factor.tolist())
     lines = []
-    for variable, own in joint.columns():
+    ordered = sorted(columns_of(joint.variables), key=lambda pair: pair[0].scale is not None)
+    for variable, own in ordered:  # scales come before what they scale
         lines += [_declared(variable), *_assigned(variable, own.start + 1)]
     body = "\n  ".join(lines)
     return f"""transformed data {{
@@ -122,6 +120,8 @@ def _assigned(variable: Variable, first: int) -> list[str]:
             index = ", ".join(map(str, (*at, *event)))
             return f"{_name(variable)}[{index}]" if index else _name(variable)
 
+        if variable.scale is not None:
+            x = [f"{own} * {_name(Variable(variable.scale))}" for own in x]
         lines += _EVENTS[support.kind](x, place, support)
     return lines
 
@@ -182,6 +182,7 @@ _EVENTS: dict[str, Any] = {
     "above": _element("{low} + exp({x})"),
     "below": _element("{high} - exp({x})"),
     "between": _element("{low} + {width} * inv_logit({x})"),
+    "inverse": _element("inv(abs({x}))"),
     "softplus": _element("log1p_exp({x})"),
     "simplex": _simplex,
     "ordered": _ordered,

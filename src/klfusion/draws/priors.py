@@ -3,7 +3,8 @@
 The log-density of a prior, with the derivative of the transform, is approximated by the quadratic
 nearest to it on average over the silo's draws. Where draws are Normal, its coefficients are the
 expected gradient and curvature. A quadratic, such as a Normal prior's, is itself. A flat prior of a
-positive variable is linear in its logarithm.
+positive variable is linear in its logarithm. The precision of a prior with heavy tails, far from
+its centre, is negative, as is that of some transforms: likelihoods without it are as precise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
 from klfusion._utils.text import brief, few
-from klfusion.draws.variables import Draws, Variable
+from klfusion.draws.variables import Draws, Variable, columns_of
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.structure.regression import Information
 
@@ -22,30 +23,80 @@ FLAT = "flat"
 _ROUNDING = 1e-10  # share of the draws' precision below which a fitted curvature is rounding
 
 
+def prior_by_name(names: Sequence[str], prior: Any, where: str) -> dict[str, Any]:
+    """The prior of each variable that has one; one for all is that of each."""
+    given = dict(prior) if isinstance(prior, Mapping) else dict.fromkeys(names, prior)
+    unknown = [key for key in given if key not in names]
+    if unknown:
+        expected = f"expected names of {few([*names])}"
+        raise KLFusionError(f"{where}: prior: {expected}, got {few(unknown)}")
+    return {key: own for key, own in given.items() if own is not None}
+
+
 def prior_information(draws: Draws, prior: Any, where: str) -> Information:
     """The prior over all coordinates of the draws; see `klfusion.from_draws` for what is taken."""
-    given = dict(prior) if isinstance(prior, Mapping) else {}
-    if prior is not None and not isinstance(prior, Mapping):
-        given = dict.fromkeys((v.name for v in draws.variables), prior)
-    unknown = [key for key in given if key not in draws.values]
-    if unknown:
-        known = few([v.name for v in draws.variables])
-        raise KLFusionError(f"{where}: prior: expected names of {known}, got {few(unknown)}")
+    given = prior_by_name([v.name for v in draws.variables], prior, where)
     table = draws.table()
     x = table.reshape(-1, table.shape[-1])
     shift, precision = np.zeros(x.shape[1]), np.zeros((x.shape[1], x.shape[1]))
+    where_of = {v.name: np.arange(x.shape[1])[own] for v, own in draws.columns()}
     for variable, columns in draws.columns():
         own = given.get(variable.name, FLAT)
         here = f"{where}: prior of {variable.name!r}"
         values = draws.values[variable.name].reshape(len(x), *variable.shape)
-        part = _information(variable, own, values, x[:, columns], here)
-        shift[columns], precision[columns, columns] = part
+        rows = where_of[variable.name]
+        if variable.scale is None:
+            # Flat variables in units of this one: a volume that grows with it.
+            flat = [v.size for v in draws.variables
+                    if v.scale == variable.name and _is_flat(given.get(v.name, FLAT))]  # fmt: skip
+            volume = np.log(np.abs(values)) * sum(flat) if flat else None
+            part = _information(variable, own, values, x[:, columns], here, volume)
+        elif _is_flat(own):
+            continue
+        else:
+            rows = np.concatenate([rows, where_of[variable.scale]])
+            unit = draws.values[variable.scale].ravel()
+            whole = values * unit.reshape(-1, *[1] * len(variable.shape))
+            density = _log_density(own, _normal(own), whole, here).reshape(len(x), -1).sum(axis=1)
+            part = Information(*_quadratic(x[:, rows], density + variable.size * np.log(unit)))
+        shift[rows] += part.shift
+        precision[np.ix_(rows, rows)] += part.precision
     return Information(shift, precision)
 
 
+def log_prior(
+    variables: Sequence[Variable], values: Mapping[str, FloatArray], x: FloatArray, prior: Any,
+    where: str,
+) -> FloatArray:  # fmt: skip
+    """Log-density (n,) of coordinates x (n, d) under the priors of the variables' values."""
+    total = np.zeros(len(x))
+    given = prior_by_name([v.name for v in variables], prior, where)
+    for variable, columns in columns_of(variables):
+        own = given.get(variable.name, FLAT)
+        here = f"{where}: prior of {variable.name!r}"
+        if isinstance(own, np.ndarray):
+            raise KLFusionError(f"{here}: expected a density, got draws")
+        density = _log_density(own, _normal(own), values[variable.name], here)
+        jacobian = variable.log_jacobian(x[:, columns])
+        total += density.reshape(len(x), -1).sum(axis=1) + jacobian.reshape(len(x), -1).sum(axis=1)
+        if variable.scale is not None:
+            total += variable.size * np.log(values[variable.scale])
+    return total
+
+
+def _is_flat(given: Any) -> bool:
+    return isinstance(given, str) and given == FLAT
+
+
 def _information(
-    variable: Variable, given: Any, values: FloatArray, x: FloatArray, here: str
+    variable: Variable,
+    given: Any,
+    values: FloatArray,
+    x: FloatArray,
+    here: str,
+    volume: FloatArray | None = None,
 ) -> Information:
+    """The prior of one variable; ``volume`` (n,) is added to its log-density."""
     if isinstance(given, np.ndarray):
         return _of_draws(variable, given, here)
     pair = _normal(given)
@@ -53,6 +104,8 @@ def _information(
         size = variable.size
         return Information(np.full(size, pair[0] / pair[1] ** 2), np.eye(size) / pair[1] ** 2)
     density = _log_density(given, pair, values, here)
+    if volume is not None:
+        density = density + volume[:, None]
     jacobian = variable.log_jacobian(x)
     if density.ndim == 2 and jacobian.ndim == 2:
         parts = [_quadratic(x[:, [k]], y) for k, y in enumerate((density + jacobian).T)]
@@ -80,7 +133,7 @@ def _log_density(
 ) -> FloatArray:
     """Log-density at values (n, ...), per element (n, size) or of all of a draw (n,)."""
     n = len(values)
-    if isinstance(given, str) and given == FLAT:
+    if _is_flat(given):
         return np.zeros((n, values[0].size))
     if normal is not None:
         return np.asarray(-0.5 * ((values - normal[0]) / normal[1]) ** 2).reshape(n, -1)
@@ -115,7 +168,7 @@ def _tensor(given: Any, values: FloatArray) -> Any:
 
 
 def _quadratic(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Shift and precision of the concave quadratic nearest to ``y`` (n,) over rows of x (n, d)."""
+    """Shift and precision of the quadratic nearest to ``y`` (n,) over rows of x (n, d)."""
     n, dim = x.shape
     centre, scale = x.mean(axis=0), x.std(axis=0)
     z = (x - centre) / scale
@@ -127,13 +180,7 @@ def _quadratic(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     slope, curvature = fitted[1 : dim + 1], np.zeros((dim, dim))
     curvature[rows, columns] = fitted[dim + 1 :]
     precision = -(curvature + curvature.T)
-    values, vectors = np.linalg.eigh(precision)
-    kept = np.where(values > _ROUNDING, values, 0.0)
-    if (values < -_ROUNDING).any():  # the nearest linear function in a direction that is convex
-        precision = (vectors * kept) @ vectors.T
-        rest = y + 0.5 * np.einsum("ni,ij,nj->n", z, precision, z)
-        slope = np.linalg.lstsq(features[:, : dim + 1], rest, rcond=None)[0][1:]
-    precision = ((vectors * kept) @ vectors.T) / np.outer(scale, scale)
+    precision = np.where(np.abs(precision) > _ROUNDING, precision, 0.0) / np.outer(scale, scale)
     return slope / scale + precision @ centre, precision
 
 

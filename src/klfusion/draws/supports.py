@@ -35,8 +35,8 @@ class Support:
     Parameters
     ----------
     kind : str
-        ``"real"``, ``"above"``, ``"below"``, ``"between"``, ``"softplus"``, ``"simplex"``,
-        ``"ordered"``, ``"cholesky"`` or ``"cholesky_corr"``.
+        ``"real"``, ``"above"``, ``"below"``, ``"between"``, ``"inverse"``, ``"softplus"``,
+        ``"simplex"``, ``"ordered"``, ``"cholesky"`` or ``"cholesky_corr"``.
     lower, upper : float, optional
         Bounds.
     """

@@ -92,6 +92,21 @@ class Between(Transform):
         return np.asarray(np.log(self.width) + log_expit(x) + log_expit(-x))
 
 
+class Inverse(Transform):
+    """``1 / |x|``, of a standard deviation that is far from zero."""
+
+    label = "1/{}"
+
+    def unconstrain(self, values: FloatArray) -> FloatArray:  # noqa: D102
+        return np.where(values > 0, 1.0 / values, np.nan)
+
+    def constrain(self, x: Any, xp: Any = np) -> Any:  # noqa: D102
+        return 1.0 / xp.abs(x)
+
+    def log_jacobian(self, x: FloatArray) -> FloatArray:  # noqa: D102
+        return -2.0 * np.log(np.abs(x))
+
+
 class Softplus(Transform):
     """``log(1 + exp(x))``."""
 
@@ -234,6 +249,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "above": Above,
     "below": Below,
     "between": Between,
+    "inverse": Inverse,
     "softplus": Softplus,
     "simplex": Simplex,
     "ordered": Ordered,

@@ -19,12 +19,16 @@ from klfusion.errors import InvalidPosteriorError, KLFusionError
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable: a name, the labels along each named axis, and a support."""
+    """A variable: a name, the labels along each named axis, and a support.
+
+    Coordinates are in units of the variable ``scale``, where there is one.
+    """
 
     name: str
     dims: tuple[str, ...] = ()
     labels: tuple[tuple[str, ...], ...] = ()
     support: Support = field(default_factory=Support)
+    scale: str | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,7 +53,7 @@ class Variable:
         axes = [*self.labels[:batch]]
         axes += [tuple(map(str, range(n))) for n in self.free_shape[batch:]]
         where = (f"[{', '.join(at)}]" if at else "" for at in product(*axes))
-        label = self.support.transform.label
+        label = self.support.transform.label + (f"/{self.scale}" if self.scale else "")
         if self.support.event_dim == 0:
             return [label.format(f"{self.name}{at}") for at in where]
         return [f"{label.format(self.name)}{at}" for at in where]
@@ -81,7 +85,8 @@ class Variable:
         """A mapping for files."""
         labels = [list(own) for own in self.labels]
         support = self.support.to_json()
-        return {"name": self.name, "dims": [*self.dims], "labels": labels, "support": support}
+        own = {"name": self.name, "dims": [*self.dims], "labels": labels, "support": support}
+        return own if self.scale is None else {**own, "scale": self.scale}
 
     @classmethod
     def of(cls, given: Any, where: str) -> Variable:
@@ -89,7 +94,8 @@ class Variable:
         try:
             dims, labels = tuple(map(str, given["dims"])), given["labels"]
             names = tuple(tuple(map(str, own)) for own in labels)
-            found = cls(str(given["name"]), dims, names, Support.of(given["support"], where))
+            support, scale = Support.of(given["support"], where), given.get("scale")
+            found = cls(str(given["name"]), dims, names, support, scale)
             if len(dims) != len(names) or len(dims) < found.support.event_dim:
                 raise ValueError
         except (KeyError, TypeError, ValueError) as error:
@@ -106,9 +112,31 @@ def variables_of(structure: Any, where: str) -> list[Variable]:
     return [Variable.of(one, where) for one in given]
 
 
+def columns_of(variables: Sequence[Variable]) -> Iterator[tuple[Variable, slice]]:
+    """Each variable and its columns in a table of coordinates."""
+    low = 0
+    for variable in variables:
+        yield variable, slice(low, low + variable.size)
+        low += variable.size
+
+
+def constrained(variables: Sequence[Variable], table: Any, xp: Any = np) -> dict[str, Any]:
+    """Values of all variables at coordinates ``(..., d)``, out of units of scales."""
+    found = {v.name: v.constrain(table[..., own], xp) for v, own in columns_of(variables)}
+    for variable in variables:
+        if variable.scale is not None:
+            scale = found[variable.scale]
+            lead = (*shape_of(scale), *[1] * len(variable.shape))
+            found[variable.name] = found[variable.name] * xp.reshape(scale, lead)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Draws of several variables: arrays ``(chains, draws, *shape)`` by variable."""
+    """Draws of several variables: arrays ``(chains, draws, *shape)`` by variable.
+
+    Values of a variable with a scale are in its units.
+    """
 
     variables: tuple[Variable, ...]
     values: Mapping[str, FloatArray]
@@ -126,10 +154,27 @@ class Draws:
 
     def columns(self) -> Iterator[tuple[Variable, slice]]:
         """Each variable and its columns in the table."""
-        low = 0
-        for variable in self.variables:
-            yield variable, slice(low, low + variable.size)
-            low += variable.size
+        return columns_of(self.variables)
+
+    def scaled_by(self, scales: Mapping[str, str], where: str) -> Draws:
+        """Variables in units of others: ``{"beta": "sigma"}``."""
+        made, values = {v.name: v for v in self.variables}, dict(self.values)
+        for name, scale in scales.items():
+            here = f"{where}: scales"
+            if name not in made or scale not in made:
+                missing = few([key for key in (name, scale) if key not in made])
+                raise KLFusionError(f"{here}: expected names of {few([*made])}, got {missing}")
+            own, unit = made[name], made[scale]
+            if own.support.kind != "real" or unit.shape or not (values[scale] > 0).all():
+                raise KLFusionError(
+                    f"{here}: expected a real variable and a positive number, got {name!r} "
+                    f"({own.support.kind}) and {scale!r} of shape {unit.shape}"
+                )
+            made[name] = replace(own, scale=scale)
+            made[scale] = replace(unit, support=Support("inverse"))
+            shape = (*values[scale].shape, *[1] * len(own.shape))
+            values[name] = values[name] / values[scale].reshape(shape)
+        return replace(self, variables=tuple(made.values()), values=values)
 
 
 def read_draws(

@@ -212,11 +212,11 @@ def _check_units(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
 
 def _check_variables(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Variables of draws have the same supports and dims in all silos that have them."""
-    for key in ("support", "dims"):
+    for key in ("support", "dims", "scale"):
         found: dict[str, list[tuple[str, Any]]] = {}
         for name, info in infos:
             for variable in info.get("variables") or ():
-                found.setdefault(variable["name"], []).append((name, variable[key]))
+                found.setdefault(variable["name"], []).append((name, variable.get(key)))
         for variable, values in found.items():
             check_equal(values, f"{variable!r} with {key} {values[0][1]}")
 

@@ -86,7 +86,8 @@ class Posterior:
             prior = _frozen(self.prior, f"{where}: prior")
             _check_shape(prior, self.family.size, f"{where}: expected a prior")
             if self.structure is not None and self.structure.kind in _MAY_BE_FLAT:
-                regression.check_prior(prior, self.family, where)
+                convex = "variables" in self.structure.info
+                regression.check_prior(prior, self.family, where, convex=convex)
             else:
                 self.family.check(prior[None], f"{where}, prior")
             object.__setattr__(self, "prior", prior)

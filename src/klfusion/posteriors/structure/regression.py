@@ -70,14 +70,17 @@ class Information(NamedTuple):
         return marginal, dict(zip(LOCAL, (offset, gain, covariance), strict=True))
 
 
-def check_prior(prior: FloatArray, family: Family, where: str) -> None:
-    """Refuse a prior that is no limit of Normals: flat in some directions is allowed."""
+def check_prior(prior: FloatArray, family: Family, where: str, *, convex: bool = False) -> None:
+    """Refuse a prior that is no limit of Normals: flat in some directions is allowed.
+
+    That of draws may be convex: see `klfusion.draws.priors`.
+    """
     if not isinstance(family, Normal) or not np.isfinite(prior).all():
         family.check(prior[None], f"{where}, prior")
         return
     dim = family.dim
     values = np.linalg.eigvalsh(Information.of(prior, dim).precision)
-    if not (values[0] >= -_ROUNDING * max(values[-1], 1.0)):
+    if not (convex or values[0] >= -_ROUNDING * max(values[-1], 1.0)):
         raise InvalidPosteriorError(
             f"{where}: expected a prior whose precision has no negative eigenvalue, "
             f"got {values[0]:.6g}"

@@ -231,6 +231,7 @@ def _are_variables(value: Any) -> bool:
         isinstance(v, Mapping)
         and isinstance(v.get("name"), str)
         and isinstance(v.get("support"), Mapping)
+        and isinstance(v.get("scale", ""), str)
         and _are_texts(v.get("dims"))
         and isinstance(v.get("labels"), list | tuple)
         and all(map(_are_texts, v["labels"]))

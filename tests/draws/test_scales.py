@@ -1,0 +1,74 @@
+"""Coefficients in units of the noise: linear regressions of sites that differ in noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import klfusion as kf
+from klfusion.draws.fused import joint_normal
+from tests.helpers.loops import for_each
+
+
+def conjugate(x, y, rng, n=20_000):
+    """Draws of a regression with flat priors of coefficients and of the noise."""
+    precision = x.T @ x
+    beta = np.linalg.solve(precision, x.T @ y)
+    rss, dof = np.square(y - x @ beta).sum(), len(y) - x.shape[1] - 1
+    sigma = np.sqrt(rss / rng.chisquare(dof, (4, n // 4)))
+    noise = (
+        rng.normal(size=(4, n // 4, x.shape[1])) @ np.linalg.cholesky(np.linalg.inv(precision)).T
+    )
+    return {"beta": beta + sigma[..., None] * noise, "sigma": sigma}
+
+
+def test_the_fusion_is_nearer_to_the_pooled_posterior():
+    errors = {True: [], False: []}
+    for seed in range(3):
+        rng, sites = np.random.default_rng(seed), []
+        for sd in (0.8, 1.0, 1.4):  # the noise differs, the model has one
+            x = np.column_stack([np.ones(40), rng.normal(size=40)])
+            sites.append((x, x @ [1.0, 0.5] + sd * rng.normal(size=40)))
+        pooled = conjugate(*(np.concatenate(part) for part in zip(*sites, strict=True)), rng)
+        draws = [conjugate(x, y, rng) for x, y in sites]
+        for scales in (None, {"beta": "sigma"}):
+            silos = [kf.from_draws(own, name=f"s{k}", scales=scales) for k, own in enumerate(draws)]
+            found = joint_normal(kf.fuse(silos).posterior).sample(1, 20_000, 0)["beta"][0]
+            away = found.mean(axis=0) - pooled["beta"].mean(axis=(0, 1))
+            errors[scales is None].append(np.abs(away / pooled["beta"].std(axis=(0, 1))).max())
+    assert max(errors[False]) < 0.1
+    assert np.mean(errors[True]) > 2 * np.mean(errors[False])
+
+
+def test_priors_are_those_of_the_variables():
+    rng = np.random.default_rng(1)
+    x = np.column_stack([np.ones(50), rng.normal(size=50)])
+    own = conjugate(x, x @ [1.0, 0.5] + rng.normal(size=50), rng)
+    posterior = kf.from_draws(own, name="a", scales={"beta": "sigma"},
+                              prior={"beta": 10.0, "sigma": stats.halfcauchy(0, 2.5)})  # fmt: skip
+    assert posterior.structure.info["coordinates"] == ["beta[0]/sigma", "beta[1]/sigma", "1/sigma"]
+    # At one silo the prior changes nothing: draws come back as they were.
+    found = joint_normal(kf.fuse([posterior]).posterior).sample(4, 5000, 0)
+    for key, values in own.items():
+        np.testing.assert_allclose(found[key].mean((0, 1)), values.mean((0, 1)), atol=0.02)
+
+
+@for_each("options, message", [
+    ({"scales": {"beta": "tau"}}, "scales: expected names of 'beta', 'sigma', got 'tau'"),
+    ({"scales": {"sigma": "beta"}}, "scales: expected a real variable and a positive number"),
+    ({"scales": {"beta": "sigma"}, "local": ["sigma"]}, "local: expected no scale of others"),
+])  # fmt: skip
+def test_bad_scales(options, message):
+    rng = np.random.default_rng(0)
+    own = {"beta": rng.normal(size=(2, 99, 2)), "sigma": rng.lognormal(size=(2, 99))}
+    with pytest.raises(kf.KLFusionError, match=f"silo 'a': {message}"):
+        kf.from_draws(own, name="a", **options)
+
+
+def test_silos_agree_on_scales():
+    rng = np.random.default_rng(0)
+    own = {"beta": rng.normal(size=(4, 300, 2)), "sigma": rng.lognormal(0.0, 0.1, (4, 300))}
+    silos = [kf.from_draws(own, name="a", scales={"beta": "sigma"}), kf.from_draws(own, name="b")]
+    with pytest.raises(kf.KLFusionError, match=r"silo 'b': expected 'sigma' with support"):
+        kf.fuse(silos)
