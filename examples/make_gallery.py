@@ -25,6 +25,7 @@ PAGES = ROOT / "docs" / "gallery"
 NAMES = (  # in the order of the index
     "hospitals",
     "regressions",
+    "draws",
     "one_class",
     "overfitted",
     "topics",

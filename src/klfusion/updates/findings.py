@@ -36,10 +36,10 @@ class Finding:
 
 def findings_of(silos: Sequence[Posterior]) -> list[Finding]:
     """Claims that do not agree, copies, and columns that may not be the same everywhere."""
-    return [*_of_draws(silos), *_overclaims(silos), *_copies(silos), *_columns(silos)]
+    return [*of_draws(silos), *_overclaims(silos), *_copies(silos), *_columns(silos)]
 
 
-def _of_draws(silos: Sequence[Posterior]) -> list[Finding]:
+def of_draws(silos: Sequence[Posterior]) -> list[Finding]:
     """What silos found doubtful about their own draws."""
     given = ((p.name, p.provenance.get("findings")) for p in silos)
     known = ((name, texts) for name, texts in given if isinstance(texts, list | tuple))
