@@ -7,6 +7,7 @@ import pytest
 
 import klfusion as kf
 from klfusion.draws.fused import joint_normal
+from tests.helpers.draws import conjugate
 
 
 def fusion():
@@ -82,3 +83,33 @@ def test_pymc_samples_what_the_fusion_says(fused):
         flat = own[name][0].reshape(2000, -1)
         error = np.abs(flat.mean(axis=0) - there.reshape(2000, -1).mean(axis=0))
         assert (error / (flat.std(axis=0) + 1e-9)).max() < 0.15, name
+
+
+@pytest.mark.slow
+def test_a_second_site_reproduces_the_pooled_posterior():
+    """NUTS at a site whose prior is the fused posterior of another."""
+    jax = pytest.importorskip("jax")
+    numpyro = pytest.importorskip("numpyro")
+    from numpyro.distributions import Normal
+    from numpyro.infer import MCMC, NUTS
+
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(400), rng.normal(size=400)])
+    y = x @ [1.0, 0.5] + rng.normal(size=400)
+    first = conjugate(x[:200], y[:200], rng)
+    own = kf.from_draws(first, name="first", scales={"beta": "sigma"})
+    prior = kf.fuse([own]).as_prior("numpyro")
+
+    def model(x, y):
+        values = prior()
+        numpyro.sample("y", Normal(x @ values["beta"], values["sigma"]), obs=y)
+
+    mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=4000, progress_bar=False)
+    mcmc.run(jax.random.key(0), x[200:], y[200:])
+    found, pooled = mcmc.get_samples(), conjugate(x, y, rng)
+    for key, values in pooled.items():
+        there, own = np.asarray(found[key]), values.reshape(-1, *values.shape[2:])
+        deviation = own.std(axis=0)
+        error = np.abs(there.mean(axis=0) - own.mean(axis=0)) / deviation
+        assert error.max() < 0.1, key  # about four standard errors of 2,000 effective draws
+        np.testing.assert_allclose(there.std(axis=0) / deviation, 1.0, atol=0.07)

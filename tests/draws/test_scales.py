@@ -8,19 +8,8 @@ from scipy import stats
 
 import klfusion as kf
 from klfusion.draws.fused import joint_normal
+from tests.helpers.draws import conjugate
 from tests.helpers.loops import for_each
-
-
-def conjugate(x, y, rng, n=20_000):
-    """Draws of a regression with flat priors of coefficients and of the noise."""
-    precision = x.T @ x
-    beta = np.linalg.solve(precision, x.T @ y)
-    rss, dof = np.square(y - x @ beta).sum(), len(y) - x.shape[1] - 1
-    sigma = np.sqrt(rss / rng.chisquare(dof, (4, n // 4)))
-    noise = (
-        rng.normal(size=(4, n // 4, x.shape[1])) @ np.linalg.cholesky(np.linalg.inv(precision)).T
-    )
-    return {"beta": beta + sigma[..., None] * noise, "sigma": sigma}
 
 
 def test_the_fusion_is_nearer_to_the_pooled_posterior():
