@@ -24,7 +24,7 @@ _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos ar
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
 _PSEUDO_COUNT = 0.5  # observations added to each component, so that every share is positive
 _FEW = 3.0  # times the family's least count: the shape of so few observations is unreliable
-_FAR = 5.0  # standard deviations between two components: too far to be one
+SEPARATION = 5.0  # standard deviations between two components: too far to be one
 _NEAR = 0.7  # of the median Jensen gap between components of one silo
 
 
@@ -183,7 +183,7 @@ def gain_of_one(
     assigned = total * information_at_distance(deviations, share)
     most = total * entropy(share)
     if isinstance(family, GaussianObservations):
-        far = _separation(family, natural, prior, counts[a] + counts[b], a, b) > _FAR
+        far = _separation(family, natural, prior, counts[a] + counts[b], a, b) > SEPARATION
     else:
         far = apart > 2.0 * entropy(share)
     # For Normals of different width the distance gives too little information.

@@ -227,13 +227,16 @@ class _Search:
         return float(total), best
 
     def _silo_odds(self, sibling: IntArray, part: IntArray) -> FloatArray:
-        """Log-evidence of one component against two in the silo's own data, where known, (m,)."""
+        """Log-evidence of one component against two in the silo's own data, where known, (m,).
+
+        At most zero: under a wide prior it favours one component at any distance.
+        """
         given, prior, counts = self.given, self.given.prior, self.given.counts
         if prior is None or counts is None or not isinstance(given.family, Tempered):
             return np.zeros(len(part))
         common = common_size(given.family, given.natural)
-        of_silo = prior[part]
-        return gain_of_one(given.family, of_silo, given.natural, counts, sibling, part, common)
+        parts = given.natural, counts, sibling, part
+        return np.minimum(gain_of_one(given.family, prior[part], *parts, common), 0.0)
 
     def _pooled_odds(self, pooled: FloatArray, sibling: IntArray) -> FloatArray:
         """Log-odds of pooled components (m, p) in the place of siblings (m,), against these."""
