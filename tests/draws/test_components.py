@@ -83,6 +83,20 @@ def test_the_prior_of_a_component_is_that_of_all():
     assert own.family.dim == 3
 
 
+def test_priors_as_draws():
+    rng = np.random.default_rng(1)
+    given = {
+        "mu": rng.normal(0.0, 3.0, (1, 4000, 3, 2)),
+        "sd": rng.lognormal(0.0, 1.0, (1, 4000, 3)),
+        "w": rng.dirichlet([2.0, 2.0, 2.0], (1, 4000)),
+        "nu": rng.lognormal(0.0, 1.0, (1, 4000)),
+    }
+    own = silo(draws(0), "a", prior=given)
+    assert own.structure.arrays["weight_prior"] == pytest.approx(2.0, rel=0.1)
+    assert own.prior[3] == pytest.approx(1 / 9, rel=0.1)
+    assert own.structure.arrays["shared.prior_precision"][0, 0] == pytest.approx(1.0, rel=0.1)
+
+
 @for_each("options, message", [
     ({"components": "kind"}, "components: expected a dim of 'column', 'component', got 'kind'"),
     ({"components": "component", "prior": {"w": "flat"}}, "prior of 'w': expected the concentr"),

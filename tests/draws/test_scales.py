@@ -43,6 +43,19 @@ def test_priors_are_those_of_the_variables():
         np.testing.assert_allclose(found[key].mean((0, 1)), values.mean((0, 1)), atol=0.02)
 
 
+def test_priors_as_draws_are_those_of_their_moments():
+    rng = np.random.default_rng(2)
+    x = np.column_stack([np.ones(50), rng.normal(size=50)])
+    own = conjugate(x, x @ [1.0, 0.5] + rng.normal(size=50), rng)
+    drawn = {"beta": rng.normal(0, 3.0, (50_000, 2)), "sigma": rng.lognormal(0.0, 1.0, 50_000)}
+    density = {"beta": 3.0, "sigma": stats.lognorm(1.0)}
+    first, second = (
+        kf.from_draws(own, name="a", scales={"beta": "sigma"}, prior=prior).prior
+        for prior in (drawn, density)
+    )
+    np.testing.assert_allclose(first, second, rtol=0.1, atol=0.05)
+
+
 @for_each("options, message", [
     ({"scales": {"beta": "tau"}}, "scales: expected names of 'beta', 'sigma', got 'tau'"),
     ({"scales": {"sigma": "beta"}}, "scales: expected a real variable and a positive number"),

@@ -82,8 +82,12 @@ def _of(given: Mapping[str, Any], variables: Sequence[Variable]) -> dict[str, An
 
 def _prior(layout: Layout, given: Mapping[str, Any], where: str) -> Information:
     """The prior of one component; draws of all are draws of it."""
-    stacked = {}
+    stacked, given = {}, dict(given)
     for variable in layout.own:
+        own = given.get(variable.name)
+        if isinstance(own, np.ndarray):
+            axis = layout.axis(variable.name) - 3 - len(variable.shape)  # from the end
+            given[variable.name] = np.moveaxis(own, axis, 0).reshape(-1, *variable.shape)
         values = np.moveaxis(layout.values(variable), 2, 0)
         stacked[variable.name] = values.reshape(-1, *values.shape[2:])
     return prior_information(Draws(tuple(layout.own), stacked), given, where)
@@ -101,11 +105,17 @@ def _counts(
     if variable is None:
         return {}
     given = prior.get(variable.name, 1.0)
+    if isinstance(given, np.ndarray):  # the symmetric Dirichlet nearest to draws
+        given = float(_alpha(given.reshape(-1, *variable.shape)).mean())
     if not (is_number(given) and given > 0):
         expected = "expected the concentration of a Dirichlet, a number > 0"
         raise KLFusionError(f"{where}: prior of {variable.name!r}: {expected}, got {given!r}")
     draws = layout.draws.values[variable.name].reshape(-1, *variable.shape)
+    return {counts: np.maximum(_alpha(draws) - given, 0.0), before: np.asarray(float(given))}
+
+
+def _alpha(draws: FloatArray) -> FloatArray:
+    """Parameters of the Dirichlet with the moments of draws (n, ..., K)."""
     mean, variance = draws.mean(axis=0), draws.var(axis=0)
     total = (mean * (1.0 - mean)).sum(axis=-1) / variance.sum(axis=-1) - 1.0
-    found = np.maximum(total[..., None] * mean - given, 0.0)
-    return {counts: found, before: np.asarray(float(given))}
+    return np.asarray(total[..., None] * mean)

@@ -7,7 +7,8 @@ positive variable is linear in its logarithm. The precision of a prior with heav
 its centre, is negative, as is that of some transforms: likelihoods without it are as precise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
 from klfusion._utils.text import brief, few
+from klfusion.draws.supports import Support
 from klfusion.draws.variables import Draws, Variable, columns_of
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.structure.regression import Information
@@ -45,6 +47,8 @@ def prior_information(draws: Draws, prior: Any, where: str) -> Information:
         here = f"{where}: prior of {variable.name!r}"
         values = draws.values[variable.name].reshape(len(x), *variable.shape)
         rows = where_of[variable.name]
+        if isinstance(own, np.ndarray) and (variable.scale or variable.support.kind == "inverse"):
+            own = _density_of_draws(variable, own, here)
         if variable.scale is None:
             # Flat variables in units of this one: a volume that grows with it.
             flat = [v.size for v in draws.variables
@@ -196,6 +200,21 @@ def _of_draws(variable: Variable, given: FloatArray, here: str) -> Information:
         )
     precision = precision_of(np.cov(x.T).reshape(variable.size, -1), len(x))
     return Information(precision @ x.mean(axis=0), precision)
+
+
+def _density_of_draws(variable: Variable, given: FloatArray, here: str) -> Callable[..., Any]:
+    """The log-density of the Normal of a prior's draws; of their logarithms if positive."""
+    positive = variable.support.kind == "inverse"
+    plain = replace(variable, scale=None, support=Support("above", 0.0) if positive else Support())
+    shift, precision = _of_draws(plain, given, here)
+    mean = np.linalg.solve(precision, shift)
+
+    def density(values: FloatArray) -> FloatArray:
+        x = plain.unconstrain(values) - mean
+        square = np.einsum("ni,ij,nj->n", x, precision, x)
+        return np.asarray(-0.5 * square - (np.log(values) if positive else 0.0))
+
+    return density
 
 
 def precision_of(covariance: FloatArray, n: float) -> FloatArray:
