@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import klfusion as kf
 from klfusion.draws.fused import joint_normal
+from klfusion.draws.variables import constrained
 from tests.helpers.draws import conjugate
 
 
@@ -44,6 +47,38 @@ def test_stan_code_assigns_every_element(fused):
                  "w[3] = 1 - w[1] - w[2];"):  # fmt: skip
         assert line in code
     assert code.count("{") == code.count("}")
+
+
+class OneBased(dict):
+    """An array whose entries are assigned one by one, by indices that begin at one."""
+
+
+def evaluated(code, fused):
+    """Values of the variables of a Stan program, its statements read as Python."""
+    body = code.partition("transformed parameters {")[2].partition("}")[0]
+    names = {"exp": np.exp, "log": np.log, "tanh": np.tanh, "sqrt": np.sqrt, "square": np.square}
+    names |= {"inv": np.reciprocal, "abs": np.abs, "inv_logit": lambda x: 1 / (1 + np.exp(-x))}
+    names["fused"] = dict(enumerate(fused, 1))
+    for line in body.replace(";", "").splitlines():
+        declared = re.fullmatch(r"\s*(?:real|vector\[.*\]|matrix\[.*\]) (\w+)", line)
+        if declared:
+            names[declared[1]] = OneBased()
+        else:
+            exec(line.strip(), names)
+    return names
+
+
+def test_stan_code_computes_the_variables(fused):
+    joint = joint_normal(fused.posterior)
+    x = joint.mean + 0.1 * np.random.default_rng(0).normal(size=len(joint.mean))
+    found, expected = evaluated(fused.as_prior("stan"), x), constrained(joint.variables, x)
+    for name, values in expected.items():
+        if values.ndim == 0:
+            assert found[name] == pytest.approx(float(values))
+        for index in np.ndindex(values.shape) if values.ndim else ():
+            place = tuple(i + 1 for i in index)
+            own = found[name][place[0] if len(place) == 1 else place]
+            assert own == pytest.approx(values[index], abs=1e-12), (name, index)
 
 
 def test_other_libraries_are_refused(fused):
