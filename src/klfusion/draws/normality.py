@@ -12,7 +12,7 @@ from scipy.stats import chi2, norm
 
 from klfusion._utils.arrays import FloatArray
 
-_BINS = 16
+_BINS = 16  # so that 400 effective draws, the least to be trusted, are 25 per bin
 # A finding: as far as a Normal from one shifted by a quarter of its standard deviation.
 FAR = 0.5 * 0.25**2
 _BY_CHANCE = 0.01  # probability that draws of a Normal are reported
