@@ -33,6 +33,7 @@ Rows = dict[str, dict[str, float]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Command-line options."""
     data.add_argument(parser)
+    parser.add_argument("--draws", type=int, default=4000, help="of each chain (default: 4000)")
     parser.add_argument("--only", default="", help="regressions whose names begin so, no mixtures")
 
 
@@ -43,7 +44,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     numpyro.enable_x64()
     results: dict[str, Any] = {"relabelling": relabelling(args.data_dir)}
     console.print(_table("relabelling", results["relabelling"]))
-    found = regressions(args.data_dir, args.only, console)
+    found = regressions(args.data_dir, args.only, args.draws, console)
     results["regressions"] = found
     summary = summarised(found)
     console.print(_table("divergence from the reference in nats, mean over deals", summary))
@@ -90,7 +91,7 @@ def compared(found: Moments, reference: Moments) -> dict[str, float]:
     }
 
 
-def regressions(data_dir: Path | None, only: str, console: Console) -> dict[str, Rows]:
+def regressions(data_dir: Path | None, only: str, draws: int, console: Console) -> dict[str, Rows]:
     """Errors by regression, deal and method."""
     from experiments import draws_models as nuts  # noqa: PLC0415 (needs NumPyro)
 
@@ -100,10 +101,10 @@ def regressions(data_dir: Path | None, only: str, console: Console) -> dict[str,
             continue
         deals = {(n, how): nuts.dealt(model, n, how, SEED) for n in SITES for how in HOW}
         flat = [rows for own in deals.values() for rows in own]
-        sampled = iter(nuts.nuts(model, flat, SEED))
+        sampled = iter(nuts.nuts(model, flat, SEED, draws))
         if model.logistic:  # posteriordb has no draws of it
             every = [np.arange(len(model.y))]
-            reference = moments(nuts.nuts(model, every, SEED + 1)[0][0])
+            reference = moments(nuts.nuts(model, every, SEED + 1, 4000)[0][0])
         else:
             reference = moments(nuts.reference(name, data_dir))
         out[name] = {}

@@ -28,7 +28,6 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.draws.transforms import Simplex
 
 CHAINS, WARMUP = 4, 500
-DRAWS = 4000  # per chain: covariances of 16,000 draws are as precise as the reference
 MIXTURE_DRAWS = 1000
 CAUCHY = 2.5  # scale of the half-Cauchy prior of kidscore models
 Draws = dict[str, FloatArray]  # (chains, draws, ...)
@@ -211,7 +210,7 @@ def logistic(z: Any, rows: Any, signs: Any) -> Any:
 
 
 def nuts(
-    model: Regression, sites: Sequence[IntArray], seed: int, draws: int = DRAWS
+    model: Regression, sites: Sequence[IntArray], seed: int, draws: int
 ) -> list[tuple[Draws, FloatArray]]:
     """Draws at each site, and which transitions diverged."""
     parts = [np.linalg.qr(model.x[rows]) for rows in sites]
