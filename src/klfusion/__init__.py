@@ -80,6 +80,7 @@ provide(
         "remove": "updates.membership:remove",
         "report": "report:write_report",
         "site": "adapters.fused:site",
+        "why": "fusion.explanation:why",
         "with_min_support": "updates.membership:with_min_support",
     }
 )

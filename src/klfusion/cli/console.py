@@ -71,6 +71,8 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
     if summary["status"]["code"] == "kept":
         meaning = "to a rough bound: the assignment was kept, not optimised"
     _say(console, f"gap        {gap}, {meaning}")
+    for k, sentence in enumerate(summary["why"]["sentences"]):
+        _say(console, f"{'' if k else 'why':<9}  {sentence}")
     rows = []
     for g, c in enumerate(summary["components"]):
         count, mean = _number(c["n_observations"], ",.0f"), _number(c["mean_divergence"])

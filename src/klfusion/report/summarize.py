@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray
+from klfusion.fusion import explanation
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.coefficients import is_regression
@@ -20,6 +21,7 @@ from klfusion.updates.findings import findings_of
 
 _COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
 _NATS = ("penalty", "objective", "lower_bound", "gap")
+_MAX_DECISIONS = 8  # the least certain
 _HEAD = 10  # entries kept of a vector
 _FULL_MATRIX = 16  # matrices up to this size are kept whole
 _OUTLIER = 3.5  # robust standard deviations of a silo's log divergence above the median
@@ -70,6 +72,7 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         **{key: _number(getattr(fusion, key)) for key in _NATS},
         "trace": [_number(value) for value in fusion.trace],
         "path": None if fusion.path is None else _path(fusion, fusion.path),
+        "why": _why(fusion),
         "warnings": _warnings(fusion, by_silo),
         "findings": [] if aligned is None else [*map(str, findings_of(aligned))],
         "silos": by_silo,
@@ -104,6 +107,17 @@ def _path(fusion: Fusion, path: MergePath) -> dict[str, Any]:
         "chosen": chosen,
         "size_was_given": fusion.penalty <= 0,
         "size_at_penalty": int(sizes[path.steps_at(fusion.penalty)]),
+    }
+
+
+def _why(fusion: Fusion) -> dict[str, Any]:
+    """Why the model has its size: sentences, the evidence of sizes, the least certain decisions."""
+    known = explanation.sizes(fusion)
+    doubtful = explanation.decisions(fusion)[:_MAX_DECISIONS]
+    return {
+        "sentences": explanation.why(fusion),
+        "sizes": None if known is None else [one._asdict() for one in known],
+        "decisions": [one._asdict() for one in doubtful],
     }
 
 
