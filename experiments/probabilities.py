@@ -21,6 +21,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
+from experiments import linkage_figure
 from experiments.simulation import FloatArray, IntArray
 from experiments.users import SCENARIOS, draw
 
@@ -97,7 +98,8 @@ def summary(runs: list[Run], nearer: bool) -> dict[str, Any]:
     """Bins and rates of the problems of one separation."""
     own = [run for run in runs if run.nearer == nearer]
     stated, is_same, pairs = (
-        np.sum([getattr(run, key) for run in own], axis=0) for key in ("stated", "same", "pairs")
+        np.sum([getattr(run, key) for run in own] or np.zeros((1, BINS)), axis=0)
+        for key in ("stated", "same", "pairs")
     )
     bins = [
         {"stated": stated[k] / pairs[k], "frequency": is_same[k] / pairs[k], "pairs": int(pairs[k])}
@@ -109,7 +111,7 @@ def summary(runs: list[Run], nearer: bool) -> dict[str, Any]:
         matched, false = (
             sum(getattr(run, key)[rate] for run in own) for key in ("matched", "false")
         )
-        size = float(np.mean([run.n_components[rate] for run in own]))
+        size = float(np.mean([run.n_components[rate] for run in own] or [0]))
         share = false / max(matched, 1)
         rates.append({"asked": rate, "matched": matched, "false": share, "mean_size": size})
     worst = max(
@@ -152,11 +154,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments probabilities``."""
     parser.add_argument("--seeds", type=int, default=10, help="problems per scenario")
     parser.add_argument("--quick", action="store_true", help="one problem per scenario")
+    parser.add_argument("--picture", type=Path, help="draw densities and evidence here, no more")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
-    """Run everything, show the tables."""
+    """Run everything, show the tables; or draw the picture alone."""
+    if args.picture is not None:
+        console.print(linkage_figure.draw(args.picture).explain())
+        return
     for found in run(args.out, 1 if args.quick else args.seeds, args.jobs):
         for table in shown(found):
             console.print(table)
