@@ -18,6 +18,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
+from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
@@ -44,6 +45,9 @@ class Run:
     matched: dict[float, int]  # number of matched components, by the rate asked for; 1 is none
     false: dict[float, int]
     n_components: dict[float, int]
+    size: (
+        tuple[float, bool] | None
+    )  # stated probability of the size on the path; whether it is right
 
 
 def run_one(name: str, seed: int, nearer: bool) -> Run:
@@ -64,7 +68,12 @@ def run_one(name: str, seed: int, nearer: bool) -> Run:
                 asked = kf.fuse(problem.models, method=method, progress=False)
             matched[rate], false[rate] = false_matches(asked, problem.truth)
             sizes[rate] = asked.n_components
-    return Run(nearer, *bins, matched, false, sizes)
+    stated = None
+    if fusion.path is not None and fusion.path.evidence is not None:
+        best = int(fusion.path.evidence.argmax())
+        right = int(fusion.path.n_components[best]) == problem.true_size
+        stated = float(softmax(fusion.path.evidence)[best]), right
+    return Run(nearer, *bins, matched, false, sizes, stated)
 
 
 def binned(fusion: kf.Fusion, truth: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -117,7 +126,10 @@ def summary(runs: list[Run], nearer: bool) -> dict[str, Any]:
     worst = max(
         (abs(b["stated"] - b["frequency"]) for b in bins if b["pairs"] >= LEAST), default=0.0
     )
-    return {"nearer": nearer, "problems": len(own), "bins": bins, "rates": rates, "worst": worst}
+    best = np.array([run.size for run in own if run.size is not None]).reshape(-1, 2)
+    of_size = dict(zip(("stated", "right"), best.sum(axis=0) / max(len(best), 1), strict=True))
+    found = {"nearer": nearer, "problems": len(own), "bins": bins, "rates": rates}
+    return {**found, "worst": worst, "size": of_size}
 
 
 def run(out: Path, seeds: int, n_jobs: int) -> list[dict[str, Any]]:
@@ -147,7 +159,9 @@ def shown(found: dict[str, Any]) -> list[Table]:
     for one in found["rates"]:
         asked = "any" if one["asked"] == 1.0 else f"{one['asked']:.2f}"
         rates.add_row(asked, f"{one['false']:.4f}", str(one["matched"]), f"{one['mean_size']:.2f}")
-    return [bins, rates]
+    size = Table("stated probability of the size", "right")
+    size.add_row(*(f"{value:.3f}" for value in found["size"].values()))
+    return [bins, rates, size]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ def test_pairs_are_those_of_the_matrix_in_the_rows_of_the_frame(fusion):
     table = fusion.probabilities_same()
     assert fusion.probability_same(("a", 0), ("b", 1)) == table[0, 3]
     assert fusion.probability_same(("b", 1), ("a", 0)) == table[0, 3]
-    assert table[0, 3] > 0.99
+    assert table[0, 3] > 0.95
     assert table[0, 2] < 0.01
     assert table[0, 1] == 0.0  # two of one silo
     assert table[0, 0] == 1.0
@@ -70,7 +70,7 @@ def test_other_sizes_and_methods_have_them_as_well(fusion):
     smaller = fusion.at(n_components=2)
     assert smaller.probability_same(("a", 1), ("c", 1)) < 0.5  # though they are matched
     asked = kf.fuse(fusion.silos, method=kf.Penalised(1.0))
-    assert asked.probability_same(("a", 0), ("b", 1)) > 0.99
+    assert asked.probability_same(("a", 0), ("b", 1)) > 0.95
 
 
 def test_a_saved_fusion_gives_the_same(fusion, tmp_path):

@@ -4,6 +4,9 @@ Given all other silos, the assignments of a silo's components have probabilities
 ``exp(sum_k s_k,a(k))``, with ``s`` the log-odds of joining a cluster against being alone, and no
 cluster twice. Belief propagation between the silo and the clusters gives their marginals: exact
 for one component, close for several (Huang and Jebara 2009).
+
+The evidence multiplies densities as if distances were independent, which those of one silo are not.
+So log-odds are tempered, as a power of the likelihood, before they become probabilities.
 """
 
 import numpy as np
@@ -13,6 +16,7 @@ from klfusion.model_size.distances import centre_distances, to_others
 from klfusion.model_size.linkage import Linked
 from klfusion.objective.clusters import Clusters
 
+_POWER = 0.5  # of odds: `experiments probabilities` has frequencies beside tempered probabilities
 _PASSES = 30  # of messages, at most; they settle in a few where silos are small
 _CERTAIN = 50.0  # nats; more is certainty, and may overflow
 _NEGLIGIBLE = 10.0  # nats between two places of a component that leave no doubt
@@ -29,7 +33,7 @@ def memberships(linked: Linked) -> FloatArray:
     for rows in linked.problem.silos:
         labels = clusters.labels[rows].copy()
         clusters.take_out(rows)
-        out[rows] = marginals(_log_odds(linked, clusters, rows))
+        out[rows] = marginals(_POWER * _log_odds(linked, clusters, rows))
         clusters.put_in(rows, labels)
     return out
 
@@ -153,5 +157,5 @@ def _merged(linked: Linked) -> FloatArray:
         after = linked.prior.changed(clusters.counts, sizes, sizes.sum(axis=1, keepdims=True))
         odds = linked.log_odds(centre_distances(clusters)[a, b], *sizes.T)
         odds += after - linked.prior.of_sizes(clusters.counts)
-        out[a, b] = 1.0 / (1.0 + np.exp(-np.clip(odds, -_CERTAIN, _CERTAIN)))
+        out[a, b] = 1.0 / (1.0 + np.exp(-np.clip(_POWER * odds, -_CERTAIN, _CERTAIN)))
     return out
