@@ -81,6 +81,11 @@ def test_a_size_that_was_picked_says_so():
     assert "the size was picked" in kf.fuse(rates()).at(n_components=2).explain()
 
 
+def test_a_matching_that_was_kept_says_so():
+    first, second, third = rates()
+    assert "the matching was kept" in kf.fuse([first, second]).add(third).explain()
+
+
 def test_where_merges_end_the_text_says_why():
     fusion, _ = gallery.topics()
     assert fusion.path.n_components[-1] == fusion.n_components == 4

@@ -76,7 +76,7 @@ def why(fusion: Fusion) -> list[str]:
 def _given(fusion: Fusion) -> list[str]:
     n, settings = _components(fusion.n_components), fusion.settings
     method, penalty = settings.method, settings.method.given_penalty
-    if fusion.status in (Status.SINGLE_SILO, Status.NAMED):
+    if fusion.status in (Status.SINGLE_SILO, Status.NAMED, Status.KEPT):
         return [f"{n}: {fusion.status}."]
     if settings.n_components[0] is not None:
         return [f"{n}: the size was asked for."]

@@ -17,6 +17,8 @@ from klfusion.pooling.pool import matched
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.updates.table import kept_silos
 
+_MOST = 6_000  # local components: all pairs take 300 MB
+
 
 def probability_same(fusion: Fusion, first: Any, second: Any) -> float:
     """See `Fusion.probability_same`."""
@@ -27,6 +29,10 @@ def probability_same(fusion: Fusion, first: Any, second: Any) -> float:
 def probabilities_same(fusion: Fusion) -> FloatArray:
     """See `Fusion.probabilities_same`."""
     silos = aligned_silos(kept_silos(fusion, "compare components"))
+    if (n := sum(len(own) for own in fusion.labels)) > _MOST:
+        raise KLFusionError(
+            f"expected at most {_MOST:,} local components, for all pairs are compared, got {n:,}"
+        )
     method = fusion.settings.method
     if isinstance(method, ByName):
         raise KLFusionError(
