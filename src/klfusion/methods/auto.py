@@ -40,8 +40,8 @@ class Auto(PathMethod):
     failed_fits : float
         Share of local components that are expected to describe no component of their own.
     least_evidence : float
-        Log-odds, in nats, by which sharing components must be better than sharing none; 3 nats are
-        odds of 20.
+        Log-odds, in nats, by which sharing components must be better than sharing none; 1 nat is
+        odds of 2.7.
     separation : float
         Standard deviations of observations between different components. It counts only where
         every silo has one component, so that no silo shows what different ones look like.
