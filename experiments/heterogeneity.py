@@ -23,9 +23,9 @@ from threadpoolctl import threadpool_limits
 import klfusion as kf
 
 DESCRIPTION = "coverage of intervals of shared and varying coefficients of logistic regressions"
-FIRST_SEED = 25_000
+FIRST_SEED = 26_000
 N_SILOS = (3, 5, 10, 30)
-TAUS = (0.0, 0.2, 0.5)
+TAUS = (0.0, 0.1, 0.2, 0.5)
 ROWS = (150, 450)  # per silo, between
 MEAN = {"age": 0.5, "dose": -0.8}
 INTERCEPT_SD = 0.7  # of the silos' intercepts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import klfusion as kf
-from klfusion.pooling.meta_analysis import expected_variance, meta_analysis, paule_mandel
+from klfusion.pooling.meta_analysis import meta_analysis, paule_mandel, predicted
 from tests.helpers.loops import for_each
 
 # Trials of the BCG vaccine (Colditz et al., 1994): cases and others, vaccinated and not.
@@ -120,11 +121,46 @@ def test_only_regressions():
 
 
 def test_few_silos_that_agree_may_still_vary():
-    """The expected variance is near the estimate with many silos, and above 0 with few."""
-    rng = np.random.default_rng(0)
-    many = rng.normal(scale=0.5, size=200) + 0.2 * rng.normal(size=200)
-    assert expected_variance(many, np.full(200, 0.04)) == pytest.approx(0.25, rel=0.2)
     alike, variances = np.array([1.0, 1.01, 0.99]), np.full(3, 0.04)
     assert paule_mandel(alike, variances) == 0.0
-    assert 0.01 < expected_variance(alike, variances) < 0.3
-    assert expected_variance(alike[:1], variances[:1]) == 0.0
+    found = meta_analysis(alike, variances, ("a", "b", "c"))
+    new, own = predicted(alike, variances), predicted(alike, variances, 0)
+    assert found.prediction_interval == new.interval
+    assert np.ptp(own.interval) > 1.3 * 2 * 1.96 * np.sqrt(0.04 / 3)  # as if tau2 were known
+    assert np.ptp(own.interval) < 2 * 1.96 * np.sqrt(0.04)  # of its own data alone
+
+
+def test_intervals_of_exact_estimates_are_those_of_student():
+    """Without errors of estimates the prediction interval has a closed form."""
+    y = np.random.default_rng(0).normal(size=6)
+    found = predicted(y, np.full(6, 1e-10)).interval
+    wide = stats.t.ppf(0.975, 5) * y.std(ddof=1) * np.sqrt(1 + 1 / 6)
+    np.testing.assert_allclose(found, [y.mean() - wide, y.mean() + wide], rtol=5e-3)
+    np.testing.assert_allclose(predicted(y, np.full(6, 1e-10), 2).interval, y[2], atol=1e-4)
+
+
+def test_intervals_of_many_silos_are_those_of_a_known_variance():
+    rng = np.random.default_rng(1)
+    y = 0.5 * rng.normal(size=2000) + 0.2 * rng.normal(size=2000)
+    wide = 1.96 * 0.5
+    np.testing.assert_allclose(predicted(y, np.full(2000, 0.04)).interval, [-wide, wide], atol=0.05)
+    shrunk, deviation = y[7] * 0.25 / 0.29, np.sqrt(0.04 * 0.25 / 0.29)
+    expected = [shrunk - 1.96 * deviation, shrunk + 1.96 * deviation]
+    np.testing.assert_allclose(predicted(y, np.full(2000, 0.04), 7).interval, expected, atol=0.02)
+
+
+def test_a_new_silo_of_a_fusion_has_the_prediction_interval():
+    estimates, variances = risk_ratios()
+    silos = [
+        kf.coefficients([m], [[v]], ["effect"], name=f"t{j}")
+        for j, (m, v) in enumerate(zip(estimates, variances, strict=True))
+    ]
+    fusion = kf.fuse(silos, pooling="hierarchical")
+    for name, expected in [
+        (None, fusion.heterogeneity()["effect"].prediction_interval),
+        ("t3", predicted(estimates, variances, 3).interval),
+    ]:
+        p = fusion.site(name).params()
+        wide = 1.959964 * np.sqrt(p["covariance"][0, 0, 0])
+        mean = p["mean"][0, 0]
+        np.testing.assert_allclose([mean - wide, mean + wide], expected, rtol=1e-5)

@@ -4,8 +4,8 @@ Silo ``j`` has coefficients ``b_j ~ N(b, T)``, where ``T`` is diagonal, and zero
 coefficient. What its data say about ``b_j`` is a Gaussian with precision ``A``. About ``b``
 it says ``inv(I + A T) A``, which is `blurred`. So the global posterior is the prior plus the
 blurred likelihoods of all silos; a new silo has the global posterior blurred; and silo ``j`` has
-what the others say, blurred, plus its own likelihood. ``T`` is estimated; the uncertainty of one
-silo's coefficients is that of the ``T`` to be expected, which is never zero.
+what the others say, blurred, plus its own likelihood. ``T`` is estimated. Few silos leave it
+uncertain, so each coefficient of a silo has the interval of a mixture over its variance.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion.families import Family, Normal
 from klfusion.pooling.meta_analysis import (
+    NORMAL_QUANTILE,
     correction,
-    expected_variance,
     normal_factor,
     paule_mandel,
+    predicted,
 )
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
@@ -96,19 +97,30 @@ class Silos:
         """Variance of each coefficient between silos, as Paule and Mandel estimate it."""
         return np.array([paule_mandel(*self.estimates(k)[1:]) for k in range(self.dim)])
 
-    def expected(self) -> FloatArray:
-        """Variance of each coefficient between silos, as uncertain as few silos leave it."""
-        return np.array([expected_variance(*self.estimates(k)[1:]) for k in range(self.dim)])
-
     def pooled(self, without: int | None = None) -> Information:
         """What silos, but one, say about the mean over silos; the prior is counted once."""
         parts = [p for j, p in enumerate(self.likelihoods) if j != without]
         return added(self.prior, *(blurred(part, self.variation) for part in parts))
 
-    def of_silo(self, silo: int | None, variation: FloatArray) -> Information:
+    def of_silo(self, silo: int | None) -> Information:
         """Coefficients of one silo, or of a new one: what others say, and its own data."""
-        others = blurred(self.pooled(silo), variation)
+        others = blurred(self.pooled(silo), self.variation)
         return others if silo is None else added(others, self.likelihoods[silo])
+
+    def of_varying_silo(self, silo: int | None) -> Information:
+        """The same with the 95 % interval of a mixture over the variance of each coefficient."""
+        variation, moved, width = np.zeros(self.dim), np.zeros(self.dim), np.ones(self.dim)
+        for k in range(self.dim):
+            silos, mean, variance = self.estimates(k)
+            if len(silos) < 2:
+                continue
+            found = predicted(mean, variance, silos.index(silo) if silo in silos else None)
+            low, high = (np.array(found.interval) - found.mean) / found.deviation
+            variation[k], moved[k] = found.tau2, 0.5 * (low + high)
+            width[k] = 0.5 * (high - low) / NORMAL_QUANTILE
+        around = replace(self, variation=variation).of_silo(silo)
+        deviation = np.sqrt(np.diag(np.linalg.inv(around.precision)))
+        return rescaled(around, width, moved * deviation)
 
     def corrected(self, information: Information) -> Information:
         """As wide per coefficient as the interval that few silos allow."""
@@ -117,9 +129,16 @@ class Silos:
             silos, mean, variance = self.estimates(k)
             factor = correction(mean, variance, float(self.variation[k]))
             width[k] = np.sqrt(factor) * normal_factor(len(silos)) if factor > 0 else 1.0
-        centre = np.linalg.solve(information.precision, information.shift)
-        precision = information.precision / np.outer(width, width)
-        return Information(precision @ centre, precision)
+        return rescaled(information, width)
+
+
+def rescaled(
+    information: Information, width: FloatArray, moved: FloatArray | float = 0.0
+) -> Information:
+    """A Gaussian so many times as wide per coordinate, its mean moved."""
+    centre = np.linalg.solve(information.precision, information.shift) + moved
+    precision = information.precision / np.outer(width, width)
+    return Information(precision @ centre, precision)
 
 
 def added(*parts: Information) -> Information:
@@ -149,11 +168,7 @@ def silo_posterior(
     shared = Information.of(fused.natural[0], fused.family.dim)
     if posteriors is not None and (pooling in VARYING or pooling == "product"):
         silos = Silos.of(posteriors, weights, pooling)
-        shared = silos.of_silo(silo, silos.variation)
-        if silos.varies:  # means of the estimated variation, as uncertain as the expected one
-            mean = np.linalg.solve(shared.precision, shared.shift)
-            wider = silos.of_silo(silo, silos.expected()).precision
-            shared = Information(wider @ mean, wider)
+        shared = silos.of_varying_silo(silo) if silos.varies else silos.of_silo(silo)
     return _with_local(fused, shared, silo)
 
 
