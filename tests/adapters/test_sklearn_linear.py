@@ -194,7 +194,8 @@ FLAT = LogisticRegression(C=np.inf)
     "make, text",
     [
         (lambda: logistic(None), r"silo 'a': expected data=\(x, y\)"),
-        (lambda: logistic((X, np.arange(80) % 3)), "expected two classes"),
+        (lambda: logistic((X, np.full(80, "sick"))), r"two or more classes, got \['sick'\]"),
+        (lambda: logistic((X, X["age"])), "expected classes in y, got continuous"),
         (lambda: logistic((X, np.ones(80))), "grow without end.* a class or event is missing"),
         (lambda: logistic((X, (X["age"] > 0) * 1), FLAT), "the classes are separated"),
         (lambda: logistic(with_column(1.0), FLAT), r"none about .*'extra'|'intercept'"),

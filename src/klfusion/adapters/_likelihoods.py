@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, gammaln
+from scipy.special import expit, gammaln, logsumexp
 
-from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.structure.regression import Information
@@ -39,6 +39,24 @@ def logistic(x: FloatArray, y: FloatArray) -> Likelihood:
         p = expit(predictor)
         value = float(y @ predictor - np.logaddexp(0.0, predictor).sum())
         return Derivatives(value, x.T @ (y - p), (x.T * (p * (1.0 - p))) @ x)
+
+    return at
+
+
+def softmax(x: FloatArray, y: IntArray, n_classes: int) -> Likelihood:
+    """Of classes 0 to ``n_classes - 1``: log-odds against class 0, those of class 1 first."""
+    one = np.eye(n_classes)[y][:, 1:]
+
+    def at(beta: FloatArray) -> Derivatives:
+        predictor = x @ beta.reshape(n_classes - 1, -1).T
+        whole = logsumexp(np.column_stack([np.zeros(len(x)), predictor]), axis=1)
+        p = np.exp(predictor - whole[:, None])
+        value = float((one * predictor).sum() - whole.sum())
+        # Of each row, the covariance of the classes.
+        spread = np.einsum("nk,kl->nkl", p, np.eye(n_classes - 1)) - np.einsum("nk,nl->nkl", p, p)
+        information = np.einsum("nkl,ni,nj->kilj", spread, x, x, optimize=True)
+        gradient = ((one - p).T @ x).reshape(-1)
+        return Derivatives(value, gradient, information.reshape(len(beta), len(beta)))
 
     return at
 

@@ -46,8 +46,9 @@ class Options:
         n: float | None,
         arrays: Mapping[str, Any] | None = None,
     ) -> Posterior:
-        """The posterior of a Gaussian likelihood and a prior with this diagonal precision."""
-        whole = Information(likelihood.shift, likelihood.precision + np.diag(precision))
+        """The posterior of a Gaussian likelihood and a prior with this precision, or diagonal."""
+        precision = precision if precision.ndim == 2 else np.diag(precision)
+        whole = Information(likelihood.shift, likelihood.precision + precision)
         info = {**self.info, "units": dict(self.units or {}), "columns": [*names]}
         made = regression(whole, precision, names, self.name, self.local, n, info, arrays)
         object.__setattr__(made, "provenance", provenance(**versions(str(info["package"]))))
@@ -62,9 +63,10 @@ class Options:
     def laplace(
         self, names: Sequence[str], likelihood: Likelihood, own: FloatArray | None, n: float
     ) -> Posterior:
-        """Laplace's approximation of the silo's posterior."""
-        precision = self.precision(names, own)
-        prior = Information(np.zeros(len(names)), np.diag(precision))
+        """Laplace's approximation of the silo's posterior; a matrix ``own`` is the prior."""
+        matrix = own is not None and own.ndim == 2
+        precision = own if matrix else np.diag(self.precision(names, own))
+        prior = Information(np.zeros(len(names)), precision)
         if self.at is not None:
             prior = self._others(names, prior)
         point = mode(likelihood, prior, names)
@@ -90,7 +92,7 @@ class Options:
         keep[mine] = 0.0
         return Information(
             others.shift + keep * own.shift,
-            others.precision + np.diag(keep * np.diag(own.precision)),
+            others.precision + np.outer(keep, keep) * own.precision,
         )
 
 
