@@ -106,6 +106,49 @@ def cox(x: FloatArray, time: FloatArray, event: BoolArray) -> Likelihood:
     return at
 
 
+def weibull(x: FloatArray, time: FloatArray, event: BoolArray) -> Likelihood:
+    """Of survival times with log-scale ``x beta``; the last coefficient is the log of the shape."""
+    logs, happened = np.log(time), event.astype(np.float64)
+
+    def at(beta: FloatArray) -> Derivatives:
+        shape = np.exp(beta[-1])
+        away = shape * (logs - x @ beta[:-1])
+        hazard = np.exp(away)  # cumulative
+        value = float((happened * (beta[-1] + away - logs) - hazard).sum())
+        gradient = np.append(
+            shape * ((hazard - happened) @ x), np.sum(happened * (1.0 + away) - hazard * away)
+        )
+        information = np.empty((len(beta), len(beta)))
+        information[:-1, :-1] = shape**2 * (x.T * hazard) @ x
+        information[-1, :-1] = -shape * ((hazard - happened + away * hazard) @ x)
+        information[:-1, -1] = information[-1, :-1]
+        information[-1, -1] = (away * (hazard - happened) + away**2 * hazard).sum()
+        return Derivatives(value, gradient, information)
+
+    return at
+
+
+def log_baseline(
+    x: FloatArray, time: FloatArray, event: BoolArray, beta: FloatArray, times: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The log of the cumulative baseline hazard of Cox's model at some times (Breslow).
+
+    Given the coefficients, it is Normal with a mean linear in them: an offset (k,), the slope
+    (k, d), and the covariance (k, k).
+    """
+    dead = np.unique(time[event])
+    at_risk = time >= dead[:, None]
+    risk = np.exp(x @ beta)
+    total = at_risk @ risk
+    step = np.array([(event & (time == t)).sum() for t in dead]) / total
+    until = (dead <= times[:, None]).astype(np.float64)
+    hazard = until @ step
+    slope = -(until * step) @ ((at_risk * risk) @ x / total[:, None]) / hazard[:, None]
+    variance = until @ (step / total)
+    covariance = np.minimum.outer(variance, variance) / np.outer(hazard, hazard)
+    return np.log(hazard) - slope @ beta, slope, covariance
+
+
 def mode(likelihood: Likelihood, prior: Information, names: Sequence[str]) -> FloatArray:
     """The coefficients of highest posterior density, by Newton's method with halved steps."""
 
@@ -123,6 +166,8 @@ def mode(likelihood: Likelihood, prior: Information, names: Sequence[str]) -> Fl
     most = np.diag(information)
     for _ in range(_MOST_STEPS):
         step = np.linalg.lstsq(information, gradient, rcond=None)[0]
+        if gradient @ step < 0:  # not concave here: along the gradient, in units of the diagonal
+            step = gradient / np.abs(np.diag(information))
         decrement = float(gradient @ step)
         if decrement <= _CONVERGED * max(1.0, abs(value)):
             if (np.diag(information) < _VANISHED * most).any():

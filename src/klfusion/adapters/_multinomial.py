@@ -35,9 +35,8 @@ def posterior(
     units = {full: unit for key, unit in (options.units or {}).items() for full in spread([key])}
     local = options.local if isinstance(options.local, str) else spread(options.local)
     names = [_named(label, key) for label in labels[1:] for key in columns]
-    prior = np.kron(
-        np.eye(len(labels) - 1) - 1.0 / len(labels), np.diag(options.precision(columns, own))
-    )
+    alike, precision = np.eye(len(labels) - 1) - 1.0 / len(labels), options.precision(columns, own)
+    prior = np.asarray(np.kron(alike, np.diag(precision)), dtype=np.float64)
     given = replace(options, local=local, units=units)
     return given.laplace(names, softmax(x, y, len(labels)), prior, len(x))
 

@@ -64,13 +64,19 @@ class Options:
         self, names: Sequence[str], likelihood: Likelihood, own: FloatArray | None, n: float
     ) -> Posterior:
         """Laplace's approximation of the silo's posterior; a matrix ``own`` is the prior."""
+        precision, point = self.centre(names, likelihood, own)
+        return self.posterior(names, expanded(likelihood, point), precision, n)
+
+    def centre(
+        self, names: Sequence[str], likelihood: Likelihood, own: FloatArray | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """The prior's precision matrix, and the mode that the likelihood is expanded at."""
         matrix = own is not None and own.ndim == 2
-        precision = own if matrix else np.diag(self.precision(names, own))
+        precision = np.asarray(own) if matrix else np.diag(self.precision(names, own))
         prior = Information(np.zeros(len(names)), precision)
         if self.at is not None:
             prior = self._others(names, prior)
-        point = mode(likelihood, prior, names)
-        return self.posterior(names, expanded(likelihood, point), precision, n)
+        return precision, mode(likelihood, prior, names)
 
     def _others(self, names: Sequence[str], own: Information) -> Information:
         """What other silos say about the shared coefficients, and the prior of the others."""

@@ -186,7 +186,7 @@ def _with_local(fused: Posterior, shared: Information, silo: int | None) -> Post
             offset, gain, covariance = _new_silo(offset, gain, covariance, mean)
         else:
             offset, gain, covariance = offset[silo], gain[silo], covariance[silo]
-        information = _joint(shared, offset, gain, covariance)
+        information = joint(shared, offset, gain, covariance)
         names += structure.info["local"]
     info["coordinates"] = names
     family = Normal(len(names))
@@ -195,7 +195,7 @@ def _with_local(fused: Posterior, shared: Information, silo: int | None) -> Post
     return Posterior(family, natural, name=fused.name, prior=prior, structure=structure)
 
 
-def _joint(
+def joint(
     shared: Information, offset: FloatArray, gain: FloatArray, covariance: FloatArray
 ) -> Information:
     """Of shared and local coefficients: the latter are ``N(offset + gain s, covariance)``."""
