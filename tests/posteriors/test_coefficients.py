@@ -169,7 +169,9 @@ def test_hierarchical_without_variation_has_the_product_mean():
         (lambda: kf.fuse([silo(), silo("b")], n_components=2), "names set the size"),
         (lambda: kf.fuse([silo(), silo("b")]).site("c"), "expected a silo of 'a', 'b', got 'c'"),
         (
-            lambda: kf.fuse([silo(), silo("b")], keep_silos=False).site("a"),
+            lambda: kf.fuse([silo(), silo("b")], pooling="hierarchical", keep_silos=False).site(
+                "a"
+            ),
             "expected a fusion with its silos",
         ),
     ],
