@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import klfusion as kf
+from klfusion.errors import KLFusionError
 from tests.helpers.loops import for_each
 from tests.helpers.regressions import COLUMNS, divided, patients, rows
 
@@ -56,3 +59,18 @@ def test_hazards():
     assert back.predict(exog=x[:4].to_numpy(), pred_type="hr").predicted_values.shape == (4,)
     with_prior = kf.fuse([kf.extract(models["a"], name="a", prior_sd=0.1)]).model()
     assert (np.abs(with_prior.params) < np.abs(models["a"].params)).all()
+
+
+@for_each("kind", ["GLM", "Logit"])
+def test_separated_and_missing_classes_are_refused(kind):
+    x, _ = patients(80, np.random.default_rng(0))
+    design = sm.add_constant(x)
+    for y in ((x["age"] > 0) * 1.0, np.ones(80)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            options = {"family": sm.families.Binomial()} if kind == "GLM" else {}
+            model = getattr(sm, kind)(y, design, **options)
+            fit = model.fit(disp=0) if kind == "Logit" else model.fit()
+            with pytest.raises(KLFusionError, match=r"silo 'a': .* grow without end.*prior_sd"):
+                kf.extract(fit, name="a")
+            assert kf.extract(fit, name="a", prior_sd=2.0).n_components == 1

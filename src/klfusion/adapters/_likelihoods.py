@@ -149,7 +149,12 @@ def log_baseline(
     return np.log(hazard) - slope @ beta, slope, covariance
 
 
-def mode(likelihood: Likelihood, prior: Information, names: Sequence[str]) -> FloatArray:
+def mode(
+    likelihood: Likelihood,
+    prior: Information,
+    names: Sequence[str],
+    start: FloatArray | None = None,
+) -> FloatArray:
     """The coefficients of highest posterior density, by Newton's method with halved steps."""
 
     def objective(beta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
@@ -160,11 +165,15 @@ def mode(likelihood: Likelihood, prior: Information, names: Sequence[str]) -> Fl
         return float(whole), gradient + pull, information + prior.precision
 
     beta: FloatArray = np.zeros(len(prior.shift))
-    if np.linalg.eigvalsh(prior.precision)[0] > 0:
+    if start is not None:
+        beta = start
+    elif np.linalg.eigvalsh(prior.precision)[0] > 0:
         beta = np.asarray(np.linalg.solve(prior.precision, prior.shift), dtype=np.float64)
     value, gradient, information = objective(beta)
     most = np.diag(information)
     for _ in range(_MOST_STEPS):
+        if not (np.isfinite(gradient).all() and np.isfinite(information).all()):
+            break
         step = np.linalg.lstsq(information, gradient, rcond=None)[0]
         if gradient @ step < 0:  # not concave here: along the gradient, in units of the diagonal
             step = gradient / np.abs(np.diag(information))

@@ -20,6 +20,7 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
 INTERCEPT = "intercept"
+_ROUNDING = 1e-12  # relative, of moments
 Prior = float | Mapping[str, float] | None
 
 
@@ -68,7 +69,11 @@ class Options:
         return self.posterior(names, expanded(likelihood, point), precision, n)
 
     def centre(
-        self, names: Sequence[str], likelihood: Likelihood, own: FloatArray | None
+        self,
+        names: Sequence[str],
+        likelihood: Likelihood,
+        own: FloatArray | None,
+        start: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """The prior's precision matrix, and the mode that the likelihood is expanded at."""
         matrix = own is not None and own.ndim == 2
@@ -76,7 +81,7 @@ class Options:
         prior = Information(np.zeros(len(names)), precision)
         if self.at is not None:
             prior = self._others(names, prior)
-        return precision, mode(likelihood, prior, names)
+        return precision, mode(likelihood, prior, names, start)
 
     def _others(self, names: Sequence[str], own: Information) -> Information:
         """What other silos say about the shared coefficients, and the prior of the others."""
@@ -136,10 +141,21 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
 
 def scales(x: FloatArray, names: Sequence[str]) -> dict[str, float]:
     """Standard deviations of columns of more than two values, to find silos with other units."""
-    several = [len(np.unique(column)) != 2 for column in x.T]
+    values = [len(np.unique(column)) for column in x.T]
     return {
-        name: float(f"{column.std():.2g}")
-        for name, column, kept in zip(names, x.T, several, strict=True)
+        name: float(f"{column.std():.2g}") if several > 1 else 0.0
+        for name, column, several in zip(names, x.T, values, strict=True)
+        if several != 2
+    }
+
+
+def scales_of(mean: FloatArray, variance: FloatArray, names: Sequence[str]) -> dict[str, float]:
+    """The same from moments of columns; those of zeros and ones have two values."""
+    two = np.abs(variance - mean * (1.0 - mean)) <= _ROUNDING * (mean**2 + variance)
+    constant = variance <= _ROUNDING * (mean**2 + variance)
+    return {
+        name: 0.0 if still else float(f"{np.sqrt(own):.2g}")
+        for name, own, still, kept in zip(names, variance, constant, ~two | constant, strict=True)
         if kept
     }
 

@@ -72,12 +72,17 @@ def extract(
         )
     if at is not None or times is not None or (cox and prior_sd is not None):
         raise KLFusionError("expected data=, with which there can be at, times or another prior")
+    events = float(np.asarray(model.event_observed).sum())
+    if events == 0:
+        raise KLFusionError(
+            "expected events, got none: give data, which may lack them, and prior_sd"
+        )
     index = model.params_.index
     names = [str(c) if cox else _SEPARATOR.join(map(str, c)) for c in index]
     n, own = int(model._n_examples), _penalties(model, model._norm_std)
     precision = np.linalg.pinv(model.variance_matrix_.to_numpy(), hermitian=True)
     fitted = Information(precision @ model.params_.to_numpy(), precision - np.diag(own))
-    arrays = {"n": n, "events": float(np.asarray(model.event_observed).sum())}
+    arrays = {"n": n, "events": events}
     return options.posterior(names, fitted, options.precision(names, own), n, arrays)
 
 

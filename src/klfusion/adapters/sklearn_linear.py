@@ -21,7 +21,15 @@ from sklearn.utils.multiclass import type_of_target
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.adapters import _likelihoods, _multinomial
 from klfusion.adapters._library import check_fitted, feature_names
-from klfusion.adapters._regressions import INTERCEPT, Options, Prior, scales, table, with_intercept
+from klfusion.adapters._regressions import (
+    INTERCEPT,
+    Options,
+    Prior,
+    scales,
+    scales_of,
+    table,
+    with_intercept,
+)
 from klfusion.adapters._uncertain import FusedLogisticRegression, FusedPoissonRegressor, FusedRidge
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
@@ -138,6 +146,11 @@ def _linear(
     else:
         outcome = None
         names, n, gram, moment = _from_fit(model, n)
+        features = [key for key in names if key != INTERCEPT]
+        if INTERCEPT in names:
+            mean = gram[0, 1:] / n
+            found = scales_of(mean, np.diag(gram)[1:] / n - mean**2, features)
+            options = _replace(options, scales=found)
     bayesian = isinstance(model, BayesianRidge | ARDRegression)
     noise = noise_sd
     if noise is None and bayesian:

@@ -52,19 +52,27 @@ def extract(
     info["scales"] = {key: sd for key, sd in info["scales"].items() if sd > 0}  # not the constant
     options = Options(name, prior_sd, local, units, at, info)
     n = len(fitted.endog)
-    if at is None and prior_sd is None:
-        covariance = np.asarray(model.cov_params(), dtype=np.float64)
-        inverse = np.linalg.pinv(covariance, hermitian=True)
-        precision = np.asarray(inverse, dtype=np.float64)
-        own = Information(precision @ np.asarray(model.params), precision)
-        return options.posterior(names, own, options.precision(names), n)
     scale = {"scale": model.scale} if isinstance(fitted, GLM) else {}
 
     def likelihood(beta: FloatArray) -> Derivatives:
         value, gradient = fitted.loglike(beta, **scale), fitted.score(beta, **scale)
         return Derivatives(float(value), np.asarray(gradient), -fitted.hessian(beta, **scale))
 
-    return options.laplace(names, likelihood, None, n)
+    if at is not None or prior_sd is not None:
+        return options.laplace(names, likelihood, None, n)
+    mean = np.asarray(model.params, dtype=np.float64)
+    covariance = np.asarray(model.cov_params(), dtype=np.float64)
+    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+        raise KLFusionError(
+            "expected finite estimates and covariances, got others: the classes are separated, a "
+            "class or event is missing, or columns repeat each other; give prior_sd"
+        )
+    precision = np.asarray(np.linalg.pinv(covariance, hermitian=True), dtype=np.float64)
+    own = options.posterior(
+        names, Information(precision @ mean, precision), options.precision(names), n
+    )
+    options.centre(names, likelihood, None, mean)  # an error if there is no largest likelihood
+    return own
 
 
 def rebuild(posterior: Posterior) -> Any:

@@ -7,7 +7,7 @@ computed in a second pass, for they need the global components.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from klfusion.posteriors.posterior import Posterior
 if TYPE_CHECKING:
     from klfusion.out_of_core.batches import Batches
 
-_POOLING = "product"
+_POOLING: Final = "product"
 
 
 def have_names(silos: Sequence[SiloDescription]) -> bool:

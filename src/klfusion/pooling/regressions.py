@@ -31,7 +31,7 @@ from klfusion.posteriors.structure.regression import KIND, LOCAL, Information
 VARYING = ("random-effects", "hierarchical")  # poolings that estimate the variation
 # A silo says nothing about a coefficient if its data give this share of the precision of its
 # posterior: the square root of float64's precision, below which a difference has few right digits.
-_NOTHING = 1e-8
+NOTHING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Silos:
             centre = float(covariance[k] @ (part.shift + self.prior.shift))
             precision = 1.0 / float(covariance[k, k]) - own
             shift = centre / float(covariance[k, k]) - float(self.prior.shift[k])
-            known = precision > max(own, _NOTHING / float(covariance[k, k]))
+            known = precision > max(own, NOTHING / float(covariance[k, k]))
             mean.append(shift / precision if known else np.nan)
             variance.append(1.0 / precision if known else np.nan)
         silos = np.flatnonzero(np.isfinite(mean))

@@ -115,10 +115,10 @@ def regression(
     unknown = [key for key in units if key not in names]
     if unknown:
         raise KLFusionError(f"{where}: units: expected names of {few(names)}, got {few(unknown)}")
-    if not _smallest(information)[0] > np.finfo(np.float64).eps * len(names):
+    if not flattest(information)[0] > np.finfo(np.float64).eps * len(names):
         raise InvalidPosteriorError(
             f"{where}: expected an information matrix of full rank, got "
-            f"{_flattest(information, names)}: a constant or repeated column, or separated "
+            f"{_least_known(information, names)}: a constant or repeated column, or separated "
             "classes; drop the column or give prior_sd"
         )
     settings = {**info, "coordinates": [*names], "local": sorted(local), "units": dict(units)}
@@ -132,7 +132,7 @@ def regression(
     )
 
 
-def _smallest(information: Information) -> tuple[float, FloatArray]:
+def flattest(information: Information) -> tuple[float, FloatArray]:
     """The smallest eigenvalue of the precision matrix scaled to a unit diagonal, and its vector."""
     scale = np.sqrt(np.diag(information.precision))
     if not (np.isfinite(information.precision).all() and (scale > 0).all()):
@@ -141,9 +141,9 @@ def _smallest(information: Information) -> tuple[float, FloatArray]:
     return float(values[0]), np.asarray(vectors[:, 0])
 
 
-def _flattest(information: Information, names: Sequence[str]) -> str:
+def _least_known(information: Information, names: Sequence[str]) -> str:
     """The coefficients of the direction with the least information."""
-    direction = _smallest(information)[1]
+    direction = flattest(information)[1]
     large = np.flatnonzero(np.abs(direction) > 0.1 * np.abs(direction).max())
     return f"none about {few([names[int(k)] for k in large])}"
 
