@@ -114,8 +114,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     **options
         Options of the adapter: ``vocabulary`` of a ``LatentDirichletAllocation``,
         ``n_observations`` of a ``GaussianMixture``, ``class_counts`` of a network. Regressions take
-        ``data``, ``prior_sd``, ``local``, ``units`` and ``at``; see `klfusion.coefficients`. IVON
-        needs
+        ``data``, ``prior_sd``, ``local``, ``units`` and ``at``; see `klfusion.coefficients`. A
+        ``LogisticRegression`` takes ``classes``, a ``CoxPHFitter`` ``times``. IVON needs
         ``model``, guides need ``plate``, guides of NumPyro ``params`` as well.
 
     Examples
