@@ -10,7 +10,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.package import provenance
-from klfusion._utils.text import few
+from klfusion._utils.text import brief, few
 from klfusion.adapters._library import versions
 from klfusion.adapters._likelihoods import Likelihood, expanded, mode
 from klfusion.errors import KLFusionError
@@ -62,11 +62,16 @@ class Options:
         return prior_precision(names, self.prior_sd, f"silo {self.name!r}")
 
     def laplace(
-        self, names: Sequence[str], likelihood: Likelihood, own: FloatArray | None, n: float
+        self,
+        names: Sequence[str],
+        likelihood: Likelihood,
+        own: FloatArray | None,
+        n: float,
+        arrays: Mapping[str, Any] | None = None,
     ) -> Posterior:
         """Laplace's approximation of the silo's posterior; a matrix ``own`` is the prior."""
         precision, point = self.centre(names, likelihood, own)
-        return self.posterior(names, expanded(likelihood, point), precision, n)
+        return self.posterior(names, expanded(likelihood, point), precision, n, arrays)
 
     def centre(
         self,
@@ -125,9 +130,11 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
         if missing:
             raise KLFusionError(f"expected the columns of the fit, got none named {few(missing)}")
         x, names = x[list(known)] if list(x.columns) != list(known) else x, [*known]
-    array = np.asarray(x, dtype=np.float64)
+    array = _numbers(x)
     if array.ndim != 2:
         raise KLFusionError(f"expected x of shape (n, d), got {array.shape}")
+    if y is not None and np.shape(y)[:1] != (len(array),):
+        raise KLFusionError(f"expected y with {len(array)} rows, as x, got shape {np.shape(y)}")
     names = names or ([*known] if known is not None else [f"x{k}" for k in range(array.shape[1])])
     if len(names) != array.shape[1]:
         raise KLFusionError(f"expected {len(names)} columns, got {array.shape[1]}")
@@ -137,6 +144,22 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
     if bad:
         raise KLFusionError(f"expected numbers without gaps, got missing or infinite {few(bad)}")
     return array, names, y
+
+
+def _numbers(x: Any) -> FloatArray:
+    """A table as an array; text is refused by the name of its column."""
+    try:
+        return np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        for name in getattr(x, "columns", []):
+            try:
+                np.asarray(x[name], dtype=np.float64)
+            except (TypeError, ValueError):
+                raise KLFusionError(
+                    f"expected numbers in column {str(name)!r}, got {brief(x[name].iloc[0])}: "
+                    "code categories as columns of 0 and 1"
+                ) from error
+        raise KLFusionError(f"expected numbers in x: {error}") from error
 
 
 def scales(x: FloatArray, names: Sequence[str]) -> dict[str, float]:

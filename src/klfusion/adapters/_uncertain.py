@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit, logsumexp, softmax
 from scipy.stats import norm
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
 from klfusion._utils.arrays import FloatArray
 
@@ -46,6 +46,10 @@ class Uncertain:
 
 class FusedRidge(Uncertain, Ridge):  # type: ignore[misc]
     """A `Ridge` with the covariance of its coefficients."""
+
+
+class FusedLinearRegression(Uncertain, LinearRegression):  # type: ignore[misc]
+    """A `LinearRegression` with the covariance of its coefficients."""
 
 
 class FusedLogisticRegression(Uncertain, LogisticRegression):  # type: ignore[misc]

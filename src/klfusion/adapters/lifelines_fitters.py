@@ -25,6 +25,7 @@ from klfusion.posteriors.structure.regression import Information
 
 _SEPARATOR = ": "  # between the parameter of a Weibull model and the covariate
 _NO_FIT = 50  # rows that stand for data; nothing that is returned depends on them
+_FINE = 50  # steps of a baseline between two times, of which a median is the first beyond
 _SHAPE = "rho_: Intercept"  # the logarithm of a Weibull model's shape
 
 
@@ -62,8 +63,9 @@ def extract(
     if np.any(np.asarray(model.l1_ratio) > 0):
         raise KLFusionError("expected an l2 penalty, which is a Gaussian prior, got l1_ratio > 0")
     if data is not None:
-        sample = _read(model, data, duration_col, event_col)
-        options = replace(options, info={**options.info, "scales": scales(*sample[:2])})
+        sample, columns = _read(model, data, duration_col, event_col)
+        added = {"outcome": columns, "scales": scales(*sample[:2])}
+        options = replace(options, info={**options.info, **added})
         return _cox(model, options, sample, times) if cox else _weibull(model, options, sample)
     if getattr(model, "params_", None) is None:
         raise KLFusionError(
@@ -82,7 +84,8 @@ def extract(
     n, own = int(model._n_examples), _penalties(model, model._norm_std)
     precision = np.linalg.pinv(model.variance_matrix_.to_numpy(), hermitian=True)
     fitted = Information(precision @ model.params_.to_numpy(), precision - np.diag(own))
-    arrays = {"n": n, "events": events}
+    arrays, columns = {"events": events}, [model.duration_col, model.event_col]
+    options = replace(options, info={**options.info, "outcome": columns})
     return options.posterior(names, fitted, options.precision(names, own), n, arrays)
 
 
@@ -100,8 +103,10 @@ def _penalties(model: Any, deviations: Any) -> FloatArray:
 _Sample = tuple[FloatArray, list[str], FloatArray, BoolArray]
 
 
-def _read(model: Any, data: Any, duration_col: str | None, event_col: str | None) -> _Sample:
-    """Columns, their names, times, and whether the event happened."""
+def _read(
+    model: Any, data: Any, duration_col: str | None, event_col: str | None
+) -> tuple[_Sample, list[str | None]]:
+    """Columns, their names, times, and whether the event happened; names of the last two."""
     duration = duration_col or getattr(model, "duration_col", None)
     event = event_col or getattr(model, "event_col", None)
     if not hasattr(data, "columns") or duration is None:
@@ -119,7 +124,7 @@ def _read(model: Any, data: Any, duration_col: str | None, event_col: str | None
     happened = np.ones(len(x)) if event is None else np.asarray(data[event], dtype=np.float64)
     if not np.isin(happened, (0.0, 1.0)).all():
         raise KLFusionError(f"expected 0 and 1 in {event!r}")
-    return x, names, time, happened > 0
+    return (x, names, time, happened > 0), [duration, event]
 
 
 def _columns(model: Any) -> list[str] | None:
@@ -141,8 +146,9 @@ def _cox(model: Any, options: Options, sample: _Sample, times: Sequence[float] |
     likelihood = _likelihoods.cox(x, time, event)
     precision, point = options.centre(names, likelihood, own)
     found = _likelihoods.expanded(likelihood, point)
+    arrays = {"events": float(event.sum())}
     if times is None:
-        return options.posterior(names, found, precision, len(x))
+        return options.posterior(names, found, precision, len(x), arrays)
     at = _checked_times(times, time[event])
     offset, slope, covariance = _likelihoods.log_baseline(x, time, event, point, at)
     baseline = [_baseline(value) for value in at]
@@ -154,7 +160,7 @@ def _cox(model: Any, options: Options, sample: _Sample, times: Sequence[float] |
     whole = np.zeros((len(names) + len(at),) * 2)
     whole[: len(names), : len(names)] = precision
     return options.posterior(
-        [*names, *baseline], joint(found, offset, slope, covariance), whole, len(x)
+        [*names, *baseline], joint(found, offset, slope, covariance), whole, len(x), arrays
     )
 
 
@@ -193,7 +199,9 @@ def _weibull(model: Any, options: Options, sample: _Sample) -> Posterior:
         index = [_SEPARATOR.join(map(str, c)) for c in model.params_.index]
         fitted = dict(zip(index, _penalties(model, model._norm_std), strict=True))
         own = np.array([fitted[key] for key in names])
-    return options.laplace(names, _likelihoods.weibull(x, time, event), own, len(x))
+    arrays = {"events": float(event.sum())}
+    likelihood = _likelihoods.weibull(x, time, event)
+    return options.laplace(names, likelihood, own, len(x), arrays)
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -214,9 +222,10 @@ def rebuild(posterior: Posterior) -> Any:
     columns = [c for c in columns if c != "Intercept" or cox]
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(_NO_FIT, len(columns))), columns=columns)
-    frame["T"], frame["E"] = rng.exponential(size=_NO_FIT), 1.0
+    duration, event = (str(c or "event") for c in info["outcome"])
+    frame[duration], frame[event] = rng.exponential(size=_NO_FIT), np.arange(_NO_FIT) % 2
     kind = WeibullAFTFitter if not cox else CoxPHFitter if times else FusedCoxPHFitter
-    model = kind(penalizer=1.0).fit(frame, "T", "E")
+    model = kind(penalizer=1.0).fit(frame, duration, event)
     inner = model._model if cox else model
     index = inner.params_.index
     where = [names.index(str(c) if cox else _SEPARATOR.join(map(str, c))) for c in index]
@@ -227,6 +236,13 @@ def rebuild(posterior: Posterior) -> Any:
     inner.standard_errors_ = pd.Series(np.sqrt(np.diag(covariance)[where]), index=index, name="se")
     inner.confidence_intervals_ = inner._compute_confidence_intervals()
     model.penalizer = inner.penalizer = 0.0
+    # Statistics of the fit need data.
+    inner.log_likelihood_ = inner._ll_null_ = inner._concordance_index_ = np.nan
+    n = np.nan if posterior.counts is None else float(posterior.counts.sum())
+    events = float(structure.arrays.get("events", np.nan))
+    happened = np.asarray(inner.event_observed) > 0  # half of the rows
+    inner.weights = pd.Series(np.where(happened, events, n - events) / (_NO_FIT / 2))
+    inner.weights.index = inner.event_observed.index
     if cox:  # hazards relative to the origin
         inner._norm_mean = pd.Series(np.zeros(len(columns)), index=index)
         logs = params["mean"][0][[known.index(c) for c in hidden]]
@@ -237,8 +253,12 @@ def rebuild(posterior: Posterior) -> Any:
 def _set_baseline(inner: Any, times: Sequence[float], hazard: FloatArray) -> None:
     """A cumulative baseline hazard, zero at the origin and linear between times; or none."""
     name = "baseline cumulative hazard"
-    index = pd.Index([0.0, *times]) if times else inner.baseline_hazard_.index
-    values = np.array([0.0, *hazard]) if times else np.full(len(index), np.nan)
+    index, values = inner.baseline_hazard_.index, np.full(len(inner.baseline_hazard_), np.nan)
+    if times:
+        knots, number = [0.0, *times], np.arange(len(times) + 1)
+        fine = np.linspace(0.0, len(times), _FINE * len(times) + 1)
+        index = pd.Index(np.interp(fine, number, knots))
+        values = np.interp(index, knots, [0.0, *hazard])
     inner.baseline_cumulative_hazard_ = pd.DataFrame({name: values}, index=index)
     inner.baseline_hazard_ = pd.DataFrame(
         {"baseline hazard": np.diff(values, prepend=0.0)}, index=index

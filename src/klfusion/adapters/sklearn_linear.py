@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.linear_model import (
     ARDRegression,
     BayesianRidge,
+    LinearRegression,
     LogisticRegression,
     PoissonRegressor,
     Ridge,
@@ -30,13 +31,25 @@ from klfusion.adapters._regressions import (
     table,
     with_intercept,
 )
-from klfusion.adapters._uncertain import FusedLogisticRegression, FusedPoissonRegressor, FusedRidge
+from klfusion.adapters._uncertain import (
+    FusedLinearRegression,
+    FusedLogisticRegression,
+    FusedPoissonRegressor,
+    FusedRidge,
+)
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
-_KINDS = (BayesianRidge, ARDRegression, LogisticRegression, PoissonRegressor, Ridge)
+_KINDS = (
+    BayesianRidge,
+    ARDRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    LinearRegression,
+    Ridge,
+)
 _LIKELIHOODS = {LogisticRegression: "logistic", PoissonRegressor: "poisson"}
 
 
@@ -89,7 +102,7 @@ def _generalised(
         labels, outcome = _outcome(model, y, classes)
         options = _replace(options, classes=labels)
         likelihood = _likelihoods.logistic(x, outcome.astype(np.float64))
-        strength = _strength(model)
+        strength = _strength(model, options)
     own = np.array([0.0 if key == INTERCEPT else strength for key in names])
     if kind is LogisticRegression and len(labels) > 2:
         return _multinomial.posterior(options, names, x, outcome, own)
@@ -123,14 +136,24 @@ def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def _strength(model: Any) -> float:
+def _strength(model: Any, options: Options) -> float:
     """Precision of the prior of a logistic regression's coefficients."""
     penalty, ratio = getattr(model, "penalty", None), getattr(model, "l1_ratio", None)
     if penalty in ("l1", "elasticnet") or ratio not in (None, 0, 0.0):
         raise KLFusionError("expected an l2 penalty, which is a Gaussian prior, got l1")
     if getattr(model, "class_weight", None) is not None:
         raise KLFusionError("expected no class_weight: with it the fit is no posterior")
-    return 0.0 if penalty is None else 1.0 / float(model.C)
+    if penalty is None or options.prior_sd is not None:
+        return 0.0
+    if not hasattr(model, "C"):
+        kind = type(model).__name__
+        raise KLFusionError(f"expected prior_sd: a {kind} chooses another prior at each silo")
+    return 1.0 / float(model.C)
+
+
+def _ridge(model: Any) -> float:
+    """The penalty of a linear regression."""
+    return float(getattr(model, "alpha", 0.0))
 
 
 def _linear(
@@ -157,13 +180,13 @@ def _linear(
         check_fitted(model)
         noise = 1.0 / np.sqrt(float(model.alpha_))
     if noise is None:
-        noise = _residual_deviation(x, np.asarray(outcome), gram, moment, float(model.alpha))
+        noise = _residual_deviation(x, np.asarray(outcome), gram, moment, _ridge(model))
     if not (np.isfinite(noise) and noise > 0):
         raise KLFusionError(f"expected noise_sd > 0, got {noise!r}")
     if bayesian and options.prior_sd is None:
         strength = np.broadcast_to(model.lambda_, len(names) - (INTERCEPT in names))
     elif options.prior_sd is None:
-        strength = np.full(len(names) - (INTERCEPT in names), float(model.alpha) / noise**2)
+        strength = np.full(len(names) - (INTERCEPT in names), _ridge(model) / noise**2)
     else:
         strength = np.zeros(len(names) - (INTERCEPT in names))
     own = np.concatenate([[0.0], strength]) if INTERCEPT in names else np.asarray(strength)
@@ -175,7 +198,8 @@ def _linear(
 def _from_fit(model: Any, n: int | None) -> tuple[list[str], int, FloatArray, FloatArray]:
     """Sums of squares and products from the posterior of a Bayesian fit, centred at its means."""
     if not isinstance(model, BayesianRidge | ARDRegression):
-        raise KLFusionError("expected data=(x, y): a Ridge has coefficients without uncertainty")
+        kind = type(model).__name__
+        raise KLFusionError(f"expected data=(x, y): a {kind} has coefficients without uncertainty")
     check_fitted(model)
     if n is None:
         raise KLFusionError("expected n_observations=len(x), or data=(x, y)")
@@ -226,6 +250,7 @@ def rebuild(posterior: Posterior) -> Any:
         LogisticRegression: FusedLogisticRegression,
         PoissonRegressor: FusedPoissonRegressor,
         Ridge: FusedRidge,
+        LinearRegression: FusedLinearRegression,
     }.get(kind, kind)
     model = fused()
     has_intercept = INTERCEPT in known

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -192,7 +193,8 @@ def _with_local(fused: Posterior, shared: Information, silo: int | None) -> Post
     family = Normal(len(names))
     natural, prior = information.natural()[None], np.zeros(family.size)
     structure = Structure(KIND, arrays, info)
-    return Posterior(family, natural, name=fused.name, prior=prior, structure=structure)
+    made: Any = {"prior": prior, "counts": fused.counts, "structure": structure}
+    return Posterior(family, natural, name=fused.name, **made)
 
 
 def joint(
