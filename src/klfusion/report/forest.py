@@ -33,6 +33,7 @@ def forest_view(fusion: Fusion, silos: Sequence[Posterior] | None) -> dict[str, 
         "kind": "regression",
         "pooling": fusion.settings.pooling,
         "local": list(structure.info["local"]),
+        "n_coefficients": len(names),
         "n_not_shown": max(0, len(names) - _MAX_COEFFICIENTS),
         "coefficients": [
             {"name": name, "fused": own, "plot": None}

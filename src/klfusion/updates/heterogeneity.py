@@ -10,7 +10,7 @@ from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
 from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis
-from klfusion.pooling.regressions import NOTHING, Silos
+from klfusion.pooling.regressions import NOTHING, VARYING, Silos
 from klfusion.posteriors.coefficients import flattest, is_regression
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
@@ -69,7 +69,9 @@ def doubtful_columns(fusion: Fusion, silos: Sequence[Posterior]) -> list[tuple[s
         if test.q_p_value * len(tests) < _UNLIKELY:
             away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
             text = f"coefficient {name!r} differs most from those of other silos (Q {test.q:.3g}, "
-            text += f"p {test.q_p_value:.1e}): pooling='hierarchical' lets it vary"
+            text += f"p {test.q_p_value:.1e})"
+            if fusion.settings.pooling not in VARYING:
+                text += ": pooling='hierarchical' lets it vary"
             found.append((test.silos[int(away.argmax())], text))
     return found
 
