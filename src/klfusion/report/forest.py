@@ -92,5 +92,5 @@ def _plot(own: Any, fused: dict[str, Any]) -> dict[str, Any]:
         "mean": [at(own.interval[0]), at(own.estimate), at(own.interval[1])],
         "new": [at(value) for value in own.prediction_interval],
         "fused": [at(fused[key] or 0.0) for key in ("low", "mean", "high")],
-        "ticks": [{"x": at(value), "text": f"{value:.4g}"} for value in ticks],
+        "ticks": [{"x": at(value), "text": f"{value + 0.0:.4g}"} for value in ticks],
     }
