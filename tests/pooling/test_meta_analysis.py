@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import klfusion as kf
-from klfusion.pooling.meta_analysis import meta_analysis, paule_mandel, predicted
+from klfusion.pooling.meta_analysis import ConfidenceDistribution, meta_analysis, paule_mandel
 from tests.helpers.loops import for_each
 
 # Trials of the BCG vaccine (Colditz et al., 1994): cases and others, vaccinated and not.
@@ -123,44 +123,41 @@ def test_only_regressions():
 def test_few_silos_that_agree_may_still_vary():
     alike, variances = np.array([1.0, 1.01, 0.99]), np.full(3, 0.04)
     assert paule_mandel(alike, variances) == 0.0
-    found = meta_analysis(alike, variances, ("a", "b", "c"))
-    new, own = predicted(alike, variances), predicted(alike, variances, 0)
-    assert found.prediction_interval == new.interval
-    assert np.ptp(own.interval) > 1.3 * 2 * 1.96 * np.sqrt(0.04 / 3)  # as if tau2 were known
-    assert np.ptp(own.interval) < 2 * 1.96 * np.sqrt(0.04)  # of its own data alone
+    assert ConfidenceDistribution.of(alike, variances).limit == 0.0  # unlikely close together
+    apart = np.array([1.0, 1.2, 0.8])
+    assert paule_mandel(apart, variances) == 0.0
+    assert 0.02 < ConfidenceDistribution.of(apart, variances).limit < 0.5
 
 
-def test_intervals_of_exact_estimates_are_those_of_student():
-    """Without errors of estimates the prediction interval has a closed form."""
+def test_the_prediction_interval_of_exact_estimates_is_that_of_student():
+    """Without errors of estimates it has a closed form."""
     y = np.random.default_rng(0).normal(size=6)
-    found = predicted(y, np.full(6, 1e-10)).interval
+    found = meta_analysis(y, np.full(6, 1e-10), ("",) * 6).prediction_interval
     wide = stats.t.ppf(0.975, 5) * y.std(ddof=1) * np.sqrt(1 + 1 / 6)
     np.testing.assert_allclose(found, [y.mean() - wide, y.mean() + wide], rtol=5e-3)
-    np.testing.assert_allclose(predicted(y, np.full(6, 1e-10), 2).interval, y[2], atol=1e-4)
 
 
 def test_intervals_of_many_silos_are_those_of_a_known_variance():
     rng = np.random.default_rng(1)
     y = 0.5 * rng.normal(size=2000) + 0.2 * rng.normal(size=2000)
-    wide = 1.96 * 0.5
-    np.testing.assert_allclose(predicted(y, np.full(2000, 0.04)).interval, [-wide, wide], atol=0.05)
-    shrunk, deviation = y[7] * 0.25 / 0.29, np.sqrt(0.04 * 0.25 / 0.29)
-    expected = [shrunk - 1.96 * deviation, shrunk + 1.96 * deviation]
-    np.testing.assert_allclose(predicted(y, np.full(2000, 0.04), 7).interval, expected, atol=0.02)
+    found = ConfidenceDistribution.of(y, np.full(2000, 0.04))
+    np.testing.assert_allclose(found.prediction_interval, [-0.98, 0.98], atol=0.05)
+    assert found.for_a_new_silo == pytest.approx(0.25, rel=0.1)
+    assert found.limit == pytest.approx(0.25, rel=0.1)
+    assert (np.diff(found.below) >= 0).all()
 
 
-def test_a_new_silo_of_a_fusion_has_the_prediction_interval():
+def test_silos_of_a_fusion_have_these_intervals():
     estimates, variances = risk_ratios()
     silos = [
         kf.coefficients([m], [[v]], ["effect"], name=f"t{j}")
         for j, (m, v) in enumerate(zip(estimates, variances, strict=True))
     ]
     fusion = kf.fuse(silos, pooling="hierarchical")
-    for name, expected in [
-        (None, fusion.heterogeneity()["effect"].prediction_interval),
-        ("t3", predicted(estimates, variances, 3).interval),
-    ]:
-        p = fusion.site(name).params()
-        wide = 1.959964 * np.sqrt(p["covariance"][0, 0, 0])
-        mean = p["mean"][0, 0]
-        np.testing.assert_allclose([mean - wide, mean + wide], expected, rtol=1e-5)
+    low, high = fusion.heterogeneity()["effect"].prediction_interval
+    new = fusion.site().params()["covariance"][0, 0, 0]
+    assert 2 * 1.959964 * np.sqrt(new) == pytest.approx(high - low, rel=1e-3)
+    limit = ConfidenceDistribution.of(estimates, variances).limit
+    weights = 1.0 / (np.delete(variances, 3) + limit)
+    expected = 1.0 / (1.0 / variances[3] + 1.0 / (limit + 1.0 / weights.sum()))
+    assert fusion.site("t3").params()["covariance"][0, 0, 0] == pytest.approx(expected)

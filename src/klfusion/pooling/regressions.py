@@ -5,7 +5,7 @@ coefficient. What its data say about ``b_j`` is a Gaussian with precision ``A``.
 it says ``inv(I + A T) A``, which is `blurred`. So the global posterior is the prior plus the
 blurred likelihoods of all silos; a new silo has the global posterior blurred; and silo ``j`` has
 what the others say, blurred, plus its own likelihood. ``T`` is estimated. Few silos leave it
-uncertain, so each coefficient of a silo has the interval of a mixture over its variance.
+uncertain, so that a silo's coefficients are as uncertain as its upper limit makes them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion.families import Family, Normal
 from klfusion.pooling.meta_analysis import (
-    NORMAL_QUANTILE,
+    ConfidenceDistribution,
     correction,
     normal_factor,
     paule_mandel,
-    predicted,
 )
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
@@ -109,19 +108,16 @@ class Silos:
         return others if silo is None else added(others, self.likelihoods[silo])
 
     def of_varying_silo(self, silo: int | None) -> Information:
-        """The same with the 95 % interval of a mixture over the variance of each coefficient."""
-        variation, moved, width = np.zeros(self.dim), np.zeros(self.dim), np.ones(self.dim)
+        """The same, as uncertain as few silos leave the variation."""
+        around = self.of_silo(silo)
+        possible = np.zeros(self.dim)
         for k in range(self.dim):
             silos, mean, variance = self.estimates(k)
-            if len(silos) < 2:
-                continue
-            found = predicted(mean, variance, silos.index(silo) if silo in silos else None)
-            low, high = (np.array(found.interval) - found.mean) / found.deviation
-            variation[k], moved[k] = found.tau2, 0.5 * (low + high)
-            width[k] = 0.5 * (high - low) / NORMAL_QUANTILE
-        around = replace(self, variation=variation).of_silo(silo)
-        deviation = np.sqrt(np.diag(np.linalg.inv(around.precision)))
-        return rescaled(around, width, moved * deviation)
+            if len(silos) > 1:
+                found = ConfidenceDistribution.of(mean, variance)
+                possible[k] = found.for_a_new_silo if silo is None else found.limit
+        precision = replace(self, variation=possible).of_silo(silo).precision
+        return Information(precision @ np.linalg.solve(around.precision, around.shift), precision)
 
     def corrected(self, information: Information) -> Information:
         """As wide per coefficient as the interval that few silos allow."""
@@ -130,16 +126,9 @@ class Silos:
             silos, mean, variance = self.estimates(k)
             factor = correction(mean, variance, float(self.variation[k]))
             width[k] = np.sqrt(factor) * normal_factor(len(silos)) if factor > 0 else 1.0
-        return rescaled(information, width)
-
-
-def rescaled(
-    information: Information, width: FloatArray, moved: FloatArray | float = 0.0
-) -> Information:
-    """A Gaussian so many times as wide per coordinate, its mean moved."""
-    centre = np.linalg.solve(information.precision, information.shift) + moved
-    precision = information.precision / np.outer(width, width)
-    return Information(precision @ centre, precision)
+        centre = np.linalg.solve(information.precision, information.shift)
+        precision = information.precision / np.outer(width, width)
+        return Information(precision @ centre, precision)
 
 
 def added(*parts: Information) -> Information:
