@@ -81,9 +81,9 @@ def limits(runs: int) -> list[dict[str, Any]]:
     for n_silos, tau in product(LIMIT_SILOS, LIMIT_TAUS):
         covered = np.zeros(len(LIMITS))
         for _ in range(runs):
-            variances = 1.0 / (INFORMATION * rng.integers(*ROWS, size=n_silos))
+            variances: Any = 1.0 / (INFORMATION * rng.integers(*ROWS, size=n_silos))
             true = tau * rng.normal(size=n_silos)
-            estimates = true + np.sqrt(variances) * rng.normal(size=n_silos)
+            estimates: Any = true + np.sqrt(variances) * rng.normal(size=n_silos)
             found = ConfidenceDistribution.of(estimates, variances)
             estimate = paule_mandel(estimates, variances)
             middle = _own(estimates, variances, np.array([estimate]))[0]
