@@ -7,7 +7,7 @@ computed in a second pass, for they need the global components.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -55,10 +55,10 @@ def fuse_named(
     own_weights = np.split(weight, edges)
     report("adding up", 0, None)
     parts = list(batches.map(_part, own_weights))
-    posteriors = {f"batch-{k}": part.posterior for k, part in enumerate(parts)}
+    posteriors = {f"batch-{k}": part for k, (part, _) in enumerate(parts)}
     whole = fuse(posteriors, pooling=_POOLING, keep_silos=False, progress=False)
     labels = [
-        own[found] for part, own in zip(parts, whole.labels, strict=True) for found in part.labels
+        own[label] for (_, found), own in zip(parts, whole.labels, strict=True) for label in found
     ]
     own_labels = [labels[a:b] for a, b in zip([0, *edges], [*edges, len(labels)], strict=True)]
     compared = partial(_compared, whole=whole.posterior)
@@ -80,8 +80,11 @@ def fuse_named(
     )
 
 
-def _part(posteriors: Sequence[Posterior], weights: FloatArray) -> Fusion:
-    return fuse(posteriors, weights=weights, pooling=_POOLING, keep_silos=False, progress=False)
+def _part(posteriors: Sequence[Posterior], weights: FloatArray) -> tuple[Posterior, list[IntArray]]:
+    """The posterior of a batch, and the labels of its silos."""
+    asked: Any = {"weights": weights, "pooling": _POOLING, "keep_silos": False}
+    part = fuse(posteriors, progress=False, **asked)
+    return part.posterior, list(part.labels)
 
 
 def _compared(
