@@ -23,7 +23,7 @@ _TAIL = 0.975  # intervals have a probability of 95 %
 NORMAL_QUANTILE = float(norm.ppf(_TAIL))  # half the width of such an interval, in deviations
 _GRID = 400  # values of tau; twice as many change an interval by less than a percent of its width
 # Confidence of the limit of tau2 that a silo's own interval has. With it 95 % intervals of 2 to 30
-# silos cover 93 to 98 % at any tau2 > 0; `experiments heterogeneity --limits` compares others.
+# silos cover 92 to 98 % at any tau2 > 0; `experiments heterogeneity --limits` compares others.
 _LIMIT = 0.85
 _TOLERANCE = 1e-12  # of the variance, as a share of the largest there can be
 
