@@ -84,11 +84,14 @@ provide(
         "to_frame": "fusion.frame:to_frame",
         "to_inference_data": "draws.fused:to_inference_data",
         "plot": "report.plot:plot",
+        "probabilities_same": "updates.probabilities:probabilities_same",
+        "probability_same": "updates.probabilities:probability_same",
         "proposals": "draws.importance:proposals",
         "remove": "updates.membership:remove",
         "report": "report:write_report",
         "reweighted": "draws.importance:reweighted",
         "site": "adapters.fused:site",
+        "why": "fusion.explanation:why",
         "with_min_support": "updates.membership:with_min_support",
     }
 )

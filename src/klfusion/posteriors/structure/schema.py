@@ -257,6 +257,10 @@ def _components(own: _Checked) -> None:
     _features(own)
 
 
+def _classes(own: _Checked) -> None:
+    own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
+
+
 def _are_values(value: Any, kind: Any) -> bool:
     """Whether there is nothing, or a mapping to such values, which are finite."""
     if value is None:
@@ -282,4 +286,5 @@ _CHECKS: dict[str, Callable[[_Checked], None]] = {
     "sites": _sites,
     regression.KIND: _regression,
     components.KIND: _components,
+    "classes": _classes,
 }
