@@ -158,10 +158,9 @@ def fit_regression(data: tuple[FloatArray, FloatArray], name: str) -> kf.Posteri
         mean = mean + step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-10:
             break
-    family = kf.families.Normal(x.shape[1])
-    eta = family.natural(mean[None], np.linalg.inv(precision)[None])
-    flat = family.natural(np.zeros((1, len(mean))), np.linalg.inv(prior)[None])[0]
-    return kf.Posterior(family, eta, name=name, prior=flat)
+    names = [f"x{k}" for k in range(len(mean))]
+    covariance = np.linalg.inv(precision)
+    return kf.coefficients(mean, covariance, names, name=name, prior_sd=_PRIOR_VARIANCE**0.5)
 
 
 def intervals(posterior: kf.Posterior, true: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -197,8 +196,7 @@ def run_one(setting: Setting, seed: int) -> dict[str, Any]:
     size = 0
     with threadpool_limits(1):
         for pooling in POOLINGS:
-            known = 1 if setting.model == "regression" else None
-            fusion = kf.fuse(silos, pooling=pooling, n_components=known)
+            fusion = kf.fuse(silos, pooling=pooling)
             own, radius = regions(fusion.posterior)
             found[pooling], width[pooling] = own.tolist(), float((radius / against).mean())
             size = fusion.n_components

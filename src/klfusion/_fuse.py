@@ -22,7 +22,7 @@ from klfusion.io.storage import load
 from klfusion.methods import Method, method_for
 from klfusion.methods.matching import check_sizes, comparing, match_silos
 from klfusion.objective.divergences import problem_with_divergence
-from klfusion.pooling.pool import Matched, Pooling, check_pooling, chosen, pool, priors_of
+from klfusion.pooling.pool import Matched, Pooling, chosen, chosen_pooling, pool, priors_of
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network
@@ -137,10 +137,9 @@ def fuse(
     posteriors = aligned_silos(silos)
     check_sizes(posteriors)
     by = method_for(method, posteriors)
-    check_pooling(pooling, posteriors, by.divergence)
     settings = FuseSettings(
         method=by,
-        pooling=pooling,
+        pooling=chosen_pooling(pooling, posteriors, by.divergence),
         n_components=_sizes(n_components, posteriors[0]),
         random_state=seed_of(random_state),
     ).with_weights(silo_weights(weights, posteriors))

@@ -30,9 +30,9 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.pooling.random_effects import Locations, within_silos
 from klfusion.pooling.regressions import Silos
 from klfusion.pooling.robust import robust_average
-from klfusion.posteriors.compatibility import Silo
+from klfusion.posteriors.compatibility import Silo, component_names
 from klfusion.posteriors.posterior import Posterior, less_prior
-from klfusion.posteriors.structure import network
+from klfusion.posteriors.structure import network, regression
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +77,21 @@ def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | N
 
 _Plan = FloatArray | IntArray
 Pooling = Literal["auto", "average", "product", "random-effects", "hierarchical", "robust"]
+
+
+def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> str:
+    """The pooling, checked; ``"auto"`` is ``"product"`` for classes, whose counts are exact."""
+    classes = all(
+        p.structure is not None
+        and p.structure.kind != regression.KIND
+        and component_names(p) is not None
+        and p.prior is not None
+        for p in posteriors
+    )
+    if isinstance(pooling, str) and pooling == "auto" and divergence == KL.name and classes:
+        pooling = "product"
+    check_pooling(pooling, posteriors, divergence)
+    return pooling
 
 
 def check_pooling(pooling: str, posteriors: Sequence[Silo], divergence: str = KL.name) -> None:
