@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import chi2, norm, t
+from scipy.special import chdtrc, ndtri, stdtrit
 
 from klfusion._utils.arrays import FloatArray
 
@@ -58,7 +58,7 @@ class MetaAnalysis:
     @property
     def intervals(self) -> list[tuple[float, float]]:
         """95 % intervals of each silo alone."""
-        wide = float(norm.ppf(_TAIL)) * np.sqrt(np.array(self.variances))
+        wide = float(ndtri(_TAIL)) * np.sqrt(np.array(self.variances))
         return [(m - w, m + w) for m, w in zip(self.estimates, wide.tolist(), strict=True)]
 
     @property
@@ -120,7 +120,7 @@ def meta_analysis(
     error = float(np.sqrt(correction(estimates, variances, tau2) / weights.sum()))
     fixed = 1.0 / variances
     q = float(fixed @ (estimates - fixed @ estimates / fixed.sum()) ** 2)
-    quantile = float(norm.ppf(_TAIL) if n == 1 else t.ppf(_TAIL, n - 1))
+    quantile = float(ndtri(_TAIL) if n == 1 else stdtrit(n - 1, _TAIL))
     wide = quantile * float(np.sqrt(tau2 + error**2))
     return MetaAnalysis(
         estimate=mean,
@@ -130,7 +130,7 @@ def meta_analysis(
         tau2=tau2,
         i2=max(0.0, (q - (n - 1)) / q) if q > 0 else 0.0,
         q=q,
-        q_p_value=float(chi2.sf(q, n - 1)) if n > 1 else 1.0,
+        q_p_value=float(chdtrc(n - 1, q)) if n > 1 else 1.0,
         silos=silos,
         estimates=tuple(estimates.tolist()),
         variances=tuple(variances.tolist()),
@@ -139,4 +139,4 @@ def meta_analysis(
 
 def normal_factor(n: int) -> float:
     """Quantile of Student's t over that of the Normal: a Normal so much wider has its interval."""
-    return 1.0 if n < 2 else float(t.ppf(_TAIL, n - 1) / norm.ppf(_TAIL))
+    return 1.0 if n < 2 else float(stdtrit(n - 1, _TAIL) / ndtri(_TAIL))
