@@ -14,7 +14,10 @@ from experiments.density import Cell
 
 def test_a_small_run_writes_everything(tmp_path):
     cell = Cell("small", partial(density.simulated, 2, 4, 200), (3, 4))
-    tasks = [partial(density.run_one, cell, seed, None) for seed in range(density.FIRST_SEED, density.FIRST_SEED + 2)]
+    tasks = [
+        partial(density.run_one, cell, seed, None)
+        for seed in range(density.FIRST_SEED, density.FIRST_SEED + 2)
+    ]
     rows = density.run(tmp_path, tasks, seeds=2, n_jobs=1)
     assert json.loads((tmp_path / "results.json").read_text())["rows"] == rows
     found = {r["model"]: r["density"] for r in rows}
