@@ -314,7 +314,7 @@ def narrowest(n_silos: int, least: float = 0.93) -> dict[str, float]:
             "jac": lambda half: weights * 2.0 * norm.pdf(half / scale) / scale,
         },
     }  # fmt: skip
-    best: Any = minimize(lambda half: weights[0] @ half, default, **options)
+    best: Any = minimize(weights[0].dot, default, **options)
     found = covered(default)
     return {
         "narrowest": float(weights[0] @ best.x / z),
