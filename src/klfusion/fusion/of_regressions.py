@@ -13,8 +13,8 @@ class OfRegressions:
         """All coefficients of a regression at one silo, shared and local; default: a new silo.
 
         Shared coefficients are those of the pooled data. With ``pooling="hierarchical"`` they vary,
-        and a silo's own data count more for its own. Local coefficients are those its data give beside them. Those
-        of a new silo vary as the silos' do.
+        and a silo's own data count more for its own. Local coefficients are those its data give
+        beside them. Those of a new silo vary as the silos' do.
 
         Parameters
         ----------
