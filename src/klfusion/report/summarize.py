@@ -17,7 +17,8 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
 from klfusion.report.forest import forest_view
 from klfusion.report.views import columns_of, deviations, model_view
-from klfusion.updates.findings import findings_of
+from klfusion.updates.findings import Finding, findings_of
+from klfusion.updates.heterogeneity import doubtful_columns
 
 _COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
 _NATS = ("penalty", "objective", "lower_bound", "gap")
@@ -74,13 +75,21 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "path": None if fusion.path is None else _path(fusion, fusion.path),
         "why": _why(fusion),
         "warnings": _warnings(fusion, by_silo),
-        "findings": [] if aligned is None else [*map(str, findings_of(aligned))],
+        "findings": [] if silos is None or aligned is None else _findings(fusion, silos, aligned),
         "silos": by_silo,
         "components": _components(fusion),
         "map": component_map(fusion, natural),
         "view": forest_view(fusion, silos) if regression else model_view(posterior, local),
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
+
+
+def _findings(
+    fusion: Fusion, silos: Sequence[Posterior], aligned: Sequence[Posterior]
+) -> list[str]:
+    """What a person should look at, in sentences."""
+    columns = doubtful_columns(replace(fusion, silos=tuple(silos)), aligned)
+    return [*map(str, findings_of(aligned)), *(str(Finding(n, None, why)) for n, why in columns)]
 
 
 def _settings(fusion: Fusion) -> dict[str, Any]:
