@@ -26,11 +26,11 @@ from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments import data as data_sets
-from experiments import images
+from experiments import images, users
 from experiments.simulation import FloatArray, IntArray
 
 DESCRIPTION = "log-density of held-out data by fused mixtures, rivals and pooled data"
-FIRST_SEED = 9000  # of consecutive seeds, none of which served development
+FIRST_SEED = 9100  # of consecutive seeds, none of which served development
 _FEWEST = 30  # observations of a silo; fewer fit no mixture
 _Data = tuple[list[FloatArray], FloatArray]  # of each silo, and held out
 
@@ -131,10 +131,26 @@ def density(model: Any, x: FloatArray) -> float:
     return float(logsumexp(terms, axis=0).mean())
 
 
+@dataclass(frozen=True, eq=False)
+class Notes:
+    """Log-density of held-out observations, size and CPU seconds of models, by name."""
+
+    test: FloatArray
+    found: dict[str, dict[str, float]]
+
+    def note(self, name: str, make: Callable[[], Any]) -> None:
+        """Make a model and note them."""
+        start = time.process_time()
+        model = make()
+        seconds = time.process_time() - start
+        size = len(model.weights_)
+        self.found[name] = {"density": density(model, self.test), "size": size, "seconds": seconds}
+
+
 def run_one(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
     """One set of silos: log-density, size and CPU seconds of every model."""
     silos, test = cell.load(seed, data_dir)
-    rng, found = np.random.default_rng([seed, 1]), {}
+    rng, notes = np.random.default_rng([seed, 1]), Notes(test, {})
 
     def fit(x: FloatArray, size: int) -> Any:
         model = BayesianGaussianMixture(
@@ -144,14 +160,6 @@ def run_one(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
         )
         return model.fit(x)
 
-    def note(name: str, make: Callable[[], Any]) -> Any:
-        start = time.process_time()
-        model = make()
-        seconds = time.process_time() - start
-        size = len(model.weights_)
-        found[name] = {"density": density(model, test), "size": size, "seconds": seconds}
-        return model
-
     low, high = cell.n_components
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -160,6 +168,7 @@ def run_one(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
         }
         fusion = kf.fuse(models)
         size = fusion.n_components
+        note = notes.note
         note("default", fusion.model)
         note("predictive", lambda: fusion.model(predictive=True))
         note("product", lambda: kf.fuse(models, pooling="product").model())
@@ -169,7 +178,28 @@ def run_one(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
         note("all components", lambda: kf.baselines.concatenation(models))
         note("all, without priors", lambda: kf.baselines.concatenation(models, prior=False))
         note("pooled data", lambda: fit(np.concatenate(silos), size))
-    return {"cell": cell.name, "seed": seed, "found": found}
+    return {"cell": cell.name, "seed": seed, "found": notes.found}
+
+
+def run_user(name: str, seed: int) -> dict[str, Any]:
+    """One problem of `experiments.users`: the fused models, all components, and pooled data."""
+    scenario = users.SCENARIOS[name]
+    problem = users.draw(scenario, np.random.default_rng([seed, [*users.SCENARIOS].index(name)]))
+    notes = Notes(np.concatenate(problem.held_out), {})
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        size = problem.true_size if scenario.ask_size else None
+        fusion = kf.fuse(problem.models, n_components=size)
+        notes.note("default", fusion.model)
+        notes.note("predictive", lambda: fusion.model(predictive=True))
+        notes.note("all components", lambda: kf.baselines.concatenation(problem.models))
+        all_ = partial(kf.baselines.concatenation, problem.models, prior=False)
+        notes.note("all, without priors", all_)
+        x = np.concatenate(problem.data)
+        notes.note("pooled data", lambda: users.fit(scenario, x, fusion.n_components, seed))
+        right = partial(users.fit, scenario, x, problem.true_size, seed)
+        notes.note("pooled, right size", right)
+    return {"cell": name, "seed": seed, "found": notes.found}
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -186,15 +216,15 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def run(
-    out: Path, cells: list[Cell], seeds: int, n_jobs: int, data_dir: Path | None
-) -> list[dict[str, Any]]:
+_Task = Callable[[], dict[str, Any]]
+
+
+def run(out: Path, tasks: list[_Task], seeds: int, n_jobs: int) -> list[dict[str, Any]]:
     """Run everything and write ``results.json``."""
-    tasks = [(cell, FIRST_SEED + k) for cell in cells for k in range(seeds)]
-    runs = Parallel(n_jobs=n_jobs)(delayed(run_one)(*task, data_dir) for task in tasks)
+    runs = Parallel(n_jobs=n_jobs)(delayed(task)() for task in tasks)
     rows = summary(runs)
     out.mkdir(parents=True, exist_ok=True)
-    written = {"seeds": seeds, "first_seed": FIRST_SEED, "rows": rows, "runs": runs}
+    written = {"seeds": seeds, "rows": rows, "runs": runs}
     (out / "results.json").write_text(json.dumps(written, indent=1))
     return rows
 
@@ -202,10 +232,11 @@ def run(
 def shown(rows: list[dict[str, Any]]) -> Table:
     """Densities by cell and model; sizes; CPU seconds of the predictive model and its rival."""
     names = list(dict.fromkeys(r["model"] for r in rows))
-    made = Table("cell", "size", *names, "seconds", "FedGenGMM's")
+    timed = [name for name in ("predictive", "FedGenGMM") if name in names]
+    made = Table("cell", "size", *names, *(f"seconds, {name}" for name in timed))
     for cell in dict.fromkeys(r["cell"] for r in rows):
         own = {r["model"]: r for r in rows if r["cell"] == cell}
-        seconds = [f"{own[name]['seconds']:.2f}" for name in ("predictive", "FedGenGMM")]
+        seconds = [f"{own[name]['seconds']:.2f}" for name in timed]
         densities = [f"{own[name]['density']:.3f}" for name in names]
         made.add_row(cell, f"{own['default']['size']:.1f}", *densities, *seconds)
     return made
@@ -216,10 +247,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data_sets.add_argument(parser)
     parser.add_argument("--seeds", type=int, default=5, help="runs per cell")
     parser.add_argument("--jobs", type=int, default=1, help="processes; -1 is one per core")
+    parser.add_argument("--users", action="store_true", help="the problems of `users` instead")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--cells", default="", help="only cells whose names begin like this")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
     """Run everything, show the table."""
-    cells = [cell for cell in CELLS if cell.name.startswith(args.cells)]
-    console.print(shown(run(args.out, cells, args.seeds, args.jobs, args.data_dir)))
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    tasks: list[_Task]
+    if args.users:
+        names = [name for name in users.SCENARIOS if name.startswith(args.cells)]
+        tasks = [partial(run_user, name, seed) for name in names for seed in seeds]
+    else:
+        cells = [cell for cell in CELLS if cell.name.startswith(args.cells)]
+        tasks = [partial(run_one, c, seed, args.data_dir) for c in cells for seed in seeds]
+    console.print(shown(run(args.out, tasks, args.seeds, args.jobs)))

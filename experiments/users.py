@@ -94,26 +94,39 @@ class Problem:
     models: list[kf.Posterior]
     truth: IntArray
     true_size: int
+    data: list[FloatArray]
+    held_out: list[FloatArray]  # as many observations of each silo
 
 
 def draw(scenario: Scenario, rng: np.random.Generator) -> Problem:
     """Draw clusters, deal them to silos, and fit each silo."""
     centres, roots = _clusters(scenario, rng)
     models, truth, described = [], [], set[int]()
+    data, mixtures = [], []
+
+    def observations(points: IntArray, local: FloatArray) -> FloatArray:
+        noise = rng.normal(size=(len(points), scenario.dim))
+        return np.asarray(local[points] + np.einsum("nij,nj->ni", roots[points], noise))
+
     for j, held in enumerate(_dealt(scenario, rng)):
         shares = rng.dirichlet(np.full(len(held), 4.0))
         points = rng.choice(held, p=shares, size=scenario.rows)
         local = centres + scenario.shift * rng.normal(size=centres.shape)
-        noise = rng.normal(size=(scenario.rows, scenario.dim))
-        x = local[points] + np.einsum("nij,nj->ni", roots[points], noise)
+        x = observations(points, local)
         size = max(1, len(held) + int(rng.integers(*scenario.surplus, endpoint=True)))
-        model = _fit(scenario, x, size, int(rng.integers(2**31)))
+        model = fit(scenario, x, size, int(rng.integers(2**31)))
         count = {} if scenario.bayesian else {"n_observations": len(x)}
         models.append(kf.extract(model, f"silo-{j}", **count))
         own, whole = _true_clusters(model, x, points, scenario.n_clusters)
         truth.append(own)
         described |= set(own[whole].tolist())
-    return Problem(models, np.concatenate(truth), len(described))
+        data.append(x)
+        mixtures.append((held, shares, local))
+    held_out = [
+        observations(rng.choice(held, p=shares, size=scenario.rows), local)
+        for held, shares, local in mixtures
+    ]
+    return Problem(models, np.concatenate(truth), len(described), data, held_out)
 
 
 def _clusters(scenario: Scenario, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -146,7 +159,8 @@ def _dealt(scenario: Scenario, rng: np.random.Generator) -> list[IntArray]:
     return [rng.choice(total, size=size, replace=False) for size in sizes]
 
 
-def _fit(scenario: Scenario, x: FloatArray, size: int, seed: int) -> Any:
+def fit(scenario: Scenario, x: FloatArray, size: int, seed: int) -> Any:
+    """A mixture of scikit-learn's default settings, from one start."""
     kind = BayesianGaussianMixture if scenario.bayesian else GaussianMixture
     model = kind(n_components=size, covariance_type=scenario.covariance, random_state=seed)
     with threadpool_limits(1), warnings.catch_warnings():

@@ -140,10 +140,10 @@ def fuse(
     silos = read_silos(models)
     posteriors = aligned_silos(silos)
     check_sizes(posteriors)
-    chosen = method_for(method, posteriors)
+    by = method_for(method, posteriors)
     settings = FuseSettings(
-        method=chosen,
-        pooling=chosen_pooling(pooling, posteriors, chosen.divergence),
+        method=by,
+        pooling=chosen_pooling(pooling, posteriors, by.divergence),
         n_components=_sizes(n_components, posteriors[0]),
         random_state=seed_of(random_state),
     ).with_weights(silo_weights(weights, posteriors))

@@ -38,7 +38,7 @@ def test_linear_regressions_equal_the_pooled_one(kind, seed, n_silos, intercept)
     options["prior_sd"] = {**PRIOR, **({"intercept": 5.0} if intercept else {})}
     parts = divided(x, y, n_silos, np.random.default_rng(seed))
     silos = [kf.extract(model, name=n, data=data, **options) for n, data in parts.items()]
-    fused = kf.fuse(silos).posterior.params()
+    fused = kf.fuse(silos).site().params()
     design = np.column_stack([np.ones(len(x)), x]) if intercept else x.to_numpy()
     prior = np.diag([*([1 / 25.0] if intercept else []), *[1 / 0.49] * 3])
     precision = prior + design.T @ design / 0.64

@@ -14,13 +14,23 @@ from experiments.density import Cell
 
 def test_a_small_run_writes_everything(tmp_path):
     cell = Cell("small", partial(density.simulated, 2, 4, 200), (3, 4))
-    rows = density.run(tmp_path, [cell], seeds=2, n_jobs=1, data_dir=None)
+    tasks = [
+        partial(density.run_one, cell, seed, None)
+        for seed in range(density.FIRST_SEED, density.FIRST_SEED + 2)
+    ]
+    rows = density.run(tmp_path, tasks, seeds=2, n_jobs=1)
     assert json.loads((tmp_path / "results.json").read_text())["rows"] == rows
     found = {r["model"]: r["density"] for r in rows}
     assert set(found) >= {"default", "predictive", "FedGenGMM", "pooled data"}
     assert found["default"] == pytest.approx(found["product"], abs=1e-6)
     assert found["predictive"] > found["FedGenGMM"]
     assert "small" in density.shown(rows).columns[0]._cells
+
+
+def test_users_fits_are_compared_with_pooled_data():
+    found = density.run_user("ten silos, 60 rows", 0)["found"]
+    assert found["default"]["density"] > found["all components"]["density"] - 0.1
+    assert found["default"]["size"] == found["pooled data"]["size"]
 
 
 def test_the_data_sets_have_silos_and_held_out_rows():

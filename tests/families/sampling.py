@@ -1,12 +1,13 @@
 """Draws from every family and their sufficient statistics, for Monte Carlo checks.
 
-A new family needs one entry in `STATISTICS` and one in `DRAWS`.
+A new family needs one entry in `STATISTICS` and one in `klfusion.families.draws`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from klfusion.families.draws import draws
 from klfusion.families.wishart import log_det, pack
 
 TINY = np.finfo(np.float64).tiny
@@ -14,14 +15,14 @@ BELOW_ONE = np.nextafter(1.0, 0.0)
 
 
 def sample(family, natural, size, rng):
-    """Draws by name, each array ``(size, n, ...)``, from each of the ``n`` distributions."""
-    if family.name == "product":
-        return {
-            f"{name}.{key}": value
-            for name, factor, part in parts(family, natural)
-            for key, value in sample(factor, part, size, rng).items()
-        }
-    return DRAWS[family.name](rng, size, **family.params(natural))
+    """Draws by name, each array ``(size, n, ...)``, inside what logarithms can bear."""
+    found = draws(family, natural, size, rng)
+    # Small parameters of a Beta distribution round to 0 or 1.
+    limits = {"probability": (TINY, BELOW_ONE)}
+    return {
+        key: value.clip(*limits.get(key.rpartition(".")[2], (-np.inf, np.inf)))
+        for key, value in found.items()
+    }
 
 
 def statistics(family, draws):
@@ -44,95 +45,6 @@ def of_factor(name, values):
     """The entries of one factor, without its name."""
     prefix = f"{name}."
     return {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
-
-
-# Draws --------------------------------------------------------------------------------------------
-
-
-def _beta(rng, size, a, b):
-    draws = rng.beta(a, b, size=(size, *a.shape))
-    return {"probability": draws.clip(TINY, BELOW_ONE)}  # small a or b round to 0 or 1
-
-
-def _categorical(rng, size, probability):
-    # The largest of log-probabilities plus Gumbel noise is a categorical draw.
-    noisy = np.log(probability) + rng.gumbel(size=(size, *probability.shape))
-    return {"value": noisy.argmax(axis=-1).astype(np.float64)}
-
-
-def _diagonal_normal(rng, size, mean, variance):
-    return {"value": mean + np.sqrt(variance) * rng.standard_normal((size, *mean.shape))}
-
-
-def _dirichlet(rng, size, concentration):
-    gammas = _gammas(rng, size, concentration, np.ones_like(concentration))
-    return {"probability": gammas / gammas.sum(axis=-1, keepdims=True)}
-
-
-def _gammas(rng, size, shape, rate):
-    return np.maximum(rng.gamma(shape, 1.0 / rate, size=(size, *shape.shape)), TINY)
-
-
-def _gamma(rng, size, shape, rate):
-    return {"rate": _gammas(rng, size, shape, rate)}
-
-
-def _inverse_gamma(rng, size, shape, scale):
-    return {"variance": 1.0 / _gammas(rng, size, shape, scale)}
-
-
-def _isotropic_normal_gamma(rng, size, mean, kappa, shape, rate):
-    tau = _gammas(rng, size, shape, rate)
-    noise = rng.standard_normal((size, *mean.shape))
-    return {"mean": mean + noise / np.sqrt(kappa * tau)[..., None], "precision": tau}
-
-
-def _normal(rng, size, mean, covariance):
-    noise = rng.standard_normal((size, *mean.shape))
-    return {"value": mean + np.einsum("nij,snj->sni", np.linalg.cholesky(covariance), noise)}
-
-
-def _normal_gamma(rng, size, mean, kappa, shape, rate):
-    tau = _gammas(rng, size, shape, rate)
-    return {"mean": mean + rng.standard_normal(tau.shape) / np.sqrt(kappa * tau), "precision": tau}
-
-
-def _normal_wishart(rng, size, mean, kappa, scale_inv, dof):
-    precision = _wisharts(rng, size, scale_inv, dof)
-    noise = rng.standard_normal((size, *mean.shape, 1))
-    upper = np.linalg.cholesky(kappa[:, None, None] * precision).swapaxes(-1, -2)
-    return {"mean": mean + np.linalg.solve(upper, noise)[..., 0], "precision": precision}
-
-
-def _wisharts(rng, size, scale_inv, dof):
-    """Precision matrices ``(size, n, d, d)`` by Bartlett's decomposition."""
-    n, dim = scale_inv.shape[:2]
-    # W = U^-1 U^-T for scale_inv = U' U, so U^-1 takes the place of the Cholesky factor of W.
-    factor = np.linalg.inv(np.linalg.cholesky(scale_inv).swapaxes(1, 2))
-    draw = np.tril(rng.standard_normal((size, n, dim, dim)), -1)
-    diagonal = np.sqrt(rng.chisquare(dof[:, None] - np.arange(dim), size=(size, n, dim)))
-    draw[..., np.arange(dim), np.arange(dim)] = diagonal
-    half = factor @ draw
-    return half @ half.swapaxes(-1, -2)
-
-
-def _wishart(rng, size, scale_inv, dof):
-    return {"precision": _wisharts(rng, size, scale_inv, dof)}
-
-
-DRAWS = {
-    "beta": _beta,
-    "categorical": _categorical,
-    "diagonal-normal": _diagonal_normal,
-    "dirichlet": _dirichlet,
-    "gamma": _gamma,
-    "inverse-gamma": _inverse_gamma,
-    "isotropic-normal-gamma": _isotropic_normal_gamma,
-    "normal": _normal,
-    "normal-gamma": _normal_gamma,
-    "normal-wishart": _normal_wishart,
-    "wishart": _wishart,
-}
 
 
 # Sufficient statistics, as a list of blocks -------------------------------------------------------

@@ -199,8 +199,10 @@ def test_the_default_for_coefficients_is_generalised_least_squares(known):
         precision = (1.0 / (variances + between)).sum() + 0.01 * known
         centre = (1.0 / (variances + between)) @ mean[:, k] / precision
         ratio = student.ppf(0.975, 5) / norm.ppf(0.975)
+        due = between * np.square(1.0 / (variances + between)).sum() / precision**2
+        wide = 1.0 / precision + (ratio**2 - 1.0) * due
         np.testing.assert_allclose(found["mean"][0, k], centre, rtol=1e-6)
-        np.testing.assert_allclose(found["covariance"][0, k, k], ratio**2 / precision, rtol=1e-6)
+        np.testing.assert_allclose(found["covariance"][0, k, k], wide, rtol=1e-6)
 
 
 def test_factors_of_a_product_are_pooled_each_in_its_way():

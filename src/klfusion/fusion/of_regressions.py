@@ -12,9 +12,9 @@ class OfRegressions:
     def site(self, silo: str | None = None) -> Posterior:
         """All coefficients of a regression at one silo, shared and local; default: a new silo.
 
-        Shared coefficients are the global ones. Where pooling lets coefficients vary, a silo's own
-        data count more for its own. Local coefficients are those its data give beside them. Those
-        of a new silo vary as the silos' do.
+        Shared coefficients are those of the pooled data. With ``pooling="hierarchical"`` they vary,
+        and a silo's own data count more for its own. Local coefficients are those its data give
+        beside them. Those of a new silo vary as the silos' do.
 
         Parameters
         ----------

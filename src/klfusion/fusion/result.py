@@ -17,17 +17,16 @@ from klfusion.fusion.explanation import decisions
 from klfusion.fusion.of_draws import OfDraws
 from klfusion.fusion.of_matching import OfMatching
 from klfusion.fusion.of_regressions import OfRegressions
-from klfusion.fusion.predictive import Predictive, predictive
+from klfusion.fusion.predicting import Predicting
 from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.solution import MergePath, Status
-from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 
 _ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing else
 
 
 @dataclass(frozen=True, eq=False)
-class Fusion(OfMatching, OfRegressions, OfDraws):
+class Fusion(OfMatching, OfRegressions, OfDraws, Predicting):
     """The result of `klfusion.fuse`.
 
     Parameters
@@ -268,48 +267,6 @@ class Fusion(OfMatching, OfRegressions, OfDraws):
         3    b          1                 0
         """
         return provided("to_frame")(self)
-
-    def model(self, silo: str | None = None, *, predictive: bool = False) -> Any:
-        """A fitted model of the library the silos used, ready to predict.
-
-        Parameters
-        ----------
-        silo : str, optional
-            Of a regression, whose coefficients: those of this silo, with its local ones; default:
-            those of a new silo.
-        predictive : bool
-            The components are those of `predictive`, not the fused ones.
-        """
-        return self.predictive().model() if predictive else provided("model")(self, silo)
-
-    def predictive(self) -> Predictive:
-        """The model of this size that predicts best from what the silos sent.
-
-        Fused components are averages of matched ones, for their meaning. Here local components
-        without their priors are shared out between global ones so that the likelihood is largest.
-        For mixtures, HMMs and topics. Another size: ``fusion.at(n_components=...).predictive()``.
-
-        Examples
-        --------
-        >>> import numpy as np, klfusion as kf
-        >>> from sklearn.mixture import BayesianGaussianMixture
-        >>> x = np.random.default_rng(0).normal(size=(200, 2)) + [[5.0, 0.0], [-5.0, 0.0]] * 100
-        >>> fit = lambda x: BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
-        >>> fusion = kf.fuse({"a": fit(x[:100]), "b": fit(x[100:])})
-        >>> fusion.predictive().responsibilities["b"].round(2)
-        array([[1., 0.],
-               [0., 1.]])
-        >>> fusion.model(predictive=True).predict([[5.0, 0.0], [-5.0, 0.0]])
-        array([0, 1])
-        """
-        if self.silos is None:
-            raise KLFusionError(
-                "predictive needs what the silos sent: expected a fusion made with "
-                "keep_silos=True, got one without"
-            )
-        seed, weights = self.settings.random_state, self.settings.weights
-        silos = aligned_silos(self.silos)
-        return predictive(silos, self.labels, self.n_components, weights, seed)
 
     def without_silos(self) -> Fusion:
         """The fusion without what its silos sent, to be shared: `docs/privacy.md` has what is left.

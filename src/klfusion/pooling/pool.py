@@ -32,7 +32,7 @@ from klfusion.pooling.regressions import Silos
 from klfusion.pooling.robust import robust_average
 from klfusion.posteriors.compatibility import Silo, component_names
 from klfusion.posteriors.posterior import Posterior, less_prior
-from klfusion.posteriors.structure import network
+from klfusion.posteriors.structure import network, regression
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +80,15 @@ Pooling = Literal["auto", "average", "product", "random-effects", "hierarchical"
 
 
 def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> str:
-    """The pooling, checked; ``"auto"`` is ``"product"`` for components that have names."""
-    named = all(component_names(p) is not None and p.prior is not None for p in posteriors)
-    if isinstance(pooling, str) and pooling == "auto" and divergence == KL.name and named:
+    """The pooling, checked; ``"auto"`` is ``"product"`` for classes, whose counts are exact."""
+    classes = all(
+        p.structure is not None
+        and p.structure.kind != regression.KIND
+        and component_names(p) is not None
+        and p.prior is not None
+        for p in posteriors
+    )
+    if isinstance(pooling, str) and pooling == "auto" and divergence == KL.name and classes:
         pooling = "product"
     check_pooling(pooling, posteriors, divergence)
     return pooling
@@ -138,6 +144,9 @@ def described(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) ->
 def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> FloatArray:
     """Natural parameters (size, p) of the global components; ``plan`` (n, size) is fractional."""
     problem, labels = units.problem, units.labels
+    coefficients = isinstance(problem.family, Normal) and size == 1 and units.priors is not None
+    if pooling in ("auto", "hierarchical") and coefficients and plan is None:
+        return _one_normal(units, pooling)
     if pooling == "auto" and plan is None:
         blocks = [_automatic(f, units, size, columns) for f, columns in _factors(problem.family)]
         return np.concatenate(blocks, axis=1)
@@ -147,9 +156,6 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
         priors = _columns(problem, problem.family, units.priors, slice(None))
         total, repeated = _sums(problem, priors, plan, size)
         return _checked(problem.family, total - repeated)
-    normal = isinstance(problem.family, Normal) and size == 1
-    if pooling == "hierarchical" and normal and units.priors is not None:
-        return _hierarchical(units, units.priors)
     natural = problem.average(plan, size)
     if pooling in ("random-effects", "hierarchical"):
         family = require(problem.family, UncertainLocation, pooling)
@@ -162,13 +168,15 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
     return natural
 
 
-def _hierarchical(units: Matched, priors: FloatArray) -> FloatArray:
+def _one_normal(units: Matched, pooling: str) -> FloatArray:
     """One Normal per silo, the prior counted once, as uncertain as few silos make it."""
     problem = units.problem
+    assert units.priors is not None
     silos = Silos.of_natural(
-        problem.family, problem.natural, priors, problem.weights, "hierarchical"
+        problem.family, problem.natural, units.priors, problem.weights, "hierarchical"
     )
-    return silos.corrected(silos.pooled()).natural()[None]
+    found = silos.widened() if pooling == "auto" else silos.corrected(silos.pooled())
+    return found.natural()[None]
 
 
 def _factors(family: Family) -> list[tuple[Family, slice]]:

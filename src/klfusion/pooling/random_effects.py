@@ -109,7 +109,8 @@ class Locations:
             precision = precision + agreed - of_members
             moment = moment + agreed @ self._vectors(location) - of_moment
         location, found = self._located(precision, moment)
-        return location, self._like_t(found, variance)
+        more = variance * (self._ratio**2 - 1.0)
+        return location, self._joined(_blocks(found) + self._due_to(more, variance, _blocks(found)))
 
     def widened(self, covariance: FloatArray | None = None) -> FloatArray:
         """The pooled data's ``covariance`` of the locations, plus what ``T`` adds.
@@ -117,20 +118,27 @@ class Locations:
         By default it is that of the members without a prior, ``inv(sum_j inv(V_j))``.
         """
         variance = self.between_silos
-        precision = self._precision(np.zeros_like(variance))
-        of_members = np.linalg.inv(self._total(precision))
+        zero = np.zeros_like(variance)
+        of_members = np.asarray(np.linalg.inv(self._total(self._precision(zero))), np.float64)
         pooled = of_members if covariance is None else _blocks(covariance)
-        # The pooled location is ``pooled @ sum_j precision_j m_j``, and ``m_j`` varies by T.
-        between = variance.reshape(pooled.shape[1:3])[:, None]
-        added = self._total((precision * between) @ precision)
-        return self._like_t(self._joined(pooled + pooled @ added @ pooled), variance)
+        return self._joined(pooled + self._due_to(variance * self._ratio**2, zero, pooled))
 
-    def _like_t(self, covariance: FloatArray, variance: FloatArray) -> FloatArray:
-        """That of Normals with the 95 % intervals of t distributions, in dimensions that vary."""
+    @property
+    def _ratio(self) -> float:
+        """Interval of the t distribution of ``T`` over that of a Normal."""
         freedom = float(max(len(self.location) - self.size, 1))
-        ratio = np.where(variance > 0, stdtrit(freedom, _UPPER) / ndtri(_UPPER), 1.0)
-        square = ratio**2 if covariance.ndim == 2 else ratio[:, None] * ratio
-        return np.asarray(covariance * square)
+        return float(stdtrit(freedom, _UPPER) / ndtri(_UPPER))
+
+    def _due_to(
+        self, added: FloatArray, variance: FloatArray, covariance: FloatArray
+    ) -> FloatArray:
+        """What variation ``added`` (k,) of the members adds to the covariance of their mean.
+
+        The mean is ``covariance @ sum_j precision_j m_j``, with the precisions at ``variance``.
+        """
+        precision = self._precision(variance)
+        between = added.reshape(covariance.shape[1:3])[:, None]
+        return np.asarray(covariance @ self._total((precision * between) @ precision) @ covariance)
 
     def _sums(self, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``sum_j w_j inv(V_j + T)``, and the same times ``m_j``."""

@@ -10,10 +10,14 @@ are those of draws from it, new ones in each iteration. Averages over iterations
 (online expectation maximisation: Cappe and Moulines, 2009). All observations of an HMM's state are
 assigned as one: states that were shared out would be left too often. Words of a local topic are
 assigned one by one.
+
+A component that the matching left out does not describe its observations: it may be a mixture of
+two. It has responsibilities, and global components are fitted to the others.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -49,11 +53,16 @@ class Atoms:
 
     def natural(self, share: FloatArray) -> FloatArray:
         """Global posteriors (G, p), given what share (n, G) of each component they have."""
-        return self.posterior((share * self.counts[:, None]).T @ self.statistics)
+        return self.posterior((share * self.fitted[:, None]).T @ self.statistics)
 
     def posterior(self, total: FloatArray) -> FloatArray:
         """Global posteriors (G, p) of the observations' statistics (G, p)."""
         return self.prior + (tied(self.family, total) if self.tied else total)
+
+    @cached_property
+    def fitted(self) -> FloatArray:
+        """Observations to which global components are fitted, (n,)."""
+        return np.where(self.start < 0, 0.0, self.counts)
 
     @property
     def hard(self) -> FloatArray:
@@ -77,14 +86,15 @@ def tied(family: Family, total: FloatArray, weights: FloatArray | None = None) -
 
 def by_components(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
     """Natural parameters and shares (n, G); all observations of a component are assigned as one."""
-    share, old = atoms.hard, -np.inf
+    share, old, fitted = atoms.hard, -np.inf, atoms.fitted
     for _ in range(_ITERATIONS):
         natural = atoms.natural(share)
-        weights = np.maximum(share.T @ atoms.counts, _TINY) / atoms.counts.sum()
+        weights = np.maximum(share.T @ fitted, _TINY) / fitted.sum()
         log_p = atoms.statistics @ atoms.family.mean(natural).T + np.log(weights)
         log_p *= atoms.counts[:, None]
-        share, bound = softmax(log_p, axis=1), float(np.logaddexp.reduce(log_p, axis=1).sum())
-        if bound - old < _TOLERANCE * atoms.counts.sum():
+        of_each = np.logaddexp.reduce(log_p, axis=1)
+        share, bound = softmax(log_p, axis=1), float(of_each[fitted > 0].sum())
+        if bound - old < _TOLERANCE * fitted.sum():
             break
         old = bound
     return natural, share
@@ -92,7 +102,7 @@ def by_components(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
 
 def by_draws(atoms: Atoms, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Natural parameters and shares (n, G) of Gaussian components, from draws of them."""
-    family, counts = atoms.family, atoms.counts
+    family, counts = atoms.family, atoms.fitted
     assert isinstance(family, GaussianPosterior)
     n_parameters = float(family.n_parameters(atoms.prior[None])[0]) * atoms.size
     most = _MOST_BYTES // (8 * family.size)
@@ -154,7 +164,7 @@ def by_words(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
 
     Local topics are mixtures of the global ones, as documents are (Hofmann, 1999).
     """
-    words = atoms.statistics * atoms.counts[:, None]
+    words, fitted = atoms.statistics * atoms.counts[:, None], atoms.start >= 0
     share = (1.0 - _OTHERS) * atoms.hard + _OTHERS / atoms.size
     share /= share.sum(axis=1, keepdims=True)  # what was matched to none starts in all
     topic = atoms.natural(share)
@@ -163,9 +173,9 @@ def by_words(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
         topic = topic / topic.sum(axis=1, keepdims=True)
         expected = np.maximum(share @ topic, _TINY)
         ratio = words / expected
-        topic, share = topic * (share.T @ ratio), share * (ratio @ topic.T)
+        topic, share = topic * (share[fitted].T @ ratio[fitted]), share * (ratio @ topic.T)
         share /= np.maximum(share.sum(axis=1, keepdims=True), _TINY)
-        bound = float((words * np.log(expected)).sum() / words.sum())
+        bound = float((words * np.log(expected))[fitted].sum() / words[fitted].sum())
         if bound - old < _TOLERANCE:
             break
         old = bound

@@ -119,6 +119,25 @@ class Silos:
         precision = replace(self, variation=possible).of_silo(silo).precision
         return Information(precision @ np.linalg.solve(around.precision, around.shift), precision)
 
+    def widened(self) -> Information:
+        """`pooled`, as uncertain as few silos leave ``T``.
+
+        The estimate of ``b`` varies by ``C`` in all, of which ``C sum_j P_j T P_j C`` is due to
+        ``T``; here ``P_j`` is the blurred precision of silo ``j``. This part alone is estimated, so
+        it alone has the interval of Student's t.
+        """
+        found = self.pooled()
+        if not self.variation.any():
+            return found
+        silos = [len(self.estimates(k)[0]) for k in range(self.dim)]
+        more = self.variation * (np.array([normal_factor(n) for n in silos]) ** 2 - 1.0)
+        precisions = [blurred(part, self.variation).precision for part in self.likelihoods]
+        added_ = sum((p * more) @ p for p in precisions)
+        covariance = np.linalg.inv(found.precision)
+        centre = covariance @ found.shift
+        precision = np.linalg.inv(covariance + covariance @ added_ @ covariance)
+        return Information(precision @ centre, precision)
+
     def corrected(self, information: Information) -> Information:
         """As wide per coefficient as the interval that few silos allow."""
         width = np.ones(self.dim)
@@ -156,7 +175,7 @@ def silo_posterior(
     """All coefficients of one of the aligned silos, or of a new one: shared, then local."""
     assert isinstance(fused.family, Normal) and fused.structure is not None
     shared = Information.of(fused.natural[0], fused.family.dim)
-    if posteriors is not None and (pooling in VARYING or pooling == "product"):
+    if posteriors is not None and pooling in (*VARYING, "auto", "product"):
         silos = Silos.of(posteriors, weights, pooling)
         shared = silos.of_varying_silo(silo) if silos.varies else silos.of_silo(silo)
     return _with_local(fused, shared, silo)

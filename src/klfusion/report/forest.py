@@ -31,7 +31,7 @@ def forest_view(fusion: Fusion, silos: Sequence[Posterior] | None) -> dict[str, 
     ]
     view: dict[str, Any] = {
         "kind": "regression",
-        "pooling": fusion.settings.pooling,
+        "pooling": fusion.settings.pooled or fusion.settings.pooling,
         "local": list(structure.info["local"]),
         "n_coefficients": len(names),
         "n_not_shown": max(0, len(names) - _MAX_COEFFICIENTS),

@@ -1,0 +1,86 @@
+"""Draws of the fused parameters, and which local components shape predictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from klfusion.errors import KLFusionError
+from klfusion.families.draws import draws
+from klfusion.fusion.by_silo import BySilo
+from klfusion.pooling import reduction
+from tests.families.cases import every_case_with
+
+
+def rates_of(shapes):
+    family = kf.families.Gamma()
+    prior = family.natural([1.0], [1.0])[0]
+    return {
+        name: kf.Posterior(family, family.natural(own, [10.0] * len(own)), prior=prior)
+        for name, own in shapes.items()
+    }
+
+
+SILOS = {"a": [30, 900], "b": [910, 32], "c": [31, 250]}
+
+
+def test_draws_of_sure_matches_are_those_of_the_posterior():
+    fusion = kf.fuse(rates_of(SILOS), n_components=3)  # probabilities are unknown
+    assert fusion.probability is None
+    found = fusion.posterior_draws(4000)["rate"][..., 0]
+    p = fusion.posterior.params()
+    mean, deviation = p["shape"] / p["rate"], np.sqrt(p["shape"]) / p["rate"]
+    np.testing.assert_allclose(found.mean(axis=0), mean[:, 0], rtol=0.03)
+    np.testing.assert_allclose(found.std(axis=0), deviation[:, 0], rtol=0.1)
+    again = fusion.posterior_draws(4000)["rate"][..., 0]
+    assert (found == again).all()
+    other = fusion.posterior_draws(4000, random_state=1)["rate"][..., 0]
+    assert (found != other).all()
+
+
+def test_a_doubtful_match_is_left_out_as_often_as_it_is_wrong():
+    fusion = kf.fuse(rates_of({"a": [300], "b": [300], "c": [900]}), n_components=1)
+    sure = BySilo([np.array([1.0]), np.array([1.0]), np.array([0.25])], fusion.silo_names)
+    doubtful = replace(fusion, probability=sure)
+    rate = doubtful.posterior_draws(4000)["rate"].ravel()
+    # Three pooled have a rate of about 1498 / 28; the two that are sure, 599 / 19.
+    with_all, without = 1498.0 / 28.0, 599.0 / 19.0
+    assert np.mean(rate > (with_all + without) / 2) == pytest.approx(0.25, abs=0.03)
+    assert np.median(rate) == pytest.approx(without, rel=0.05)
+    # Where none would be left, all stay.
+    none = replace(fusion, probability=BySilo([np.zeros(1)] * 3, fusion.silo_names))
+    assert none.posterior_draws(100)["rate"].mean() == pytest.approx(with_all, rel=0.05)
+    with pytest.raises(KLFusionError, match="keep_silos=True"):
+        doubtful.without_silos().posterior_draws(10)
+
+
+@pytest.mark.parametrize("n", [0, 2.5, "many", True])
+def test_a_number_of_draws_that_is_none_is_refused(n):
+    with pytest.raises(KLFusionError, match="expected n to be an integer >= 1"):
+        kf.fuse(rates_of(SILOS)).posterior_draws(n)
+
+
+@every_case_with(kf.families.Family)
+def test_every_family_has_draws(case):
+    natural = case.draw(np.random.default_rng(0), 3)
+    found = draws(case.family, natural, 5, np.random.default_rng(1))
+    assert found
+    for values in found.values():
+        assert values.shape[:2] == (5, 3)
+        assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("reduce", [reduction.by_components, reduction.by_words])
+def test_a_component_without_a_match_has_responsibilities_and_shapes_nothing(reduce):
+    family = kf.families.Dirichlet(3)
+    statistics = np.array([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.85, 0.1, 0.05]])
+    counts = np.array([50.0, 50.0, 40.0])
+    start = np.array([0, 1, -1])
+    atoms = reduction.Atoms(family, np.ones(3), statistics, counts, start, 2)
+    natural, share = reduce(atoms)
+    np.testing.assert_allclose(natural.sum(), counts[:2].sum() + 6.0)
+    np.testing.assert_allclose(share.sum(axis=1), 1.0)
+    assert share[2].argmax() == 0
