@@ -16,6 +16,7 @@ from experiments import (
     heterogeneity,
     hospitals,
     mocap,
+    phenotypes,
     rounds,
     sharing,
     simulated,
@@ -40,6 +41,7 @@ EXPERIMENTS = {
     "attacks": attacks,
     "hospitals": hospitals,
     "heterogeneity": heterogeneity,
+    "phenotypes": phenotypes,
 }
 
 

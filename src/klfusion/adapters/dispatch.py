@@ -33,6 +33,7 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("hmmlearn", "VariationalGaussianHMM"): ("hmmlearn_variational", "hmmlearn"),
     ("hmmlearn", "VariationalCategoricalHMM"): ("hmmlearn_variational", "hmmlearn"),
     ("klfusion", "StickyHDPHMM"): ("sticky_hdp_hmm", None),
+    ("klfusion", "MixedMixture"): ("mixed_mixture", None),
     ("gensim", "LdaModel"): ("gensim_lda", "gensim"),
     ("klfusion", "VariationalNetwork"): ("learned_network", "torch"),
     ("klfusion", "BayesianNetwork"): ("learned_network", "torch"),
@@ -105,7 +106,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         - lifelines: ``CoxPHFitter``, ``WeibullAFTFitter``
         - gensim: ``LdaModel``, ``LdaMulticore``
         - hmmlearn: ``VariationalGaussianHMM``, ``VariationalCategoricalHMM``
-        - klfusion: ``learners.StickyHDPHMM``, ``learners.MeanFieldBNN``, ``learners.HorseshoeBNN``
+        - klfusion: ``learners.MixedMixture``, ``learners.StickyHDPHMM``, ``learners.MeanFieldBNN``,
+          ``learners.HorseshoeBNN``
         - networks: a mapping of means and variances, a module of bayesian-torch, an ``ivon.IVON``
           optimiser, a ``DiagLaplace``
         - Pyro and NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides
