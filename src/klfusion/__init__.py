@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from klfusion import adapters, baselines, families, learners
     from klfusion._fuse import fuse
     from klfusion.adapters import extract
+    from klfusion.adapters.sklearn_pipeline import agreed_scaling
     from klfusion.errors import KLFusionError
     from klfusion.fusion.result import Fusion
     from klfusion.fusion.settings import FuseSettings
@@ -39,7 +40,7 @@ __version__ = library_version()
 __all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Networks"]
 __all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
 __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Schema"]
-__all__ += ["Status"]
+__all__ += ["Status", "agreed_scaling"]
 __all__ += ["diagnose", "extract", "fuse", "fuse_files", "load", "refine_rounds", "save"]
 __all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
 
@@ -54,6 +55,7 @@ _HOMES = {
     "Schema": "learners.schema:Schema",
     "Status": "objective.solution:Status",
     "adapters": "adapters",
+    "agreed_scaling": "adapters.sklearn_pipeline:agreed_scaling",
     "baselines": "baselines",
     "coefficients": "posteriors.coefficients:coefficients",
     "diagnose": "updates.diagnostics:diagnose",

@@ -24,6 +24,7 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("sklearn", "MultinomialNB"): ("sklearn_classes", None),
     ("sklearn", "LinearDiscriminantAnalysis"): ("sklearn_classes", None),
     ("sklearn", "QuadraticDiscriminantAnalysis"): ("sklearn_classes", None),
+    ("sklearn", "Pipeline"): ("sklearn_pipeline", None),
     ("statsmodels", "GLMResultsWrapper"): ("statsmodels_results", "statsmodels"),
     ("statsmodels", "BinaryResultsWrapper"): ("statsmodels_results", "statsmodels"),
     ("statsmodels", "PHRegResults"): ("statsmodels_results", "statsmodels"),
@@ -54,7 +55,6 @@ _INSTEAD = {
 }
 # What to pass in the place of what newcomers pass.
 _HINTS = {
-    "Pipeline": ": pass the model in it, pipeline[-1]",
     "DataFrame": ": fit a model to it first",
     "ndarray": ": fit a model to it first",
 }
@@ -101,7 +101,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         - scikit-learn: ``BayesianGaussianMixture``, ``GaussianMixture``,
           ``LatentDirichletAllocation``, ``BayesianRidge``, ``ARDRegression``, ``Ridge``,
           ``LogisticRegression``, ``PoissonRegressor``, ``GaussianNB``, ``CategoricalNB``,
-          ``MultinomialNB``, ``LinearDiscriminantAnalysis``, ``QuadraticDiscriminantAnalysis``
+          ``MultinomialNB``, ``LinearDiscriminantAnalysis``, ``QuadraticDiscriminantAnalysis``; a
+          ``Pipeline`` of `klfusion.agreed_scaling` and one of these
         - statsmodels: results of ``GLM``, ``Logit`` and ``PHReg``
         - lifelines: ``CoxPHFitter``, ``WeibullAFTFitter``
         - gensim: ``LdaModel``, ``LdaMulticore``

@@ -128,7 +128,7 @@ class Gaussians(Part):
     def prior(self, strength: PriorStrength) -> FloatArray:
         none, one = np.zeros((1, len(self.columns))), np.ones((1, len(self.columns)))
         half = 0.5 * strength.variance * one
-        return self.family.natural(none, strength.mean * one, half, half)[0]
+        return np.asarray(self.family.natural(none, strength.mean * one, half, half)[0])
 
     def mean(self, natural: FloatArray) -> FloatArray:
         return self.family.mean(natural)

@@ -20,7 +20,7 @@ from klfusion.posteriors.coefficients import align_coefficients
 from klfusion.posteriors.columns import check_schemas
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure, regression
-from klfusion.posteriors.structure.kinds import NAMES, TOPICS
+from klfusion.posteriors.structure.kinds import NAMES, SCALING, TOPICS
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 from klfusion.posteriors.vocabularies import align_vocabularies
 
@@ -86,6 +86,8 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
             types = [(name, str(s.info[key])) for name, s in structures if key in s.info]
             check_equal(types, f"{key} {types[0][1]!r}")
     check_schemas(structures)
+    scalings = [(name, s.info.get(SCALING)) for name, s in structures]
+    check_equal(scalings, "the agreed scaling")
     check_equal([(p.name, p.family) for p in posteriors], str(posteriors[0].family))
     features = [(name, s.info.get("features")) for name, s in structures]
     features = [(name, names) for name, names in features if names is not None]

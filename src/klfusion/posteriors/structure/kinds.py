@@ -14,6 +14,7 @@ MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
 CLASSES, NAMED = "classes", "named"
 NAMES = "components"  # key in `info`: the names of the components, where they have any
 MEASURED = "measured"  # array of mixtures over columns: measured cells of each, (L, columns)
+SCALING = "agreed_scaling"  # key in `info` of pipelines: means and deviations of each step
 VOCABULARY = "vocabulary"  # key in `info` of topics: the words of the columns, or None
 _Labels = Sequence[IntArray | FloatArray]
 _Bounded = Callable[[Sequence[FloatArray], Sequence[IntArray]], Sequence[FloatArray]]
