@@ -250,3 +250,30 @@ def test_constant_columns_and_single_rows_are_fitted():
     assert np.isfinite(model.score(frame))
     one = {name: values[:1] for name, values in frame.items()}
     assert MixedMixture(SCHEMA, n_init=1, random_state=0).fit(one).n_components_ == 1
+
+
+def test_refits_of_sites_add_up_to_that_of_all_rows():
+    frame, _ = patients(300, missing=0.1)
+    cells = ~np.isnan(SCHEMA.encoded(frame)).all(axis=1)
+    frame = {name: own[cells] for name, own in frame.items()}
+    half = len(cells[cells]) // 2
+    parts = [
+        {name: own[rows] for name, own in frame.items()} for rows in (np.s_[:half], np.s_[half:])
+    ]
+
+    def site(rows):
+        model = MixedMixture(SCHEMA, random_state=0, n_init=2, tol=1e-9)
+
+        def fit(start, prior):
+            found = model.fit(rows) if start is None else model.refit(rows, start, prior)
+            return kf.extract(found, name="site")
+
+        return fit
+
+    refined = kf.refine_rounds({"a": site(parts[0]), "b": site(parts[1])}, rounds=8)
+    np.testing.assert_allclose(refined.posterior.counts.sum(), len(cells[cells]))
+    start = refined.posterior
+    prior = np.tile(start.prior, (start.n_components, 1))
+    whole = MixedMixture(SCHEMA, tol=1e-9).refit(frame, start, prior)
+    np.testing.assert_allclose(whole.natural_, start.natural, rtol=0.01)
+    np.testing.assert_allclose(whole.counts_, start.counts, rtol=0.01)

@@ -109,6 +109,10 @@ class Part(ABC):
         """Natural parameters of the columns in their units, from those of standardised ones."""
         return natural
 
+    def from_units(self, natural: FloatArray) -> FloatArray:
+        """The inverse of `in_units`."""
+        return natural
+
 
 class Gaussians(Part):
     """Continuous columns."""
@@ -144,6 +148,12 @@ class Gaussians(Part):
         centre, scale = self._units
         p = self.family.params(natural)
         mean, rate = centre + scale * p["mean"], scale**2 * p["rate"]
+        return self.family.natural(mean, p["kappa"], p["shape"], rate)
+
+    def from_units(self, natural: FloatArray) -> FloatArray:
+        centre, scale = self._units
+        p = self.family.params(natural)
+        mean, rate = (p["mean"] - centre) / scale, p["rate"] / scale**2
         return self.family.natural(mean, p["kappa"], p["shape"], rate)
 
     def statistics(self, values: FloatArray) -> list[FloatArray]:

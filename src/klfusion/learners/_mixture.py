@@ -213,6 +213,24 @@ def iterate(problem: Problem, fit: Fit, max_iter: int) -> Fit:
     return replace(fit, trace=trace, converged=converged)
 
 
+def iterate_from(problem: Problem, fit: Fit, prior: FloatArray, max_iter: int) -> Fit:
+    """Iterations with a prior (K, p) of each component; all stay, in their order.
+
+    Shares of components are those of the ``fit`` given, as in a model of the pooled data.
+    """
+    trace: list[float] = []
+    log_weights = problem.weights.log_expected(fit.counts)
+    for _ in range(max_iter):
+        mean = problem.model.mean(prior + fit.sums)
+        counts, sums, total = problem.design.expected(log_weights, mean)
+        trace.append(total)
+        converged = len(trace) > 1 and abs(trace[-1] - trace[-2]) < problem.tol
+        fit = Fit(counts, sums, trace, converged)
+        if converged:
+            break
+    return fit
+
+
 def simplify(problem: Problem, fit: Fit, max_iter: int) -> Fit:
     """Merge two components as long as that raises the bound."""
     while len(fit.counts) > 1:

@@ -24,10 +24,12 @@ from klfusion.learners._mixture import (
     ProcessWeights,
     Weights,
     iterate,
+    iterate_from,
     simplify,
     start,
 )
 from klfusion.learners.schema import Schema
+from klfusion.posteriors.posterior import Posterior
 
 DIRICHLET, PROCESS = "dirichlet_distribution", "dirichlet_process"
 _STRENGTHS = ("mean_strength", "variance_strength", "rate_strength", "category_strength")
@@ -136,28 +138,53 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to a data frame, a mapping of columns, or an array in the order of the schema."""
         del y
-        for name in ("n_init", "n_components", "max_iter"):
-            check_integer(name, getattr(self, name))
+        check_integer("n_init", self.n_init)
         if self.schema is not None and not isinstance(self.schema, Schema):
             raise KLFusionError(f"schema: expected a klfusion.Schema, got {brief(self.schema)}")
-        schema = Schema.suggest(X) if self.schema is None else self.schema
-        values = schema.encoded(X)
+        self.set_schema(Schema.suggest(X) if self.schema is None else self.schema)
+        problem, standard = self._problem(X)
+        rng, features = generator(self.random_state), _features(self._parts, standard)
+        fits = []
+        for _ in range(self.n_init):
+            first = start(problem.design, features, self.n_components, rng)
+            fits.append(simplify(problem, iterate(problem, first, self.max_iter), self.max_iter))
+        best = max(fits, key=attrgetter("bound"))
+        self._keep(problem.model.prior + best.sums, best)
+        return self
+
+    def refit(self, X: Any, start: Posterior, prior: FloatArray) -> Self:
+        """Fit from the components of a posterior, each with its own prior (K, p); all stay.
+
+        It is what a site does in a later round of `klfusion.refine_rounds`. Shares of components
+        are those of ``start``, the global model. The bound is not computed.
+        """
+        assert start.structure is not None and start.counts is not None
+        self.set_schema(Schema.from_config(start.structure.info["schema"]))
+        problem, _ = self._problem(X)
+        own, given = self._standardised(start.natural), self._standardised(prior)
+        share = start.counts * len(problem.design) / start.counts.sum()
+        fit = iterate_from(problem, Fit(share, own - given), given, self.max_iter)
+        self._keep(given + fit.sums, fit)
+        return self
+
+    def _problem(self, X: Any) -> tuple[Problem, list[FloatArray]]:
+        """What is fitted to data; and the standardised columns of each part."""
+        for name in ("n_components", "max_iter"):
+            check_integer(name, getattr(self, name))
+        values = self.schema_.encoded(X)
         _check_rows(values)
-        self.set_schema(schema)
-        model = _Model(self._parts, self._strength())
         standard = [part.standardised(values[:, part.places]) for part in self._parts]
         statistics = zip(self._parts, standard, strict=True)
         design = Design.of([own for part, x in statistics for own in part.statistics(x)])
         base = sum(part.log_base(values[:, part.places]) for part in self._parts)
         tol = number(self.tol, "tol", above=0.0, allow_equal=True) * len(values)
-        problem = Problem(model, design, self._weights(), base, tol)
-        rng, features = generator(self.random_state), _features(self._parts, standard)
-        fits = []
-        for _ in range(self.n_init):
-            first = start(design, features, self.n_components, rng)
-            fits.append(simplify(problem, iterate(problem, first, self.max_iter), self.max_iter))
-        self._keep(model, max(fits, key=attrgetter("bound")))
-        return self
+        model = _Model(self._parts, self._strength())
+        return Problem(model, design, self._weights(), base, tol), standard
+
+    def _standardised(self, natural: FloatArray) -> FloatArray:
+        """Natural parameters by part, of standardised columns."""
+        own = [part.from_units(natural[:, part.index]) for part in self._parts]
+        return np.concatenate(own, axis=1)
 
     def _strength(self) -> PriorStrength:
         return PriorStrength(*(number(getattr(self, k), k, above=0.0) for k in _STRENGTHS))
@@ -181,9 +208,10 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(schema)
         self.feature_names_in_ = np.array(schema.names, dtype=object)
 
-    def _keep(self, model: _Model, fit: Fit) -> None:
+    def _keep(self, natural: FloatArray, fit: Fit) -> None:
         """Set the fitted attributes, in the units of the data and in the order of the schema."""
-        rows = np.vstack([model.prior + fit.sums, model.prior])
+        model = _Model(self._parts, self._strength())
+        rows = np.vstack([natural, model.prior])
         out = np.empty((len(rows), self.family_.size))
         for part, own in zip(self._parts, model.split(rows), strict=True):
             out[:, part.index] = part.in_units(own)
