@@ -277,3 +277,80 @@ def test_refits_of_sites_add_up_to_that_of_all_rows():
     whole = MixedMixture(SCHEMA, tol=1e-9).refit(frame, start, prior)
     np.testing.assert_allclose(whole.natural_, start.natural, rtol=0.01)
     np.testing.assert_allclose(whole.counts_, start.counts, rtol=0.01)
+
+
+def pressures(n, seed, kinds=2):
+    """Two columns that vary with each other, and one that does not."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(kinds, size=n)
+    noise = rng.normal(size=(n, 2)) @ np.linalg.cholesky([[100.0, 72.0], [72.0, 64.0]]).T
+    high, low = (np.take([[120, 160], [75, 105]], kind, axis=1) + noise.T).tolist()
+    frame = {"high": np.array(high), "low": np.array(low), "age": rng.normal(60, 8, n)}
+    return frame, kind
+
+
+BLOCKS = kf.Schema(
+    [
+        Column("high", "continuous", (90, 140), block="pressure"),
+        Column("age", "continuous", (30, 80)),
+        Column("low", "continuous", (60, 90), block="pressure"),
+    ]
+)
+
+
+def test_a_block_has_a_full_covariance():
+    frame, kind = pressures(500, 0)
+    model = MixedMixture(BLOCKS, random_state=0, n_init=2).fit(frame)
+    assert model.n_components_ == 2
+    assert [name for name, _ in model.family_.factors] == ["pressure", "age"]
+    p = model.family_.params(model.natural_)
+    covariance = p["pressure.scale_inv"] / p["pressure.dof"][:, None, None]
+    np.testing.assert_allclose(covariance, [[[100, 72], [72, 64]]] * 2, rtol=0.3)
+    assert adjusted_rand_score(kind, model.predict(frame)) > 0.9
+    alone = kf.Schema([Column(c.name, c.kind, c.reference) for c in BLOCKS])
+    plain = MixedMixture(alone, random_state=0, n_init=2).fit(frame)
+    assert model.lower_bound_ > plain.lower_bound_ + 50  # one covariance explains the correlation
+
+
+def test_cells_of_a_block_predict_the_others():
+    frame, _ = pressures(500, 0)
+    model = MixedMixture(BLOCKS, random_state=0, n_init=2).fit(frame)
+    found = model.impute({"high": [140.0, 100.0]})["low"]
+    np.testing.assert_allclose(found, [90, 60], atol=6)
+    p = model.family_.params(model.natural_)
+    before = model.family_.params(model.prior_[None])
+    dof = p["pressure.dof"] - 1
+    kappa = before["pressure.kappa"] + p["pressure.dof"] - before["pressure.dof"]
+    shape = p["pressure.scale_inv"] * ((kappa + 1) / (kappa * dof))[:, None, None]
+    x = np.array([130.0, 84.0])
+    density = [
+        stats.multivariate_t(m, s, v).pdf(x)
+        for m, s, v in zip(p["pressure.mean"], shape, dof, strict=True)
+    ]
+    row = {"high": x[:1], "low": x[1:]}
+    np.testing.assert_allclose(model.score_samples(row), np.log(model.weights_ @ density))
+    part = stats.t.pdf(130.0, dof, p["pressure.mean"][:, 0], np.sqrt(shape[:, 0, 0]))
+    np.testing.assert_allclose(model.score_samples({"high": x[:1]}), np.log(model.weights_ @ part))
+    assert np.median(model.unlikeness(frame)) < 1.0
+    assert model.unlikeness({"high": [150.0], "low": [60.0]})[0] > 6.0  # each alone is common
+
+
+def test_blocks_are_fused_and_reported(tmp_path):
+    models = {}
+    for seed, name in enumerate("abc"):
+        frame, _ = pressures(300, seed)
+        frame["low"][::5] = np.nan
+        if name == "c":
+            del frame["low"]
+        models[name] = MixedMixture(BLOCKS, random_state=0, n_init=2).fit(frame)
+    fusion = kf.fuse({name: models[name] for name in "ab"})
+    assert fusion.n_components == 2
+    np.testing.assert_allclose(fusion.model().impute({"high": [140.0]})["low"], [90], atol=6)
+    fusion.report(tmp_path / "page.html", one_page=True)
+    with pytest.raises(kf.KLFusionError, match="expected the name of a block of continuous"):
+        Column("a", "counts", (0, 1), block="b")
+    # A block that a site lacks stays at its prior there.
+    lacking = models["c"]
+    np.testing.assert_array_equal(
+        lacking.natural_[:, :7], np.tile(lacking.prior_[:7], (len(lacking.counts_), 1))
+    )

@@ -17,12 +17,13 @@ import numpy as np
 from scipy.special import digamma, gammaln, polygamma
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families import Dirichlet, Family, Gamma, NormalGamma, Product
+from klfusion.families import Gamma, NormalGamma
 from klfusion.families.gaussian import LOG_2PI
-from klfusion.learners.schema import CONTINUOUS, COUNTS, ORDERED, Column, Schema
+from klfusion.learners.schema import ORDERED, Column
 
 _RATES = 200  # counts beyond the mean, in steps, over which a log-density is averaged
 _HALF = 0.5  # of the probability: a median
+_Moments = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,6 @@ class PriorStrength:
     variance: float  # of its variance
     rate: float  # events, of the rate of a column of counts
     category: float  # per category
-
-
-def product_of(schema: Schema) -> Product:
-    """One factor per column; dots in names become underscores."""
-    names = [name.replace(".", "_") for name in schema.names]
-    made = dict(zip(names, map(_family, schema), strict=False))
-    if len(made) < len(names):
-        names = [f"{name} [{k}]" for k, name in enumerate(names)]
-        made = dict(zip(names, map(_family, schema), strict=True))
-    return Product(**made)
-
-
-def _family(column: Column) -> Family:
-    if column.kind == CONTINUOUS:
-        return NormalGamma(1)
-    return Gamma(1) if column.kind == COUNTS else Dirichlet(len(column.categories))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +78,17 @@ class Part(ABC):
     def log_predictive(self, natural: FloatArray, prior: FloatArray, values: FloatArray) -> Any:
         """Log-density of each row in each component, (n, K), of measured cells."""
 
-    @abstractmethod
-    def typical(self, natural: FloatArray, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def typical(self, natural: FloatArray, prior: FloatArray, there: FloatArray) -> _Moments:
+        """Mean and variance of the log-density of cells ``there`` (n, c), each (n, K)."""
+        mean, variance = self.by_column(natural, prior)
+        return there @ mean.T, there @ variance.T
+
+    def by_column(self, natural: FloatArray, prior: FloatArray) -> _Moments:
         """Mean and variance of a column's log-density in a component, each (K, c)."""
+        raise NotImplementedError
 
     @abstractmethod
-    def imputed(self, natural: FloatArray, share: FloatArray) -> FloatArray:
+    def imputed(self, natural: FloatArray, share: FloatArray, values: FloatArray) -> FloatArray:
         """Expected values, or the most probable categories, (n, c), of shares (n, K)."""
 
     def standardised(self, values: FloatArray) -> FloatArray:
@@ -125,7 +115,8 @@ class Gaussians(Part):
         return NormalGamma(len(self.columns))
 
     @cached_property
-    def _units(self) -> tuple[FloatArray, FloatArray]:
+    def units(self) -> tuple[FloatArray, FloatArray]:
+        """Centre and scale of each column."""
         centre, scale = ([getattr(c, key) for c in self.columns] for key in ("centre", "scale"))
         return np.array(centre), np.array(scale)
 
@@ -141,17 +132,17 @@ class Gaussians(Part):
         return self.family.log_partition(natural)
 
     def standardised(self, values: FloatArray) -> FloatArray:
-        centre, scale = self._units
+        centre, scale = self.units
         return np.asarray((values - centre) / scale)
 
     def in_units(self, natural: FloatArray) -> FloatArray:
-        centre, scale = self._units
+        centre, scale = self.units
         p = self.family.params(natural)
         mean, rate = centre + scale * p["mean"], scale**2 * p["rate"]
         return self.family.natural(mean, p["kappa"], p["shape"], rate)
 
     def from_units(self, natural: FloatArray) -> FloatArray:
-        centre, scale = self._units
+        centre, scale = self.units
         p = self.family.params(natural)
         mean, rate = (p["mean"] - centre) / scale, p["rate"] / scale**2
         return self.family.natural(mean, p["kappa"], p["shape"], rate)
@@ -166,7 +157,7 @@ class Gaussians(Part):
 
     def log_base(self, values: FloatArray) -> float:
         counts = np.count_nonzero(~np.isnan(values), axis=0)
-        return -float(counts @ (0.5 * LOG_2PI + np.log(self._units[1])))
+        return -float(counts @ (0.5 * LOG_2PI + np.log(self.units[1])))
 
     def _students(self, natural: FloatArray, prior: FloatArray) -> tuple[FloatArray, ...]:
         """Mean, scale and degrees of freedom of Student's t, each (K, c).
@@ -189,14 +180,14 @@ class Gaussians(Part):
             out[:, k] = np.nansum(log_density, axis=1)
         return out
 
-    def typical(self, natural: FloatArray, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def by_column(self, natural: FloatArray, prior: FloatArray) -> _Moments:
         _, scale, dof = self._students(natural, prior)
         # log(1 + z^2 / dof) is minus the logarithm of a Beta(dof / 2, 1 / 2) variate.
         a, b = 0.5 * dof, 0.5 * (dof + 1.0)
         average = _log_t(dof) - np.log(scale) - b * (digamma(b) - digamma(a))
         return average, b**2 * (polygamma(1, a) - polygamma(1, b))
 
-    def imputed(self, natural: FloatArray, share: FloatArray) -> FloatArray:
+    def imputed(self, natural: FloatArray, share: FloatArray, values: FloatArray) -> FloatArray:
         return np.asarray(share @ self.family.params(natural)["mean"])
 
 
@@ -241,7 +232,7 @@ class Rates(Part):
             out[:, k] = np.nansum(_negative_binomial(values, shape[k], rate[k]), axis=1)
         return out
 
-    def typical(self, natural: FloatArray, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def by_column(self, natural: FloatArray, prior: FloatArray) -> _Moments:
         shape, rate = np.split(natural, 2, axis=1)
         expected = shape / rate
         deviation = np.sqrt(expected * (1.0 + 1.0 / rate))
@@ -254,7 +245,7 @@ class Rates(Part):
         average = (weight * log_density).sum(axis=0)
         return average, (weight * (log_density - average) ** 2).sum(axis=0)
 
-    def imputed(self, natural: FloatArray, share: FloatArray) -> FloatArray:
+    def imputed(self, natural: FloatArray, share: FloatArray, values: FloatArray) -> FloatArray:
         shape, rate = np.split(natural, 2, axis=1)
         return np.asarray(np.rint(share @ (shape / rate)))
 
@@ -321,14 +312,14 @@ class Tables(Part):
             out[there] += log_shares[:, start + own[there].astype(int)].T
         return out
 
-    def typical(self, natural: FloatArray, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def by_column(self, natural: FloatArray, prior: FloatArray) -> _Moments:
         shares = self._shares(natural)
         log_shares = np.log(shares)
         average = np.add.reduceat(shares * log_shares, self._starts, axis=1)
         square = np.add.reduceat(shares * log_shares**2, self._starts, axis=1)
         return average, np.maximum(square - average**2, 0.0)
 
-    def imputed(self, natural: FloatArray, share: FloatArray) -> FloatArray:
+    def imputed(self, natural: FloatArray, share: FloatArray, values: FloatArray) -> FloatArray:
         expected = share @ self._shares(natural)
         out = np.empty((len(share), len(self.columns)))
         bounds = zip(self.columns, self._starts, self._sizes, strict=True)
@@ -339,20 +330,3 @@ class Tables(Part):
             else:
                 out[:, k] = own.argmax(axis=1)
         return out
-
-
-def parts_of(schema: Schema, family: Product) -> list[Part]:
-    """The columns of a schema by kind; ``family`` has a factor for each."""
-    sizes = [factor.size for _, factor in family.factors]
-    first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
-    kinds = [_PARTS.get(column.kind, Tables) for column in schema]
-    out: list[Part] = []
-    for cls in (Gaussians, Rates, Tables):
-        places = np.array([k for k, own in enumerate(kinds) if own is cls], dtype=np.intp)
-        if len(places):
-            columns = tuple(schema.columns[k] for k in places)
-            out.append(cls(columns, places, first[places]))
-    return out
-
-
-_PARTS: dict[str, type[Part]] = {CONTINUOUS: Gaussians, COUNTS: Rates}

@@ -15,7 +15,8 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import check_integer, generator, number
 from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
-from klfusion.learners._columns import Part, PriorStrength, parts_of, product_of
+from klfusion.learners._blocks import parts_of, product_of
+from klfusion.learners._columns import Part, PriorStrength
 from klfusion.learners._mixture import (
     Design,
     DirichletWeights,
@@ -65,9 +66,9 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
 
     Variational Bayes with conjugate priors: Normal-Gamma of means and precisions, Dirichlet of
     categories, Gamma of rates. Missing cells are integrated out, also columns that a site never
-    measured. Columns are independent within a component. Priors follow from the schema alone, so
-    that sites with one schema have one prior. No iteration lowers the bound; it selects the best of
-    several starts, and accepts merges of components.
+    measured. Columns are independent within a component, unless the schema has blocks. Priors
+    follow from the schema alone, so that sites with one schema have one prior. No iteration lowers
+    the bound; it selects the best of several starts, and accepts merges of components.
 
     Parameters
     ----------
@@ -266,7 +267,7 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
         share = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
         for part in self._parts:
             own = values[:, part.places]
-            fill = part.imputed(self.natural_[:, part.index], share)
+            fill = part.imputed(self.natural_[:, part.index], share, own)
             values[:, part.places] = np.where(np.isnan(own), fill, own)
         columns = zip(self.schema_, values.T, strict=True)
         found = {column.name: column.decoded(own) for column, own in columns}
@@ -285,9 +286,9 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
         for part in self._parts:
             natural, prior = self.natural_[:, part.index], self.prior_[part.index]
             log_density += part.log_predictive(natural, prior, values[:, part.places])
-            mean, square = part.typical(natural, prior)
-            average += there[:, part.places] @ mean.T
-            variance += there[:, part.places] @ square.T
+            mean, square = part.typical(natural, prior, there[:, part.places])
+            average += mean
+            variance += square
         deviation = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
         return np.asarray(((average - log_density) / deviation).min(axis=1))
 

@@ -16,6 +16,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief, few
 from klfusion.errors import KLFusionError
 from klfusion.io.atomic import opened, write_atomically
+from klfusion.learners._cells import Category, array_of, columns_of, is_missing, numbers, plain
 
 CONTINUOUS, COUNTS = "continuous", "counts"
 BINARY, CATEGORICAL, ORDERED = "binary", "categorical", "ordered"
@@ -28,8 +29,6 @@ _LARGEST_MEAN_COUNT = 20.0
 _CENTRAL = (2.5, 97.5)  # percentiles: a reference range holds 95 % by convention
 _DIGITS = 2  # of a suggested range, which is to say little about any patient
 _MOST_BYTES = 2**24  # of a file
-
-Category = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,9 @@ class Column:
     categories : sequence, optional
         The values of a binary, categorical or ordered column; of the last two or more, in order.
     unit : str, optional
+    block : str, optional
+        Continuous columns of one block have a full covariance within a component. A row counts in
+        a block where all cells of it are measured.
 
     Examples
     --------
@@ -58,6 +60,7 @@ class Column:
     reference: tuple[float, float] | None = None
     categories: tuple[Category, ...] = ()
     unit: str | None = None
+    block: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -68,12 +71,15 @@ class Column:
             raise KLFusionError(f"{where}: expected a kind of {', '.join(KINDS)}, {got}")
         if self.unit is not None and not isinstance(self.unit, str):
             raise KLFusionError(f"{where}: expected the unit as text, got {brief(self.unit)}")
+        if self.block is not None and (self.kind != CONTINUOUS or not isinstance(self.block, str)):
+            expected = "expected the name of a block of continuous columns"
+            raise KLFusionError(f"{where}: {expected}, got {brief(self.block)}")
         if self.is_numeric:
             object.__setattr__(self, "reference", _range(self.reference, where))
             if self.categories:
                 raise KLFusionError(f"{where}: expected no categories of a {self.kind} column")
             return
-        categories = tuple(map(_plain, self.categories))
+        categories = tuple(map(plain, self.categories))
         least = "two" if self.kind == BINARY else "two or more"
         unique = len(set(categories)) == len(categories)
         if len(categories) < 2 or not unique or (self.kind == BINARY and len(categories) > 2):
@@ -107,7 +113,7 @@ class Column:
         """Numbers, or positions of categories, (n,); NaN where a value is missing."""
         where = f"column {self.name!r}"
         if self.is_numeric:
-            out = _numbers(values, where)
+            out = numbers(values, where)
             bad = np.isinf(out)
             if self.kind == COUNTS:
                 with np.errstate(invalid="ignore"):
@@ -120,7 +126,7 @@ class Column:
         place = {category: float(k) for k, category in enumerate(self.categories)}
         out = np.full(len(values), np.nan)
         for row, value in enumerate(values.tolist()):
-            if not _is_missing(value):
+            if not is_missing(value):
                 try:
                     out[row] = place[value]
                 except (KeyError, TypeError):
@@ -210,7 +216,7 @@ class Schema:
         >>> [(column.name, column.kind) for column in schema]
         [('age', 'continuous'), ('sick', 'binary')]
         """
-        kinds, units, table = dict(kinds or {}), dict(units or {}), _columns_of(frame)
+        kinds, units, table = dict(kinds or {}), dict(units or {}), columns_of(frame)
         if table is None:
             raise KLFusionError(f"expected a frame or a mapping of columns, got {brief(frame)}")
         for given in (kinds, units):
@@ -229,7 +235,7 @@ class Schema:
         A frame or mapping may lack columns, which the site never measured. An array has all, in
         the order of the schema.
         """
-        table = _columns_of(data)
+        table = columns_of(data)
         if table is None:
             array = np.asarray(data)
             if array.ndim != 2 or array.shape[1] != len(self):
@@ -244,7 +250,7 @@ class Schema:
         out = np.full((lengths.pop(), len(self)), np.nan)
         for k, column in enumerate(self.columns):
             if column.name in table:
-                out[:, k] = column.encoded(_array(table[column.name]))
+                out[:, k] = column.encoded(array_of(table[column.name]))
         return out
 
     def to_config(self) -> list[dict[str, Any]]:
@@ -302,59 +308,13 @@ def _range(given: Any, where: str) -> tuple[float, float]:
     return low, high
 
 
-def _plain(value: Any) -> Category:
-    """A category as a plain Python value."""
-    own = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(own, str | int | float | bool) or (
-        isinstance(own, float) and math.isnan(own)
-    ):
-        raise KLFusionError(f"expected categories that are text or numbers, got {brief(value)}")
-    return str(own) if isinstance(own, str) else own
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether a cell is None, NaN, or pandas' NA or NaT."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float) and math.isnan(value)
-
-
-def _numbers(values: NDArray[Any], where: str) -> FloatArray:
-    if values.dtype.kind in "fiub":
-        return values.astype(np.float64)
-    cells = [math.nan if _is_missing(v) else v for v in values.tolist()]
-    for row, cell in enumerate(cells):
-        if not isinstance(cell, int | float):
-            raise KLFusionError(f"{where}, row {row}: expected a number, got {brief(cell)}")
-    return np.array(cells, dtype=np.float64)
-
-
-def _columns_of(data: Any) -> dict[str, Any] | None:
-    """The columns of a frame or mapping by name; None for anything else."""
-    if isinstance(data, Mapping):
-        return {str(name): _array(values) for name, values in data.items()}
-    if not hasattr(data, "columns"):
-        return None
-    return {str(name): _array(data[name]) for name in data.columns}
-
-
-def _array(series: Any) -> NDArray[Any]:
-    """Numbers as they are; all else as objects, for in text NaN would be the word."""
-    values = np.asarray(series)
-    if values.dtype.kind in "fiub" and values.ndim == 1:
-        return values
-    out = np.empty(len(series), dtype=object)
-    out[:] = list(series)
-    return out
-
-
 def _suggested(name: str, values: NDArray[Any], kind: str | None, unit: str | None) -> Column:
     """A column from values of it."""
-    present = [v for v in values.tolist() if not _is_missing(v)]
+    present = [v for v in values.tolist() if not is_missing(v)]
     where = f"column {name!r}"
     if not present:
         raise KLFusionError(f"{where}: expected values, got none: leave it out, or add it yourself")
-    distinct = sorted(set(map(_plain, present)), key=lambda v: (isinstance(v, str), v))
+    distinct = sorted(set(map(plain, present)), key=lambda v: (isinstance(v, str), v))
     numeric = not any(isinstance(v, str | bool) for v in distinct)
     if len(distinct) == 1:
         raise KLFusionError(f"{where}: expected values that vary, got {distinct[0]!r} alone")
@@ -363,7 +323,7 @@ def _suggested(name: str, values: NDArray[Any], kind: str | None, unit: str | No
         kind = BINARY if len(distinct) == 2 else CATEGORICAL
     if kind not in _NUMERIC:
         return Column(name, kind, categories=tuple(distinct), unit=unit)
-    low, high = np.percentile(_numbers(np.array(present, dtype=object), where), _CENTRAL)
+    low, high = np.percentile(numbers(np.array(present, dtype=object), where), _CENTRAL)
     step = 10.0 ** (math.floor(math.log10(max(high - low, 1e-300))) - _DIGITS + 1)
     reference = (math.floor(low / step) * step, math.ceil(high / step) * step)
     digits = max(0, _DIGITS - math.floor(math.log10(reference[1] - reference[0])))

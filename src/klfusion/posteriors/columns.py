@@ -15,9 +15,9 @@ from klfusion.errors import IncompatibleSilosError
 from klfusion.families import Product
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
-from klfusion.posteriors.structure.kinds import MEASURED
+from klfusion.posteriors.structure.kinds import MEASURED, factors_of
 
-_SAME = ("kind", "categories", "unit", "reference")
+_SAME = ("kind", "categories", "unit", "reference", "block")
 
 
 def check_schemas(structures: Sequence[tuple[str, Structure]]) -> None:
@@ -55,11 +55,13 @@ def unmeasured(posteriors: Sequence[Posterior]) -> BoolArray | None:
     its prior.
     """
     family, structures = posteriors[0].family, [p.structure for p in posteriors]
-    cells = [s.arrays[MEASURED] for s in structures if s is not None and MEASURED in s.arrays]
-    if not isinstance(family, Product) or len(cells) < len(posteriors):
+    known = [s for s in structures if s is not None and MEASURED in s.arrays]
+    if not isinstance(family, Product) or len(known) < len(posteriors):
         return None
+    groups = factors_of([column.get("block") for column in known[0].info["schema"]])
+    first = [group[0] for group in groups]  # columns of a block count the same rows
     least = np.array([factor.least_count for _, factor in family.factors])
-    seen = np.array([(own.mean(axis=0) >= least) for own in cells])
+    seen = np.array([s.arrays[MEASURED][:, first].mean(axis=0) >= least for s in known])
     if seen.all():
         return None
     if not seen.all(axis=0).any():

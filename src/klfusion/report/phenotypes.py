@@ -13,11 +13,12 @@ import numpy as np
 from scipy.special import betaincinv
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.families import Dirichlet, Gamma, NormalGamma, Product
+from klfusion.families import Dirichlet, Gamma, Product
+from klfusion.families.gaussian import GaussianPosterior, diagonal_of
 from klfusion.fusion.result import Fusion
 from klfusion.learners import Column, Schema
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.kinds import MEASURED
+from klfusion.posteriors.structure.kinds import MEASURED, factors_of
 
 MIN_CELL = 5  # patients: the rule of many hospitals and statistical offices
 _JEFFREYS = 0.5  # pseudo-patients of a share's prior, with and without
@@ -63,7 +64,7 @@ def phenotypes(
         "kind": "phenotypes",
         "min_cell": min_cell,
         "patients": float(counts.sum()),
-        "n_columns": len(posterior.family.factors),  # type: ignore[attr-defined]
+        "n_columns": 0 if posterior.structure is None else len(posterior.structure.info["schema"]),
         "phenotypes": found,
     }
 
@@ -132,17 +133,23 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
     schema = Schema.from_config(list(structure.info["schema"]))
     measured = structure.arrays[MEASURED]
     found: list[list[dict[str, Any]]] = [[] for _ in share]
-    parts = zip(schema, family.parts(posterior.natural), measured.T, strict=True)
-    for column, (_, factor, natural), cells in parts:
+    groups = factors_of([column.block for column in schema])
+    parts = [
+        (place, group.index(place), factor, natural)
+        for group, (_, factor, natural) in zip(groups, family.parts(posterior.natural), strict=True)
+        for place in group
+    ]
+    for place, within, factor, natural in parts:
+        column, cells = schema.columns[place], measured[:, place]
         # Patients without the column say nothing about it.
         weights = share * (cells >= min_cell)
         if np.count_nonzero(weights) < 2:
             continue
         weights = weights / weights.sum()
-        if isinstance(factor, NormalGamma):
-            rows = _continuous(column, factor, natural, weights)
+        if isinstance(factor, GaussianPosterior):
+            rows = _continuous(factor, natural, weights, within)
         elif isinstance(factor, Gamma):
-            rows = _rates(column, natural, weights)
+            rows = _rates(natural, weights)
         else:
             assert isinstance(factor, Dirichlet)
             rows = _categories(column, natural, weights, cells, min_cell)
@@ -156,10 +163,12 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
 
 
 def _continuous(
-    column: Column, factor: NormalGamma, natural: FloatArray, weights: FloatArray
+    factor: GaussianPosterior, natural: FloatArray, weights: FloatArray, within: int
 ) -> list[dict[str, Any]]:
-    mean, variance = (own[:, 0] for own in factor.observation_moments(natural))
-    error = np.sqrt(factor.location_covariance(natural)[:, 0])
+    """Of one dimension of a factor."""
+    mean, covariance = factor.observation_moments(natural)
+    mean, variance = mean[:, within], diagonal_of(covariance)[:, within]
+    error = np.sqrt(diagonal_of(factor.location_covariance(natural))[:, within])
     of_all, deviation = _of_all(mean, variance, weights)
     digits = _digits(deviation)
     return [
@@ -173,7 +182,7 @@ def _continuous(
     ]
 
 
-def _rates(column: Column, natural: FloatArray, weights: FloatArray) -> list[dict[str, Any]]:
+def _rates(natural: FloatArray, weights: FloatArray) -> list[dict[str, Any]]:
     shape, rate = natural.T
     mean, error = shape / rate, np.sqrt(shape) / rate
     of_all, deviation = _of_all(mean, mean, weights)

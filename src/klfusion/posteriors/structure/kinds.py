@@ -28,6 +28,14 @@ _COUNTS = {
 _NOT_BY_COMPONENT = ("weight_prior", "class_counts")
 
 
+def factors_of(blocks: Sequence[str | None]) -> list[list[int]]:
+    """The columns of each factor: those of one block are one, where its first column is."""
+    out: dict[str | int, list[int]] = {}
+    for place, block in enumerate(blocks):
+        out.setdefault(place if block is None else f"block {block}", []).append(place)
+    return list(out.values())
+
+
 def fuse_structures(
     structures: Sequence[Structure | None],
     labels: _Labels,

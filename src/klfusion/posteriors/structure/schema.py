@@ -14,7 +14,7 @@ from klfusion._utils.text import brief
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families import DiagonalNormal, Dirichlet, Family, Normal, Product
 from klfusion.posteriors.structure import regression
-from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY
+from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
 from klfusion.posteriors.structure.structure import Structure
 
 _MAX_AXES = 32  # limit of numpy 1
@@ -80,9 +80,9 @@ def _mixture(own: _Checked) -> None:
     _features(own)
     columns = own.setting("schema", _are_columns, "a list of columns with names")
     if columns is not None:
-        factors = own.family.factors if isinstance(own.family, Product) else ()
-        if len(factors) != len(columns):
-            own.refuse("schema", f"{len(factors)} columns, one per factor of the family", columns)
+        n = len(own.family.factors) if isinstance(own.family, Product) else 0
+        if len(factors_of([column.get("block") for column in columns])) != n:
+            own.refuse("schema", f"columns or blocks of the {n} factors of the family", columns)
         own.array(MEASURED, (own.n, len(columns)))
 
 
