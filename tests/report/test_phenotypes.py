@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import klfusion as kf
+from klfusion.cli.commands import main
 from klfusion.learners import Column, MixedMixture
 from klfusion.report import summarize
 from klfusion.report.phenotypes import interval, phenotypes, suppressed
@@ -122,6 +124,16 @@ def test_both_pages_escape_names(fusion, tmp_path):
 def test_the_main_report_without_the_silos(fusion, tmp_path):
     fusion.report(tmp_path / "page.html", local=False)
     fusion.without_silos().report(tmp_path / "page.html", one_page=True)
+
+
+def test_the_command_line(fusion, tmp_path):
+    file, page = tmp_path / "f.safetensors", tmp_path / "page.html"
+    kf.save(file, fusion)
+    found = CliRunner().invoke(
+        main, ["report", str(file), "-o", str(page), "--one-page", "--min-cell", "200"]
+    )
+    assert found.exit_code == 0, found.output
+    assert "fewer than 200 patients" in page.read_text(encoding="utf-8")
 
 
 def test_one_page_is_of_phenotypes(tmp_path):
