@@ -182,3 +182,18 @@ def test_malformed_schemas_are_refused():
 def test_only_a_fitted_model_is_extracted():
     with pytest.raises(kf.KLFusionError, match="silo 'a': expected a fitted MixedMixture"):
         kf.extract(MixedMixture(SCHEMA), name="a")
+
+
+def test_a_schema_of_another_family_is_refused(tmp_path):
+    silo = kf.extract(fitted([0, 1], 1), name="a")
+    schema = [dict(column) for column in silo.structure.info["schema"]]
+    schema[4]["categories"] = ["none", "much"]
+    structure = replace(silo.structure, info={**silo.structure.info, "schema": schema})
+    other = replace(silo, structure=structure)
+    with pytest.raises(kf.KLFusionError, match="'a': expected the family of its schema"):
+        kf.adapters.rebuild(other)
+    with pytest.raises(kf.KLFusionError, match="expected the family of its schema"):
+        kf.fuse([other]).report(tmp_path / "page.html")
+    info = {key: own for key, own in silo.structure.info.items() if key != "schema"}
+    without = replace(silo, structure=replace(silo.structure, info=info))
+    assert kf.fuse([without, replace(without, name="b")]).n_components == 2

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from klfusion.adapters import _library
+from klfusion.errors import KLFusionError
 from klfusion.learners import MixedMixture, Schema
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds
@@ -48,6 +49,9 @@ def rebuild(posterior: Posterior) -> Any:
     model = MixedMixture(Schema.from_config(structure.info["schema"]), **settings)
     assert model.schema is not None
     model.set_schema(model.schema)
+    if model.family_ != posterior.family:
+        got = f"got {posterior.family}"
+        raise KLFusionError(f"{posterior.name!r}: expected the family of its schema, {got}")
     model.weight_prior_ = float(structure.arrays["weight_prior"])
     arrays = structure.arrays
     model.set_components(posterior.natural.copy(), prior.copy(), arrays["counts"].copy())

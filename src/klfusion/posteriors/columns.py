@@ -55,7 +55,9 @@ def unmeasured(posteriors: Sequence[Posterior]) -> BoolArray | None:
     its prior.
     """
     family, structures = posteriors[0].family, [p.structure for p in posteriors]
-    known = [s for s in structures if s is not None and MEASURED in s.arrays]
+    known = [
+        s for s in structures if s is not None and MEASURED in s.arrays and s.info.get("schema")
+    ]
     if not isinstance(family, Product) or len(known) < len(posteriors):
         return None
     groups = factors_of([column.get("block") for column in known[0].info["schema"]])

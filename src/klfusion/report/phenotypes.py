@@ -13,10 +13,12 @@ import numpy as np
 from scipy.special import betaincinv
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Gamma, Product
 from klfusion.families.gaussian import GaussianPosterior, diagonal_of
 from klfusion.fusion.result import Fusion
 from klfusion.learners import Column, Schema
+from klfusion.learners._blocks import product_of
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import MEASURED, factors_of
 
@@ -131,6 +133,8 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
     structure, family = posterior.structure, posterior.family
     assert structure is not None and isinstance(family, Product)
     schema = Schema.from_config(list(structure.info["schema"]))
+    if product_of(schema) != family:
+        raise KLFusionError(f"{posterior.name!r}: expected the family of its schema, got {family}")
     measured = structure.arrays[MEASURED]
     found: list[list[dict[str, Any]]] = [[] for _ in share]
     groups = factors_of([column.block for column in schema])
