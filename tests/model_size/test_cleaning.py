@@ -239,13 +239,13 @@ def test_a_merge_recomputes_only_its_own_pairs(monkeypatch):
     natural = family.natural(0.3 * rng.normal(size=(n, 2)), kappa, scatter, kappa + 2.0)
     prior = family.natural([[0.0, 0.0]], [1.0], 2.0 * np.eye(2)[None], [2.0])[0]
     silo = kf.Posterior(family, natural, prior=prior, counts=kappa - 1.0)
-    compared, gain_of_one = [], cleaning._gain_of_one
+    compared, gain_of_one = [], cleaning.gain_of_one
 
-    def counted(posterior, natural, counts, a, *rest):
+    def counted(family, prior, natural, counts, a, *rest):
         compared.append(len(a))
-        return gain_of_one(posterior, natural, counts, a, *rest)
+        return gain_of_one(family, prior, natural, counts, a, *rest)
 
-    monkeypatch.setattr(cleaning, "_gain_of_one", counted)
+    monkeypatch.setattr(cleaning, "gain_of_one", counted)
     groups = cleaning.merge_splits(silo, np.arange(n), np.ones((n, n), dtype=bool))
     assert len(groups) < n / 2
     assert sum(compared) <= n * (n - 1)

@@ -39,8 +39,8 @@ class Auto(PathMethod):
     failed_fits : float
         Share of local components that are expected to describe no component of their own.
     least_evidence : float
-        Log-odds, in nats, by which sharing components must be better than sharing none; 3 nats are
-        odds of 20.
+        Log-odds, in nats, by which sharing components must be better than sharing none; 1 nat is
+        odds of 2.7.
     separation : float
         Standard deviations of observations between different components. It counts only where
         every silo has one component, so that no silo shows what different ones look like.
@@ -94,7 +94,6 @@ class Auto(PathMethod):
             path = replace(path_of(kept, path), evidence=path.evidence)
         path = replace(path, losses=path_losses(kept, path))
         probability = linked.probabilities()
-        check_number("separation", self.separation)
         if self.false_matches is not None:
             labels, probability = linked.undone(probability, self.false_matches)
         value = objective(kept, labels, int(labels.max()) + 1, linked.penalty)

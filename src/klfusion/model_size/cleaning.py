@@ -24,7 +24,7 @@ _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos ar
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
 _PSEUDO_COUNT = 0.5  # observations added to each component, so that every share is positive
 _FEW = 3.0  # times the family's least count: the shape of so few observations is unreliable
-_FAR = 5.0  # standard deviations between two components: too far to be one
+SEPARATION = 5.0  # standard deviations between two components: too far to be one
 _NEAR = 0.7  # of the median Jensen gap between components of one silo
 
 
@@ -114,19 +114,17 @@ def merge_splits(
     natural, near = posterior.natural[rows], near.copy()
     if not may_have_splits(posterior):
         return list(zip(groups, natural, strict=True))
-    prior, counts = posterior.prior, np.asarray(posterior.counts)[rows]
+    prior, counts = np.asarray(posterior.prior), np.asarray(posterior.counts)[rows]
     few = counts < _FEW * posterior.family.least_count
     near |= few[:, None] | few
     np.fill_diagonal(near, False)
-    family, common = posterior.family, 1.0
-    if isinstance(family, Tempered):
-        common = float(np.exp(np.log(family.effective_size(natural)).mean()))
-    gain = np.full(near.shape, -1.0)  # of each pair (i, j) with i < j
+    family, common = posterior.family, common_size(posterior.family, natural)
+    gain = np.full(near.shape, -np.inf)  # of each pair (i, j) with i < j
 
     def compare(a: IntArray, b: IntArray) -> None:
         some, index = np.unique(np.concatenate([a, b]), return_inverse=True)
         parts = natural[some], counts[some], index[: len(a)], index[len(a) :]
-        gain[a, b] = _gain_of_one(posterior, *parts, common)
+        gain[a, b] = gain_of_one(family, prior, *parts, common)
 
     compare(*np.nonzero(np.triu(near, k=1)))
     alive = np.ones(len(rows), dtype=bool)
@@ -140,21 +138,29 @@ def merge_splits(
         near[i] |= near[j]
         near[:, i] |= near[:, j]
         alive[j], near[j], near[:, j], near[i, i] = False, False, False, False
-        gain[[i, j]], gain[:, [i, j]] = -1.0, -1.0
+        gain[[i, j]], gain[:, [i, j]] = -np.inf, -np.inf
         others = np.flatnonzero(near[i])  # only pairs with the merged one have changed
         compare(np.minimum(i, others), np.maximum(i, others))
     return [(groups[k], natural[k]) for k in np.flatnonzero(alive)]
 
 
-def _gain_of_one(
-    posterior: Posterior,
+def common_size(family: Family, natural: FloatArray) -> float:
+    """Geometric mean of the effective sizes of components."""
+    if not isinstance(family, Tempered):
+        return 1.0
+    return float(np.exp(np.log(family.effective_size(natural)).mean()))
+
+
+def gain_of_one(
+    family: Family,
+    prior: FloatArray,
     natural: FloatArray,
     counts: FloatArray,
     a: IntArray,
     b: IntArray,
     common: float,
 ) -> FloatArray:
-    """Log-evidence gained by describing each pair by one component; -1 if they are far apart.
+    """Log-evidence gained by describing each pair by one component; none if they are far apart.
 
     Given which observation belongs to which, two components gain
     ``A(a) + A(b) - A(a + b - prior) - A(prior)`` in fit. The assignment costs the mutual
@@ -162,13 +168,11 @@ def _gain_of_one(
     almost nothing where they overlap. Where data are few for their dimension, or the prior is wide,
     the evidence favours one component at any distance. So components far apart are not merged.
     """
-    family, prior = posterior.family, posterior.prior
-    assert prior is not None  # `may_have_splits`
     if not isinstance(family, Tempered):
-        return np.full(len(a), -1.0)
+        return np.full(len(a), -np.inf)
     log_partition = family.log_partition(natural)
     of_one = family.log_partition(natural[a] + natural[b] - prior)
-    fit = log_partition[a] + log_partition[b] - of_one - family.log_partition(prior[None])
+    fit = log_partition[a] + log_partition[b] - of_one - family.log_partition(np.atleast_2d(prior))
     total = counts[a] + counts[b] + 2.0 * _PSEUDO_COUNT
     share = (counts[a] + _PSEUDO_COUNT) / total
     apart = _divergence_of_two(family, natural, share, a, b, common)
@@ -179,7 +183,7 @@ def _gain_of_one(
     assigned = total * information_at_distance(deviations, share)
     most = total * entropy(share)
     if isinstance(family, GaussianObservations):
-        far = _separation(family, natural, prior, counts[a] + counts[b], a, b) > _FAR
+        far = _separation(family, natural, prior, counts[a] + counts[b], a, b) > SEPARATION
     else:
         far = apart > 2.0 * entropy(share)
     # For Normals of different width the distance gives too little information.
@@ -189,7 +193,7 @@ def _gain_of_one(
         exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
         exactly = total[doubtful] * exactly - chance[doubtful]
         assigned[doubtful] = np.maximum(assigned[doubtful], exactly)
-    return np.where(far, -1.0, assigned - fit)
+    return np.where(far, -np.inf, assigned - fit)
 
 
 def _separation(

@@ -17,7 +17,8 @@ from scipy.special import betaln
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.running import Report
-from klfusion.families import GaussianObservations
+from klfusion.families import GaussianObservations, Tempered
+from klfusion.model_size.cleaning import common_size, gain_of_one
 from klfusion.model_size.distances import between, centre_distances
 from klfusion.model_size.linkage import LinkageSettings, Linked, leave_one_out, link
 from klfusion.objective.clusters import Clusters
@@ -220,9 +221,22 @@ class _Search:
         if len(part):
             varied = self._varied(self._compared(pooled))
             odds[part, sibling] = self._pooled_odds(varied, sibling)
+            odds[part, sibling] += self._silo_odds(sibling, rows[part])
         best = odds.argmax(axis=1)
         total = odds[np.arange(len(rows)), best].sum() - self.own[rows].sum()
         return float(total), best
+
+    def _silo_odds(self, sibling: IntArray, part: IntArray) -> FloatArray:
+        """Log-evidence of one component against two in the silo's own data, where known, (m,).
+
+        At most zero: under a wide prior it favours one component at any distance.
+        """
+        given, prior, counts = self.given, self.given.prior, self.given.counts
+        if prior is None or counts is None or not isinstance(given.family, Tempered):
+            return np.zeros(len(part))
+        common = common_size(given.family, given.natural)
+        parts = given.natural, counts, sibling, part
+        return np.minimum(gain_of_one(given.family, prior[part], *parts, common), 0.0)
 
     def _pooled_odds(self, pooled: FloatArray, sibling: IntArray) -> FloatArray:
         """Log-odds of pooled components (m, p) in the place of siblings (m,), against these."""

@@ -25,6 +25,7 @@ from klfusion._utils.running import Report
 from klfusion.assignment.binary import assign_silo
 from klfusion.families import SiloVariation, Tempered
 from klfusion.merging.agglomeration import penalty_between, penalty_path
+from klfusion.model_size.cleaning import SEPARATION
 from klfusion.model_size.densities import (
     Different,
     Same,
@@ -51,8 +52,8 @@ class LinkageSettings:
     """The numbers of the model, as `kf.Auto` has them."""
 
     failed_fits: float = 0.05  # share of local components that describe no component
-    least_evidence: float = 3.0  # nats by which sharing must be better than sharing none
-    separation: float = 5.0  # standard deviations of different ones, where no silo has two
+    least_evidence: float = 1.0  # nats by which sharing must be better than sharing none
+    separation: float = SEPARATION  # standard deviations of different ones, if no silo has two
 
 
 @dataclass(frozen=True, eq=False)
