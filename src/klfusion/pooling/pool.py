@@ -192,9 +192,9 @@ def _automatic(family: Family, units: Matched, size: int, columns: slice) -> Flo
     if not isinstance(family, UncertainLocation) or len(labels) == size:  # no two to compare
         return natural
     if priors is not None:
-        # Members without observations of a factor say nothing about its variation between silos.
+        # Members without observations of a column say nothing about its variation between silos.
         seen = (problem.natural != of_priors.natural).any(axis=1)
-        if not seen.all():
+        if not seen.all() and isinstance(units.problem.family, Product):
             return _of_some(family, units, natural, columns, seen)
         members = less_prior(family, problem.natural, of_priors.natural)
     spread = within_silos(family, members, labels, size)
