@@ -16,6 +16,7 @@ from experiments import (
     heterogeneity,
     hospitals,
     mocap,
+    phenotypes,
     probabilities,
     rounds,
     sharing,
@@ -42,6 +43,7 @@ EXPERIMENTS = {
     "attacks": attacks,
     "hospitals": hospitals,
     "heterogeneity": heterogeneity,
+    "phenotypes": phenotypes,
 }
 
 
