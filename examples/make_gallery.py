@@ -26,6 +26,7 @@ NAMES = (  # in the order of the index
     "hospitals",
     "phenotypes",
     "regressions",
+    "draws",
     "one_class",
     "overfitted",
     "topics",

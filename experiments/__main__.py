@@ -13,6 +13,7 @@ from experiments import (
     calibration,
     density,
     divergences,
+    draws,
     heterogeneity,
     hospitals,
     mocap,
@@ -44,6 +45,7 @@ EXPERIMENTS = {
     "hospitals": hospitals,
     "heterogeneity": heterogeneity,
     "phenotypes": phenotypes,
+    "draws": draws,
 }
 
 

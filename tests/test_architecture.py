@@ -27,6 +27,7 @@ ORDER = [
     "pooling",
     "fusion",
     "io",
+    "draws",
     "networks",
     "learners",
     "adapters",

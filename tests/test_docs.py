@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 # The gallery's tests run its scripts and compare its pages with them.
 PAGES_TO_RUN = [page for page in PAGES if page.parent.name != "gallery"]
 
-SLOW = {"networks.md"}  # trains networks
+SLOW = {"networks.md", "mcmc.md"}  # trains networks, runs NUTS
 WITH_COMMANDS = [ROOT / "README.md", ROOT / "docs/tutorials/mixtures.md"]
 
 

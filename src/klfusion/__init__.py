@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from klfusion._fuse import fuse
     from klfusion.adapters import extract
     from klfusion.adapters.sklearn_pipeline import agreed_scaling
+    from klfusion.draws.inference_data import relabel
+    from klfusion.draws.posterior import from_draws
     from klfusion.errors import KLFusionError
     from klfusion.fusion.result import Fusion
     from klfusion.fusion.settings import FuseSettings
@@ -41,7 +43,8 @@ __all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Netw
 __all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
 __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Schema"]
 __all__ += ["Status", "agreed_scaling"]
-__all__ += ["diagnose", "extract", "fuse", "fuse_files", "load", "refine_rounds", "save"]
+__all__ += ["diagnose", "extract", "from_draws", "fuse", "fuse_files", "load", "refine_rounds"]
+__all__ += ["relabel", "save"]
 __all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
 
 # Where public names live that are no methods, "module:name" or a module. A name is imported when it
@@ -62,11 +65,13 @@ _HOMES = {
     "estimate_prior_sd": "updates.prior:estimate_prior_sd",
     "extract": "adapters:extract",
     "families": "families",
+    "from_draws": "draws.posterior:from_draws",
     "fuse": "_fuse:fuse",
     "fuse_files": "out_of_core.files:fuse_files",
     "learners": "learners",
     "load": "io.storage:load",
     "refine_rounds": "updates.rounds:refine_rounds",
+    "relabel": "draws.inference_data:relabel",
     "save": "io.storage:save",
     "vocabulary": "posteriors.vocabularies",
 }
@@ -75,17 +80,21 @@ _HOMES = {
 provide(
     {
         "add": "updates.membership:add",
+        "as_prior": "draws.next_prior:as_prior",
         "at": "updates.membership:at",
         "fragment": "report.html:fragment",
         "heterogeneity": "updates.heterogeneity:heterogeneity",
         "model": "adapters.fused:model",
         "rebuild": "adapters.dispatch:rebuild",
         "to_frame": "fusion.frame:to_frame",
+        "to_inference_data": "draws.fused:to_inference_data",
         "plot": "report.plot:plot",
         "probabilities_same": "updates.probabilities:probabilities_same",
         "probability_same": "updates.probabilities:probability_same",
+        "proposals": "draws.importance:proposals",
         "remove": "updates.membership:remove",
         "report": "report:write_report",
+        "reweighted": "draws.importance:reweighted",
         "site": "adapters.fused:site",
         "why": "fusion.explanation:why",
         "with_min_support": "updates.membership:with_min_support",

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from klfusion._utils.checks import check_flag, check_integer, generator, seed_of
 from klfusion._utils.running import Report, progress_bar
 from klfusion._utils.text import brief
 from klfusion.adapters import extract
+from klfusion.adapters.draw_files import is_draws
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Family, Located, require
 from klfusion.fusion.assemble import assemble, match_divergences, unmatched_reasons
@@ -59,6 +61,8 @@ def named_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | N
 
 def posterior_of(model: Any, name: str | None, number: int) -> Posterior:
     """Read or extract one silo."""
+    if isinstance(model, str | os.PathLike) and is_draws(model):
+        return extract(Path(model), name=name or Path(model).stem)
     if isinstance(model, str | os.PathLike):
         model = load(model)
     if isinstance(model, Fusion):  # a fusion can be a silo of a larger one

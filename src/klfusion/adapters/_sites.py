@@ -1,21 +1,21 @@
 """What the adapters of Pyro and NumPyro share: from latent sites to posteriors and back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._library import origin
 from klfusion.adapters._networks import numbers
+from klfusion.draws.transforms import TRANSFORMS
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import SITES
 
-# Names in the libraries' modules of constraints, and the kind of transform in `constrained`.
+# Names in the libraries' modules of constraints, and the kind of transform.
 _SUPPORTS = {
     "real": "real", "greater_than": "above", "greater_than_eq": "above", "positive": "above",
     "nonnegative": "above", "less_than": "below", "less_than_eq": "below",
@@ -45,15 +45,17 @@ def site_of(name: str, site: Mapping[str, Any], mean: Any, scale: Any, constrain
     # NumPyro has no sequential plates, whose frames in Pyro are not vectorized.
     frames = [f for f in site["cond_indep_stack"] if getattr(f, "vectorized", True)]
     plates = {f.name: f.dim - event_dim for f in frames}
-    return Site(name, mean, scale, plates, _support(distribution.support, constraints))
+    return Site(name, mean, scale, plates, support_of(distribution.support, constraints))
 
 
-def _support(constraint: Any, constraints: Any) -> dict[str, Any]:
-    """A constraint as JSON; ``kind`` is "other" if `constrained` has no transform for it."""
+def support_of(
+    constraint: Any, constraints: Any, others: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A constraint as JSON; ``kind`` is "other" if neither a guide's nor of ``others``."""
     while isinstance(constraint, constraints.independent):
         constraint = constraint.base_constraint
     kind = "other"
-    for public, transform in _SUPPORTS.items():
+    for public, transform in {**_SUPPORTS, **(others or {})}.items():
         found = getattr(constraints, public, None)  # a class or an instance
         if type(constraint) in (found, type(found)):
             kind = transform
@@ -69,25 +71,10 @@ def _support(constraint: Any, constraints: Any) -> dict[str, Any]:
 
 def constrained(x: FloatArray, support: dict[str, Any]) -> FloatArray | None:
     """The constrained value of ``x``, by the transforms of ``biject_to`` in both libraries."""
-    lower, upper = support.get("lower_bound", 0.0), support.get("upper_bound", 1.0)
-    transforms: dict[str, Callable[[], FloatArray]] = {
-        "real": lambda: x,
-        "above": lambda: lower + np.exp(x),
-        "below": lambda: upper - np.exp(x),
-        "between": lambda: lower + (upper - lower) * expit(x),
-        "softplus": lambda: np.logaddexp(0.0, x),
-        "simplex": lambda: _stick_breaking(x),
-    }
-    transform = transforms.get(support["kind"])
-    return None if transform is None else np.asarray(transform())
-
-
-def _stick_breaking(x: FloatArray) -> FloatArray:
-    """A simplex along the last axis, which has one entry less in ``x``."""
-    stick = expit(x - np.log(x.shape[-1] - np.arange(x.shape[-1])))
-    one = np.ones((*x.shape[:-1], 1))
-    rest = np.concatenate([one, np.cumprod(1.0 - stick, axis=-1)], axis=-1)
-    return np.asarray(np.concatenate([stick, one], axis=-1) * rest)
+    kind = TRANSFORMS.get(support["kind"])
+    if kind is None:
+        return None
+    return np.asarray(kind(support.get("lower_bound"), support.get("upper_bound")).constrain(x))
 
 
 def sites_posterior(

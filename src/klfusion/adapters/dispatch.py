@@ -41,6 +41,15 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("klfusion", "VariationalNetwork"): ("learned_network", "torch"),
     ("klfusion", "BayesianNetwork"): ("learned_network", "torch"),
     ("builtins", "dict"): ("torch_mapping", None),
+    ("builtins", "str"): ("draw_files", None),
+    ("builtins", "list"): ("draw_files", None),
+    ("pathlib", "PurePath"): ("draw_files", None),
+    ("arviz", "InferenceData"): ("inference_data", "draws"),
+    ("xarray", "DataTree"): ("inference_data", "draws"),
+    ("klfusion", "Draws"): ("inference_data", None),
+    ("pymc", "MultiTrace"): ("mcmc", "pymc"),
+    ("numpyro", "MCMC"): ("mcmc", "numpyro"),
+    ("pyro", "MCMC"): ("mcmc", "pyro"),
     ("torch", "Module"): ("bayesian_torch", "torch"),
     ("ivon", "IVON"): ("ivon", "ivon"),
     ("laplace", "DiagLaplace"): ("laplace", "torch"),
@@ -114,7 +123,9 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
           ``learners.HorseshoeBNN``
         - networks: a mapping of means and variances, a module of bayesian-torch, an ``ivon.IVON``
           optimiser, a ``DiagLaplace``
-        - Pyro and NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides
+        - Pyro and NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides, ``MCMC``
+        - draws: ``InferenceData`` of ArviZ, ``MultiTrace`` of PyMC, paths of netCDF, zarr and
+          Stan's csv files; options as for `klfusion.from_draws`
     name : str
         The silo's name.
     **options

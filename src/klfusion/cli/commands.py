@@ -113,8 +113,9 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
       klfusion fuse site-*.safetensors -o global.safetensors --report fusion.html
       klfusion fuse a.safetensors b.safetensors -o global.safetensors --n-components 5
       klfusion fuse sites/*.safetensors -o global.safetensors --memory-limit 2GB
+      klfusion fuse site-a.nc site-b.nc -o global.safetensors
     """  # noqa: D301 (click reads the character)
-    console, report_of = modules("cli.console", "report")
+    console, report_of, findings = modules("cli.console", "report", "updates.findings")
     targets = [output] if report is None else [output, report]
     check_targets(targets, files)
     settings["progress"] = False if as_json else None
@@ -143,6 +144,8 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
         return
     for reason in skipped:
         click.echo(f"skipped: {printable(reason)}", err=True)
+    for finding in findings.of_draws(silos or ()):
+        click.echo(f"note: {finding}", err=True)
     console.show_fusion(console.make(), summary, targets)
 
 

@@ -14,6 +14,7 @@ from klfusion._utils.package import provided
 from klfusion.errors import KLFusionError
 from klfusion.fusion.by_silo import BySilo
 from klfusion.fusion.explanation import decisions
+from klfusion.fusion.of_draws import OfDraws
 from klfusion.fusion.of_matching import OfMatching
 from klfusion.fusion.of_regressions import OfRegressions
 from klfusion.fusion.predicting import Predicting
@@ -25,7 +26,7 @@ _ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing el
 
 
 @dataclass(frozen=True, eq=False)
-class Fusion(OfMatching, OfRegressions, Predicting):
+class Fusion(OfMatching, OfRegressions, OfDraws, Predicting):
     """The result of `klfusion.fuse`.
 
     Parameters

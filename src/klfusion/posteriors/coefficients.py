@@ -95,7 +95,7 @@ def prior_precision(
 
 def regression(
     information: Information,
-    prior: FloatArray,
+    prior: FloatArray | Information,
     names: Sequence[str],
     name: str,
     local: Sequence[str],
@@ -103,7 +103,7 @@ def regression(
     info: Mapping[str, Any],
     arrays: Mapping[str, Any] | None = None,
 ) -> Posterior:
-    """A regression as a posterior of one component; ``prior`` is its precision matrix."""
+    """A regression as a posterior of one component; a prior (d, d) is its precision matrix."""
     where = f"silo {name!r}"
     unknown = [key for key in local if key not in names]
     if isinstance(local, str) or unknown:
@@ -122,11 +122,13 @@ def regression(
             "classes; drop the column or give prior_sd"
         )
     settings = {**info, "coordinates": [*names], "local": sorted(local), "units": dict(units)}
+    if not isinstance(prior, Information):
+        prior = Information(np.zeros(len(names)), prior)
     return Posterior(
         Normal(len(names)),
         information.natural()[None],
         name=name,
-        prior=Information(np.zeros(len(names)), prior).natural(),
+        prior=prior.natural(),
         counts=None if n_observations is None else np.array([n_observations], dtype=np.float64),
         structure=Structure(KIND, arrays or {}, settings),
     )
@@ -170,6 +172,7 @@ def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
     classes = [(name, info["classes"]) for name, info in infos if "classes" in info]
     check_equal(classes, f"the classes {classes[0][1]}, which classes= sets," if classes else "")
     _check_units(infos)
+    _check_variables(infos)
     split = [_without_local(p) for p in posteriors]
     names = [_info(p)["coordinates"] for p in split]
     union = list(dict.fromkeys(key for own in names for key in own))
@@ -207,6 +210,17 @@ def _check_units(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
                     f"silo {name!r}: expected {key!r} in {known!r} as in silo {other!r}, "
                     f"got {unit!r}"
                 )
+
+
+def _check_variables(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Variables of draws have the same supports and dims in all silos that have them."""
+    for key in ("support", "dims", "scale"):
+        found: dict[str, list[tuple[str, Any]]] = {}
+        for name, info in infos:
+            for variable in info.get("variables") or ():
+                found.setdefault(variable["name"], []).append((name, variable.get(key)))
+        for variable, values in found.items():
+            check_equal(values, f"{variable!r} with {key} {values[0][1]}")
 
 
 def _without_local(posterior: Posterior) -> Posterior:

@@ -11,11 +11,12 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 from klfusion.families import Family
-from klfusion.posteriors.structure import Structure, regression
+from klfusion.posteriors.structure import Structure, components, regression
 from klfusion.posteriors.structure.schema import check_structure
 
 GLOBAL = "global"  # name of a fused posterior
 
+_MAY_BE_FLAT = (regression.KIND, components.KIND)  # kinds whose priors may be
 _HALVINGS = 10  # of the interval that holds the least share of a prior: to one part in 1,000
 
 
@@ -84,8 +85,9 @@ class Posterior:
         if self.prior is not None:
             prior = _frozen(self.prior, f"{where}: prior")
             _check_shape(prior, self.family.size, f"{where}: expected a prior")
-            if self.structure is not None and self.structure.kind == regression.KIND:
-                regression.check_prior(prior, self.family, where)
+            if self.structure is not None and self.structure.kind in _MAY_BE_FLAT:
+                convex = "variables" in self.structure.info
+                regression.check_prior(prior, self.family, where, convex=convex)
             else:
                 self.family.check(prior[None], f"{where}, prior")
             object.__setattr__(self, "prior", prior)

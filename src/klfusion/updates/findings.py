@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.text import few
+from klfusion._utils.text import few, printable
 from klfusion.families import GaussianObservations, Tempered
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import observations
@@ -36,7 +36,14 @@ class Finding:
 
 def findings_of(silos: Sequence[Posterior]) -> list[Finding]:
     """Claims that do not agree, copies, and columns that may not be the same everywhere."""
-    return [*_overclaims(silos), *_copies(silos), *_columns(silos)]
+    return [*of_draws(silos), *_overclaims(silos), *_copies(silos), *_columns(silos)]
+
+
+def of_draws(silos: Sequence[Posterior]) -> list[Finding]:
+    """What silos found doubtful about their own draws."""
+    given = ((p.name, p.provenance.get("findings")) for p in silos)
+    known = ((name, texts) for name, texts in given if isinstance(texts, list | tuple))
+    return [Finding(name, None, printable(str(text))) for name, texts in known for text in texts]
 
 
 def _columns(silos: Sequence[Posterior]) -> list[Finding]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
-from klfusion.posteriors.structure import network, regression
+from klfusion.posteriors.structure import components, network, regression
 from klfusion.posteriors.structure.structure import Structure, agreed_info, scatter
 
 MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
@@ -24,8 +24,9 @@ _COUNTS = {
     HMM: ("start", "transition", "start_prior", "transition_prior"),
     TOPICS: ("topic_mass", "doc_topic_prior"),
     network.KIND: ("class_counts",),
+    components.KIND: ("counts", "weight_prior", "transition", "transition_prior"),
 }
-_NOT_BY_COMPONENT = ("weight_prior", "class_counts")
+_NOT_BY_COMPONENT = ("weight_prior", "transition_prior", "class_counts")
 
 
 def factors_of(blocks: Sequence[str | None]) -> list[list[int]]:
@@ -188,5 +189,6 @@ _FUSE: dict[str, Callable[[Sequence[Structure], _Labels, int], Structure]] = {
     CLASSES: _fuse_named,
     NAMED: _fuse_named,
     regression.KIND: regression.fuse,
+    components.KIND: components.fuse,
     TOPICS: _fuse_topics,
 }

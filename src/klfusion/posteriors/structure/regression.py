@@ -2,7 +2,8 @@
 
 ``info`` has ``coordinates``, the names of the coefficients; ``local``, those that differ between
 silos; and ``likelihood``, the model of an observation. ``columns`` are all names in the order of
-the data. Where known, there are ``units`` and ``scales``, the standard deviations of columns.
+the data. Where known, there are ``units`` and ``scales``, the standard deviations of columns. Draws
+have ``variables``, each with a name, dims, labels along them and a support.
 Local coefficients are marginalised out before silos are fused. What a silo's data say about them
 is kept, one row per silo: given the shared coefficients ``s`` they are Normal, with the mean
 ``local.offset + local.gain s`` and the covariance ``local.covariance``.
@@ -69,14 +70,17 @@ class Information(NamedTuple):
         return marginal, dict(zip(LOCAL, (offset, gain, covariance), strict=True))
 
 
-def check_prior(prior: FloatArray, family: Family, where: str) -> None:
-    """Refuse a prior that is no limit of Normals: flat in some directions is allowed."""
+def check_prior(prior: FloatArray, family: Family, where: str, *, convex: bool = False) -> None:
+    """Refuse a prior that is no limit of Normals: flat in some directions is allowed.
+
+    That of draws may be convex: see `klfusion.draws.priors`.
+    """
     if not isinstance(family, Normal) or not np.isfinite(prior).all():
         family.check(prior[None], f"{where}, prior")
         return
     dim = family.dim
     values = np.linalg.eigvalsh(Information.of(prior, dim).precision)
-    if not (values[0] >= -_ROUNDING * max(values[-1], 1.0)):
+    if not (convex or values[0] >= -_ROUNDING * max(values[-1], 1.0)):
         raise InvalidPosteriorError(
             f"{where}: expected a prior whose precision has no negative eigenvalue, "
             f"got {values[0]:.6g}"
@@ -103,6 +107,8 @@ def fuse(
     del labels, n_components  # a regression is one component
     info = dict(agreed_info(silos, *_COMMON))
     info.pop("scales", None)  # of one silo
+    if all("variables" in s.info for s in silos):
+        info["variables"] = merged_variables([s.info["variables"] for s in silos])
     columns = [s.info["columns"] for s in silos if "columns" in s.info]
     info["columns"] = list(dict.fromkeys(name for own in columns for name in own))
     arrays: dict[str, FloatArray] = {}
@@ -115,3 +121,14 @@ def fuse(
     if all("events" in s.arrays for s in silos):
         arrays["events"] = np.sum([s.arrays["events"] for s in silos])
     return Structure(KIND, arrays, info)
+
+
+def merged_variables(silos: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Variables of any silo, with the labels of all along each dim."""
+    merged: dict[str, dict[str, Any]] = {}
+    for given in silos:
+        for own in given:
+            known = merged.setdefault(own["name"], dict(own))
+            axes = zip(known["labels"], own["labels"], strict=True)
+            known["labels"] = [list(dict.fromkeys([*a, *b])) for a, b in axes]
+    return list(merged.values())

@@ -13,7 +13,7 @@ from klfusion._utils.checks import is_integer, is_number
 from klfusion._utils.text import brief
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families import DiagonalNormal, Dirichlet, Family, Normal, Product
-from klfusion.posteriors.structure import regression
+from klfusion.posteriors.structure import components, regression
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
 from klfusion.posteriors.structure.structure import Structure
 
@@ -214,6 +214,7 @@ def _regression(own: _Checked) -> None:
     local = regression.names_of({"local": [], **own.info}, "local", own.where)
     regression.names_of({"columns": [], **own.info}, "columns", own.where)
     own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
+    own.setting("variables", lambda v: v is None or _are_variables(v), _VARIABLES)
     own.setting("units", lambda v: _are_values(v, str), "a mapping of columns to text")
     own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
     if "noise" in own.arrays:
@@ -225,6 +226,41 @@ def _regression(own: _Checked) -> None:
         own.shaped(offset, (rows, len(local)))
         own.shaped(gain, (rows, len(local), len(names)))
         own.shaped(covariance, (rows, len(local), len(local)))
+
+
+_VARIABLES = "variables with name, dims, labels and support"
+
+
+def _are_variables(value: Any) -> bool:
+    """Whether there are variables of draws: texts along each dim, and a support."""
+    return isinstance(value, list | tuple) and all(
+        isinstance(v, Mapping)
+        and isinstance(v.get("name"), str)
+        and isinstance(v.get("support"), Mapping)
+        and isinstance(v.get("scale", ""), str)
+        and _are_texts(v.get("dims"))
+        and isinstance(v.get("labels"), list | tuple)
+        and all(map(_are_texts, v["labels"]))
+        and len(v["labels"]) == len(v["dims"])
+        for v in value
+    )
+
+
+def _components(own: _Checked) -> None:
+    for key in ("variables", "shared"):
+        own.setting(key, _are_variables, _VARIABLES)
+    own.setting("component_dims", lambda v: _are_texts(v) and len(v) > 0, "names of dims")
+    for key in ("weights", "transition"):
+        own.setting(key, lambda v: v is None or isinstance(v, str), "the name of a variable")
+    for key, shape in {"counts": (own.n,), "transition": (own.n, own.n)}.items():
+        if key in own.arrays:
+            own.array(key, shape)
+            own.array("weight_prior" if key == "counts" else f"{key}_prior", (), above=True)
+    if own.arrays.keys() & {*components.SHARED}:
+        size = own.arrays.get(components.SHARED[0], np.zeros(1)).size
+        for key, shape in zip(components.SHARED, [(size,), (size, size)] * 2, strict=True):
+            own.shaped(key, shape)
+    _features(own)
 
 
 def _classes(own: _Checked) -> None:
@@ -264,5 +300,6 @@ _CHECKS: dict[str, Callable[[_Checked], None]] = {
     "layers": _layers,
     "sites": _sites,
     regression.KIND: _regression,
+    components.KIND: _components,
     "classes": _classes,
 }

@@ -19,8 +19,8 @@ class Structure:
     ----------
     kind : str
         ``"mixture"``, ``"hmm"``, ``"topics"``, ``"layers"``, ``"sites"``, ``"regression"``,
-        ``"classes"`` or ``"named"``; decides how it is fused. Structures of other kinds are not
-        fused.
+        ``"components"``, ``"classes"`` or ``"named"``; decides how it is fused. Structures of other
+        kinds are not fused.
     arrays : mapping of str to array
         Read-only float64 arrays; never observations.
     info : mapping of str to JSON-able values

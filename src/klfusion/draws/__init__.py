@@ -1,0 +1,1 @@
+"""Draws of posteriors in and out: unconstrained coordinates, convergence, relabelling, priors."""
