@@ -21,26 +21,36 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
+from klfusion.pooling.meta_analysis import ConfidenceDistribution, paule_mandel
 
 DESCRIPTION = "coverage of intervals of shared and varying coefficients of logistic regressions"
-FIRST_SEED = 25_000
+FIRST_SEED = 26_000
 N_SILOS = (3, 5, 10, 30)
-TAUS = (0.0, 0.2, 0.5)
+TAUS = (0.0, 0.1, 0.2, 0.5)
 ROWS = (150, 450)  # per silo, between
 MEAN = {"age": 0.5, "dose": -0.8}
 INTERCEPT_SD = 0.7  # of the silos' intercepts
 PRIOR_SD = 10.0
 QUANTILE = 1.959964  # of the Normal
+LIMITS_SEED = 27_000
+LIMITS = np.array([0.5, 0.75, 0.8, 0.85, 0.9])  # confidences of limits of the variation
+LIMIT_SILOS = (2, 3, 5, 10, 30)
+LIMIT_TAUS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+INFORMATION = 0.15  # of a row about the coefficient of the dose
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Command-line options."""
     parser.add_argument("--runs", type=int, default=1000, help="runs per setting")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limits", action="store_true", help="compare limits of the variation")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
     """Run the grid, print a table, and write ``heterogeneity.json``."""
+    if args.limits:
+        _print(console, limits(args.runs))
+        return
     rows = []
     for n_silos, tau in product(N_SILOS, TAUS):
         seeds = range(FIRST_SEED, FIRST_SEED + args.runs)
@@ -48,6 +58,11 @@ def main(args: argparse.Namespace, console: Console) -> None:
         keys = found[0].keys()
         share = {key: float(np.mean([one[key] for one in found])) for key in keys}
         rows.append({"silos": n_silos, "tau": tau, **share})
+    _print(console, rows)
+    (args.out / "heterogeneity.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+def _print(console: Console, rows: list[dict[str, Any]]) -> None:
     table = Table(title="coverage of 95 % intervals", title_justify="left")
     for key in rows[0]:
         table.add_column(key, justify="right")
@@ -56,7 +71,37 @@ def main(args: argparse.Namespace, console: Console) -> None:
             *(f"{v:.3f}" if k not in ("silos", "tau") else f"{v:g}" for k, v in row.items())
         )
     console.print(table)
-    (args.out / "heterogeneity.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+def limits(runs: int) -> list[dict[str, Any]]:
+    """Coverage of one silo's number, with limits of ``tau2`` of several confidences.
+
+    Estimates are Normal, with the errors of the regressions' coefficients of the dose.
+    """
+    rng, rows = np.random.default_rng(LIMITS_SEED), []
+    for n_silos, tau in product(LIMIT_SILOS, LIMIT_TAUS):
+        covered = np.zeros(len(LIMITS))
+        for _ in range(runs):
+            variances: Any = 1.0 / (INFORMATION * rng.integers(*ROWS, size=n_silos))
+            true = tau * rng.normal(size=n_silos)
+            estimates: Any = true + np.sqrt(variances) * rng.normal(size=n_silos)
+            found = ConfidenceDistribution.of(estimates, variances)
+            estimate = paule_mandel(estimates, variances)
+            middle = _own(estimates, variances, np.array([estimate]))[0]
+            wide = _own(estimates, variances, np.interp(LIMITS, found.below, found.tau2))[1]
+            covered += np.abs(middle - true[0]) <= QUANTILE * wide
+        shares = {f"limit {level:g}": n / runs for level, n in zip(LIMITS, covered, strict=True)}
+        rows.append({"silos": n_silos, "tau": tau, **shares})
+    return rows
+
+
+def _own(estimates: Any, variances: Any, tau2: Any) -> tuple[Any, Any]:
+    """Mean and deviation of the first silo's number, at each ``tau2``."""
+    weights = 1.0 / (variances[1:, None] + tau2)
+    spread = tau2 + 1.0 / weights.sum(axis=0)
+    others = estimates[1:] @ weights / weights.sum(axis=0)
+    precision = 1.0 / variances[0] + 1.0 / spread
+    return (estimates[0] / variances[0] + others / spread) / precision, precision**-0.5
 
 
 def run(n_silos: int, tau: float, seed: int) -> dict[str, bool]:

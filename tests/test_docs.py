@@ -101,6 +101,18 @@ def test_names_of_code_lead_to_its_lines(page):
         assert line in lines, f"{name} begins at line {lines[0]}: run python mkdocs_hooks.py"
 
 
+def test_the_page_of_numbers_is_current():
+    written = mkdocs_hooks.NUMBERS.read_text(encoding="utf-8")
+    assert written == mkdocs_hooks.numbers(), "run python mkdocs_hooks.py"
+
+
+def test_every_number_has_a_unit_or_a_reason():
+    rows = re.findall(r"^\| (\S+) \| (.*) \| (.*) \|$", mkdocs_hooks.numbers(), flags=re.MULTILINE)
+    assert len(rows) > 20
+    for name, _, reason in rows:
+        assert reason, name
+
+
 @for_each("page", PAGES)
 def test_pictures_name_their_command(page):
     text = page.read_text(encoding="utf-8")

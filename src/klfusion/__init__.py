@@ -77,9 +77,12 @@ provide(
         "rebuild": "adapters.dispatch:rebuild",
         "to_frame": "fusion.frame:to_frame",
         "plot": "report.plot:plot",
+        "probabilities_same": "updates.probabilities:probabilities_same",
+        "probability_same": "updates.probabilities:probability_same",
         "remove": "updates.membership:remove",
         "report": "report:write_report",
         "site": "adapters.fused:site",
+        "why": "fusion.explanation:why",
         "with_min_support": "updates.membership:with_min_support",
     }
 )

@@ -77,12 +77,82 @@ def test_a_silo_without_events_has_the_prior():
     np.testing.assert_allclose(none.natural[0], none.prior)
 
 
-def test_weibull_comes_back():
+def test_survival_curves_come_back():
+    """Baselines at agreed times stay each silo's own, as in the stratified fit."""
+    frame, times = survival(), [0.2, 0.5, 1.0, 1.8]
+    site = np.repeat(["a", "b", "c"], [90, 90, 120])
+    pooled = lifelines.CoxPHFitter(strata=["site"]).fit(frame.assign(site=site), "T", "E")
+    fusion = None
+    for _ in range(2):
+        fusion = kf.fuse(
+            [
+                kf.extract(
+                    lifelines.CoxPHFitter(), name=n, data=frame[s], times=times,
+                    duration_col="T", event_col="E", prior_sd=20.0,
+                    at=None if fusion is None else fusion.remove(n),
+                )
+                for n, s in PARTS.items()
+            ]
+        )  # fmt: skip
+    new = frame[COLUMNS][:4]
+    for name in PARTS:
+        found = fusion.model(name).predict_survival_function(new, times=times)
+        expected = pooled.predict_survival_function(new.assign(site=name), times=times)
+        np.testing.assert_allclose(found, expected, atol=0.02)
+    model = fusion.model("a")
+    assert (model.duration_col, model.event_col) == ("T", "E")
+    assert model.weights.sum() == pytest.approx(300)
+    assert model.weights[model.event_observed > 0].sum() == pytest.approx(frame["E"].sum())
+    assert np.isnan(model.log_likelihood_)
+    assert np.isnan(model.concordance_index_)
+    elsewhere = fusion.model().predict_survival_function(new, times=times)
+    assert (elsewhere.diff().dropna() <= 0).all().all()
+    assert ((elsewhere > 0) & (elsewhere < 1)).all().all()
+
+
+def test_a_curve_without_a_baseline_is_refused():
     frame = survival()
+    back = kf.fuse({n: cox(frame[s]) for n, s in PARTS.items()}).model()
+    for method in (back.predict_survival_function, back.predict_median):
+        with pytest.raises(KLFusionError, match=r"expected a baseline hazard, got none: .*times="):
+            method(frame[COLUMNS])
 
-    def fit(rows):
-        return lifelines.WeibullAFTFitter().fit(rows, "T", "E")
 
+def weibull(rows, **options):
+    return lifelines.WeibullAFTFitter(**options).fit(rows, "T", "E")
+
+
+@pytest.mark.parametrize("penalizer", [0.0, 0.05])
+def test_the_weibull_fit_and_the_data_agree(penalizer):
+    frame = survival()
+    fitted = weibull(frame, penalizer=penalizer)
+    one, two = (kf.extract(fitted, name="a", data=data) for data in (None, frame))
+    assert one.structure.info["coordinates"] == two.structure.info["coordinates"]
+    for key in ("mean", "covariance"):
+        np.testing.assert_allclose(one.params()[key], two.params()[key], rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(one.prior, two.prior)
+
+
+def test_rounds_reach_the_pooled_weibull_fit():
+    frame, fusion = survival(), None
+    options = {"duration_col": "T", "event_col": "E", "prior_sd": 50.0}
+    for _ in range(3):
+        fusion = kf.fuse(
+            [
+                kf.extract(
+                    lifelines.WeibullAFTFitter(), name=n, data=frame[s], **options,
+                    at=None if fusion is None else fusion.remove(n),
+                )
+                for n, s in PARTS.items()
+            ]
+        )  # fmt: skip
+    pooled, back = weibull(frame), fusion.model()
+    distance = (back.params_ - pooled.params_[back.params_.index]) / pooled.standard_errors_
+    assert np.abs(distance).max() < 0.01
+
+
+def test_weibull_comes_back():
+    frame, fit = survival(), weibull
     models = {n: fit(frame[s]) for n, s in PARTS.items()}
     local = ["lambda_: Intercept"]
     fusion = kf.fuse({n: kf.extract(m, name=n, local=local) for n, m in models.items()})
@@ -100,9 +170,20 @@ def test_bad_input():
             lifelines.CoxPHFitter(), name="a", data=frame, duration_col="x"
         ),
         "l1_ratio": lambda: kf.extract(cox(frame, penalizer=0.1, l1_ratio=0.5), name="a"),
-        "without penalizer": lambda: kf.extract(
-            lifelines.WeibullAFTFitter(penalizer=0.1).fit(frame, "T", "E"), name="a"
+        "one number as the penalizer": lambda: kf.extract(
+            weibull(frame, penalizer=np.full(4, 0.1)), name="a"
         ),
+        "times > 0 of a Weibull": lambda: kf.extract(
+            weibull(frame), name="a", data=frame.assign(T=0.0)
+        ),
+        "0 and 1 in 'E'": lambda: kf.extract(cox(frame), name="a", data=frame.assign(E=0.5)),
+        "expected increasing times": lambda: kf.extract(
+            cox(frame), name="a", data=frame, times=[2.0, 1.0]
+        ),
+        "an event after 0 and until 0.001, got none": lambda: kf.extract(
+            cox(frame), name="a", data=frame, times=[0.001, 1.0]
+        ),
+        "with which there can be at, times": lambda: kf.extract(cox(frame), name="a", times=[1.0]),
         "expected data=": lambda: kf.extract(cox(frame), name="a", prior_sd=1.0),
         "without end": lambda: kf.extract(
             cox(frame), name="a", data=frame.assign(age=-frame["T"])

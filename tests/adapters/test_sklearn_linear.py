@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from sklearn.linear_model import (
     ARDRegression,
     BayesianRidge,
+    LinearRegression,
     LogisticRegression,
+    LogisticRegressionCV,
     PoissonRegressor,
     Ridge,
 )
@@ -28,7 +30,7 @@ def linear(n=120, seed=0):
     return x, predictor + 0.8 * rng.normal(size=n)
 
 
-@pytest.mark.parametrize("kind", [BayesianRidge, ARDRegression, Ridge])
+@pytest.mark.parametrize("kind", [BayesianRidge, ARDRegression, Ridge, LinearRegression])
 @given(seed=st.integers(0, 10**6), n_silos=st.integers(1, 12), intercept=st.booleans())
 def test_linear_regressions_equal_the_pooled_one(kind, seed, n_silos, intercept):
     x, y = linear(60, seed)
@@ -66,6 +68,14 @@ def test_ridge_estimates_the_noise():
     assert back.noise_ == pytest.approx(0.8, rel=0.1)
     low, high = back.predict_interval(x)
     assert ((low < back.predict(x)) & (back.predict(x) < high)).all()
+
+
+def test_least_squares_comes_back():
+    x, y = linear(400)
+    fitted = LinearRegression().fit(x, y)
+    back = kf.fuse([kf.extract(fitted, name="a", data=(x, y))]).model()
+    assert isinstance(back, LinearRegression)
+    np.testing.assert_allclose(back.predict(x), fitted.predict(x), atol=1e-9)
 
 
 def test_logistic_regression_comes_back():
@@ -194,7 +204,11 @@ FLAT = LogisticRegression(C=np.inf)
     "make, text",
     [
         (lambda: logistic(None), r"silo 'a': expected data=\(x, y\)"),
-        (lambda: logistic((X, np.arange(80) % 3)), "expected two classes"),
+        (lambda: logistic((X, np.full(80, "sick"))), r"two or more classes, got \['sick'\]"),
+        (lambda: logistic((X, X["age"])), "expected classes in y, got continuous"),
+        (lambda: logistic((X, Y[:5])), r"expected y with 80 rows, as x, got shape \(5,\)"),
+        (lambda: logistic(with_column("f")), "expected numbers in column 'extra', got 'f'"),
+        (lambda: logistic(model=LogisticRegressionCV()), "expected prior_sd: a LogisticRegr"),
         (lambda: logistic((X, np.ones(80))), "grow without end.* a class or event is missing"),
         (lambda: logistic((X, (X["age"] > 0) * 1), FLAT), "the classes are separated"),
         (lambda: logistic(with_column(1.0), FLAT), r"none about .*'extra'|'intercept'"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import klfusion as kf
+from klfusion.errors import KLFusionError
 from tests.helpers.loops import for_each
 from tests.helpers.regressions import COLUMNS, divided, patients, rows
 
@@ -56,3 +59,56 @@ def test_hazards():
     assert back.predict(exog=x[:4].to_numpy(), pred_type="hr").predicted_values.shape == (4,)
     with_prior = kf.fuse([kf.extract(models["a"], name="a", prior_sd=0.1)]).model()
     assert (np.abs(with_prior.params) < np.abs(models["a"].params)).all()
+
+
+@for_each("kind", ["GLM", "Logit"])
+def test_separated_and_missing_classes_are_refused(kind):
+    x, _ = patients(80, np.random.default_rng(0))
+    design = sm.add_constant(x)
+    for y in ((x["age"] > 0) * 1.0, np.ones(80)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            options = {"family": sm.families.Binomial()} if kind == "GLM" else {}
+            model = getattr(sm, kind)(y, design, **options)
+            fit = model.fit(disp=0) if kind == "Logit" else model.fit()
+            with pytest.raises(KLFusionError, match=r"silo 'a': .* grow without end.*prior_sd"):
+                kf.extract(fit, name="a")
+            assert kf.extract(fit, name="a", prior_sd=2.0).n_components == 1
+
+
+def test_least_squares_are_those_of_the_pooled_rows():
+    rng = np.random.default_rng(0)
+    x, predictor = rows(300, rng)
+    y = predictor + 0.7 * rng.normal(size=300)
+    parts = divided(x, y, 3, rng)
+    models = {n: sm.OLS(b, sm.add_constant(a)).fit() for n, (a, b) in parts.items()}
+    back, pooled = kf.fuse(models).model(), sm.OLS(y, sm.add_constant(x)).fit()
+    np.testing.assert_allclose(back.params, pooled.params, atol=0.03)
+    np.testing.assert_allclose(back.bse, pooled.bse, rtol=0.03)
+    design = sm.add_constant(x)
+    found = back.get_prediction(design).summary_frame()
+    expected = pooled.get_prediction(design).summary_frame()
+    np.testing.assert_allclose(found["obs_ci_lower"], expected["obs_ci_lower"], atol=0.15)
+    with pytest.raises(KLFusionError, match="at: expected none"):
+        kf.extract(pooled, name="a", at=kf.fuse(models))
+
+
+@for_each("fit", [glm, logit])
+def test_columns_by_name_and_no_statistics_of_the_fit(fit):
+    x, y = patients(300, np.random.default_rng(1))
+    parts = divided(x, y, 3, np.random.default_rng(1))
+    back = kf.fuse({n: fit(*data) for n, data in parts.items()}).model()
+    design = sm.add_constant(x)
+    np.testing.assert_allclose(back.predict(design), back.predict(design[design.columns[::-1]]))
+    with pytest.raises(KLFusionError, match=r"expected the columns .*got none named 'const'"):
+        back.predict(x)
+    assert np.isnan(back.llf)
+    assert back.nobs == 300
+    assert "nan" in str(back.summary())
+
+
+def test_other_results_are_refused_with_a_way_out():
+    x, y = patients(200, np.random.default_rng(2))
+    fit = sm.Probit(y, sm.add_constant(x)).fit(disp=0)
+    with pytest.raises(KLFusionError, match=r"silo 'a': .*got Probit: kf.coefficients takes"):
+        kf.extract(fit, name="a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -505,3 +506,9 @@ def test_fuse_shows_coefficients(tmp_path: Path) -> None:
     assert "dose" in result.output
     assert "tau2" in result.output
     assert kf.load(tmp_path / "g").site("b").family.dim == 2
+    result = run("inspect", paths[0])
+    assert "standard deviation" in result.output
+    assert re.search(r"dose\W+0\.2\W+0\.1414", result.output)
+    result = run("fuse", *paths, "-o", tmp_path / "h", "--memory-limit", "64MB")
+    assert result.exit_code == 0, result.output
+    assert kf.load(tmp_path / "h").site("b").family.dim == 2

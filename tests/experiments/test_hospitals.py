@@ -47,6 +47,13 @@ def test_breast_cancer():
     assert scores[1][0] >= 0.855
 
 
+def test_limits_of_the_variation():
+    """A higher limit covers more, and the one that is used covers what it says."""
+    for row in heterogeneity.limits(40):
+        shares = [value for key, value in row.items() if key.startswith("limit")]
+        assert shares == sorted(shares)
+
+
 def test_coverage_of_one_run():
     found = heterogeneity.run(3, 0.2, 0)
     assert set(map(type, found.values())) <= {bool, np.bool_}

@@ -7,6 +7,7 @@ import pytest
 
 import klfusion as kf
 from klfusion.model_size.linkage import LinkageSettings, Linked, cut, leave_one_out, link
+from klfusion.model_size.probabilities import own_probabilities
 from klfusion.objective.problem import FusionProblem
 
 NW = kf.families.NormalWishart(2)
@@ -63,7 +64,7 @@ def test_units_are_matched_and_the_evidence_is_highest_there(seed):
     found = link(problem, LinkageSettings(), silent)
     assert same_partition(found.labels, truth)
     assert int(found.path.evidence.argmax()) == problem.n - 4
-    assert (found.probabilities() > 0.99).all()
+    assert (own_probabilities(found) > 0.99).all()
 
 
 def test_refining_and_merging_never_lower_the_evidence():
@@ -78,18 +79,6 @@ def test_refining_and_merging_never_lower_the_evidence():
     assert same_partition(wrong.refined().merged().labels, truth)
 
 
-def test_the_change_of_evidence_by_a_move_is_that_of_the_whole():
-    problem, _ = units(1, noise=0.8)
-    found = link(problem, LinkageSettings(), silent)
-    from klfusion.objective.clusters import Clusters
-
-    clusters = Clusters(problem, found.labels)
-    moved = found.labels.copy()
-    moved[5] = clusters.size
-    change = found._moved(5, clusters.size, clusters)
-    assert change == pytest.approx(found.evidence(moved) - found.evidence(found.labels))
-
-
 def test_distances_to_others_leave_a_component_out():
     problem, truth = units(2)
     rows, x, others = leave_one_out(problem, truth)
@@ -99,17 +88,6 @@ def test_distances_to_others_leave_a_component_out():
     centre = problem.natural[rest].mean(axis=0)
     both = UNITS.separation(problem.natural[:1], centre[None]) ** 2
     assert np.exp(x[0]) == pytest.approx(0.5 * 5 / 6 * both[0])
-
-
-def test_matches_are_undone_until_few_are_expected_to_be_false():
-    problem, _ = units(0)
-    found = link(problem, LinkageSettings(), silent)
-    sure = np.where(np.arange(problem.n) < 3, 0.4, 1.0)
-    labels, _ = found.undone(sure, 0.05)
-    assert labels.max() == found.labels.max() + 2  # 0.6 of 22 matches are less than 5 %
-    labels, certain = found.undone(sure, 0.01)
-    assert labels.max() == found.labels.max() + 3
-    assert certain[:3] == pytest.approx(0.6)
 
 
 def test_more_evidence_asked_for_gives_no_fewer_components():

@@ -116,6 +116,18 @@ def test_workers_in_processes_of_their_own(processes):
 
 
 @pytest.mark.slow
+def test_regressions_in_processes_of_their_own(processes):
+    silos = []
+    for j in range(12):
+        own = {"local": ["intercept"], "prior_sd": 3.0}
+        mean, names = [0.1 * j, 0.5], ["intercept", "dose"]
+        silos.append(kf.coefficients(mean, np.diag([0.1, 0.2]), names, name=f"s{j}", **own))
+    there, here = dask.fuse(silos, processes), kf.fuse(silos)
+    np.testing.assert_allclose(there.posterior.natural, here.posterior.natural, rtol=1e-9)
+    np.testing.assert_allclose(there.site("s7").natural, here.site("s7").natural, rtol=1e-9)
+
+
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_between_changes_nothing(processes):
     silos, _ = many_silos(60, 2)
     undisturbed = dask.fuse(silos, processes)

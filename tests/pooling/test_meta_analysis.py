@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import klfusion as kf
-from klfusion.pooling.meta_analysis import expected_variance, meta_analysis, paule_mandel
+from klfusion.pooling.meta_analysis import ConfidenceDistribution, meta_analysis, paule_mandel
 from tests.helpers.loops import for_each
 
 # Trials of the BCG vaccine (Colditz et al., 1994): cases and others, vaccinated and not.
@@ -120,11 +121,43 @@ def test_only_regressions():
 
 
 def test_few_silos_that_agree_may_still_vary():
-    """The expected variance is near the estimate with many silos, and above 0 with few."""
-    rng = np.random.default_rng(0)
-    many = rng.normal(scale=0.5, size=200) + 0.2 * rng.normal(size=200)
-    assert expected_variance(many, np.full(200, 0.04)) == pytest.approx(0.25, rel=0.2)
     alike, variances = np.array([1.0, 1.01, 0.99]), np.full(3, 0.04)
     assert paule_mandel(alike, variances) == 0.0
-    assert 0.01 < expected_variance(alike, variances) < 0.3
-    assert expected_variance(alike[:1], variances[:1]) == 0.0
+    assert ConfidenceDistribution.of(alike, variances).limit == 0.0  # unlikely close together
+    apart = np.array([1.0, 1.2, 0.8])
+    assert paule_mandel(apart, variances) == 0.0
+    assert 0.02 < ConfidenceDistribution.of(apart, variances).limit < 0.5
+
+
+def test_the_prediction_interval_of_exact_estimates_is_that_of_student():
+    """Without errors of estimates it has a closed form."""
+    y = np.random.default_rng(0).normal(size=6)
+    found = meta_analysis(y, np.full(6, 1e-10), ("",) * 6).prediction_interval
+    wide = stats.t.ppf(0.975, 5) * y.std(ddof=1) * np.sqrt(1 + 1 / 6)
+    np.testing.assert_allclose(found, [y.mean() - wide, y.mean() + wide], rtol=5e-3)
+
+
+def test_intervals_of_many_silos_are_those_of_a_known_variance():
+    rng = np.random.default_rng(1)
+    y = 0.5 * rng.normal(size=2000) + 0.2 * rng.normal(size=2000)
+    found = ConfidenceDistribution.of(y, np.full(2000, 0.04))
+    np.testing.assert_allclose(found.prediction_interval, [-0.98, 0.98], atol=0.05)
+    assert found.for_a_new_silo == pytest.approx(0.25, rel=0.1)
+    assert found.limit == pytest.approx(0.25, rel=0.1)
+    assert (np.diff(found.below) >= 0).all()
+
+
+def test_silos_of_a_fusion_have_these_intervals():
+    estimates, variances = risk_ratios()
+    silos = [
+        kf.coefficients([m], [[v]], ["effect"], name=f"t{j}")
+        for j, (m, v) in enumerate(zip(estimates, variances, strict=True))
+    ]
+    fusion = kf.fuse(silos, pooling="hierarchical")
+    low, high = fusion.heterogeneity()["effect"].prediction_interval
+    new = fusion.site().params()["covariance"][0, 0, 0]
+    assert 2 * 1.959964 * np.sqrt(new) == pytest.approx(high - low, rel=1e-3)
+    limit = ConfidenceDistribution.of(estimates, variances).limit
+    weights = 1.0 / (np.delete(variances, 3) + limit)
+    expected = 1.0 / (1.0 / variances[3] + 1.0 / (limit + 1.0 / weights.sum()))
+    assert fusion.site("t3").params()["covariance"][0, 0, 0] == pytest.approx(expected)

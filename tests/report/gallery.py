@@ -140,7 +140,29 @@ def plain() -> tuple[kf.Fusion, Silos]:
     return kf.fuse(silos), silos
 
 
-KINDS = {"mixture": mixture, "topics": topics, "hmm": hmm, "network": network, "plain": plain}
+def regression() -> tuple[kf.Fusion, Silos]:
+    """Six hospitals, whose coefficients of the dose differ."""
+    rng = np.random.default_rng(3)
+    names = ["intercept", "age (decades)", "dose", "smoker"]
+    silos = []
+    for name in ("north general hospital", "south", "east", "west university", "city", "county"):
+        size = rng.uniform(1.0, 5.0)
+        mean = [rng.normal(), 0.3, 0.5 + 0.5 * rng.normal(), 0.4]
+        mean = np.array(mean) + 0.25 * rng.normal(size=4) / np.sqrt(size)
+        covariance = np.diag([0.1, 0.06, 0.05, 0.2]) / size
+        counts = {"local": ["intercept"], "n_observations": round(100 * size)}
+        silos.append(kf.coefficients(mean, covariance, names, name=name, **counts))
+    return kf.fuse(silos, pooling="hierarchical"), silos
+
+
+KINDS = {
+    "mixture": mixture,
+    "topics": topics,
+    "hmm": hmm,
+    "network": network,
+    "plain": plain,
+    "regression": regression,
+}
 
 
 def thousand_silos(n: int = 1000, size: int = 12, dim: int = 10) -> kf.Fusion:

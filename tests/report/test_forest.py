@@ -41,6 +41,19 @@ def test_page(tmp_path):
     assert page.count('<svg class="forest"') == 2
     assert "<b>age" not in page
     assert "Each silo keeps its own intercept." in page
+    assert "4 silos, one regression of 2 coefficients" in page
+
+
+def test_findings(tmp_path):
+    silos = [
+        kf.coefficients([m], [[0.01]], ["dose"], name=f"hospital-{j}")
+        for j, m in enumerate([0.1, 0.2, 0.1, 2.0])
+    ]
+    finding = summarize(kf.fuse(silos))["findings"][-1]
+    assert finding.startswith("silo 'hospital-3': coefficient 'dose' differs most")
+    assert finding.endswith("pooling='hierarchical' lets it vary")
+    finding = summarize(kf.fuse(silos, pooling="hierarchical"))["findings"][-1]
+    assert finding.endswith(")")
 
 
 def test_without_silos(tmp_path):

@@ -22,9 +22,9 @@ from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import Status
 from klfusion.posteriors.structure import Structure
 from klfusion.report import summarize, write_report
-from klfusion.report.charts import path_points
+from klfusion.report.charts import evidence_points, path_points
 from klfusion.report.embedding import embed
-from klfusion.report.html import number
+from klfusion.report.html import number, percent
 from klfusion.report.views import model_view
 from tests.report import gallery
 from tests.report.gallery import thousand_silos
@@ -111,6 +111,43 @@ def test_summary_is_json_and_its_counts_agree(fusion: Fusion) -> None:
         assert pairs == fusion.sources(g)
 
 
+def test_the_page_says_why_the_size(fusion: Fusion, tmp_path: Path) -> None:
+    why = summarize(fusion)["why"]
+    assert why["sentences"] == fusion.explain().split("\n")
+    assert [one["n_components"] for one in why["sizes"]] == fusion.path.n_components.tolist()
+    assert why["decisions"][0]["probability"] == np.nanmin(np.concatenate(fusion.probability))
+    _, page = page_of(fusion, tmp_path)
+    assert f"Why {fusion.n_components} components" in page.text
+    assert why["sentences"][0] in page.text
+    assert ("data-chart", "evidence") in page.attributes
+    assert f"{EVIL} · 2 alone, as 2" in page.text
+
+
+def test_a_page_without_evidence_has_the_sentences_alone(fusion: Fusion, tmp_path: Path) -> None:
+    _, page = page_of(kf.fuse(fusion.silos, n_components=4), tmp_path)
+    assert "4 components: the size was asked for." in page.text
+    assert ("data-chart", "evidence") not in page.attributes
+
+
+def test_large_paths_are_drawn_around_the_size(fusion: Fusion) -> None:
+    sizes = [
+        {"n_components": n, "log_evidence": -abs(n - 20.0), "behind": 0.0, "probability": 0.1}
+        for n in range(900, 4, -1)
+    ]
+    drawn = evidence_points({"sizes": sizes}, 20)
+    assert drawn["points"][0] == (5, -15.0)
+    assert drawn["points"][-1][0] == 60
+    assert drawn["chosen"] == (20, 0.0)
+    assert [one["n_components"] for one in drawn["rivals"]] == [*range(17, 24)]
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"), [(0.5, "50.0 %"), (1.0, "> 99.9 %"), (1e-9, "< 0.1 %")]
+)
+def test_probabilities_are_never_rounded_to_certainty(probability: float, text: str) -> None:
+    assert percent(probability) == text
+
+
 def test_summary_without_counts_and_without_a_finite_bound(fusion: Fusion) -> None:
     bare = replace(
         fusion, posterior=replace(fusion.posterior, counts=None), lower_bound=-np.inf, path=None
@@ -151,7 +188,11 @@ def test_page_is_complete_and_well_formed(fusion: Fusion, tmp_path: Path) -> Non
     assert {"table", "thead", "main", "h1"} <= set(page.tags)
     assert ("lang", "en") in page.attributes
     charts = [value for key, value in page.attributes if key == "data-chart"]
-    assert charts == ["path", "map"]  # no sweep lowered the objective, and rates have no view
+    assert charts == [
+        "evidence",
+        "path",
+        "map",
+    ]  # no sweep lowered the objective, and rates have no view
 
 
 @pytest.mark.parametrize("kind", gallery.KINDS)
@@ -364,7 +405,7 @@ def is_on_line(path: dict) -> bool:
     return reached[-1] == size or reached[-1] < size < vertical[-1]
 
 
-@pytest.mark.parametrize("kind", gallery.KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in gallery.KINDS if kind != "regression"])
 def test_marked_point_is_on_the_line(kind: str) -> None:
     fusion = gallery.KINDS[kind]()[0]
     assert fusion.path is not None

@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, gammaln
+from scipy.special import expit, gammaln, logsumexp
 
-from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.structure.regression import Information
@@ -39,6 +39,24 @@ def logistic(x: FloatArray, y: FloatArray) -> Likelihood:
         p = expit(predictor)
         value = float(y @ predictor - np.logaddexp(0.0, predictor).sum())
         return Derivatives(value, x.T @ (y - p), (x.T * (p * (1.0 - p))) @ x)
+
+    return at
+
+
+def softmax(x: FloatArray, y: IntArray, n_classes: int) -> Likelihood:
+    """Of classes 0 to ``n_classes - 1``: log-odds against class 0, those of class 1 first."""
+    one = np.eye(n_classes)[y][:, 1:]
+
+    def at(beta: FloatArray) -> Derivatives:
+        predictor = x @ beta.reshape(n_classes - 1, -1).T
+        whole = logsumexp(np.column_stack([np.zeros(len(x)), predictor]), axis=1)
+        p = np.exp(predictor - whole[:, None])
+        value = float((one * predictor).sum() - whole.sum())
+        # Of each row, the covariance of the classes.
+        spread = np.einsum("nk,kl->nkl", p, np.eye(n_classes - 1)) - np.einsum("nk,nl->nkl", p, p)
+        information = np.einsum("nkl,ni,nj->kilj", spread, x, x, optimize=True)
+        gradient = ((one - p).T @ x).reshape(-1)
+        return Derivatives(value, gradient, information.reshape(len(beta), len(beta)))
 
     return at
 
@@ -88,7 +106,55 @@ def cox(x: FloatArray, time: FloatArray, event: BoolArray) -> Likelihood:
     return at
 
 
-def mode(likelihood: Likelihood, prior: Information, names: Sequence[str]) -> FloatArray:
+def weibull(x: FloatArray, time: FloatArray, event: BoolArray) -> Likelihood:
+    """Of survival times with log-scale ``x beta``; the last coefficient is the log of the shape."""
+    logs, happened = np.log(time), event.astype(np.float64)
+
+    def at(beta: FloatArray) -> Derivatives:
+        shape = np.exp(beta[-1])
+        away = shape * (logs - x @ beta[:-1])
+        hazard = np.exp(away)  # cumulative
+        value = float((happened * (beta[-1] + away - logs) - hazard).sum())
+        gradient = np.append(
+            shape * ((hazard - happened) @ x), np.sum(happened * (1.0 + away) - hazard * away)
+        )
+        information = np.empty((len(beta), len(beta)))
+        information[:-1, :-1] = shape**2 * (x.T * hazard) @ x
+        information[-1, :-1] = -shape * ((hazard - happened + away * hazard) @ x)
+        information[:-1, -1] = information[-1, :-1]
+        information[-1, -1] = (away * (hazard - happened) + away**2 * hazard).sum()
+        return Derivatives(value, gradient, information)
+
+    return at
+
+
+def log_baseline(
+    x: FloatArray, time: FloatArray, event: BoolArray, beta: FloatArray, times: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The log of the cumulative baseline hazard of Cox's model at some times (Breslow).
+
+    Given the coefficients, it is Normal with a mean linear in them: an offset (k,), the slope
+    (k, d), and the covariance (k, k).
+    """
+    dead = np.unique(time[event])
+    at_risk = time >= dead[:, None]
+    risk = np.exp(x @ beta)
+    total = at_risk @ risk
+    step = np.array([(event & (time == t)).sum() for t in dead]) / total
+    until = (dead <= times[:, None]).astype(np.float64)
+    hazard = until @ step
+    slope = -(until * step) @ ((at_risk * risk) @ x / total[:, None]) / hazard[:, None]
+    variance = until @ (step / total)
+    covariance = np.minimum.outer(variance, variance) / np.outer(hazard, hazard)
+    return np.log(hazard) - slope @ beta, slope, covariance
+
+
+def mode(
+    likelihood: Likelihood,
+    prior: Information,
+    names: Sequence[str],
+    start: FloatArray | None = None,
+) -> FloatArray:
     """The coefficients of highest posterior density, by Newton's method with halved steps."""
 
     def objective(beta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
@@ -99,12 +165,18 @@ def mode(likelihood: Likelihood, prior: Information, names: Sequence[str]) -> Fl
         return float(whole), gradient + pull, information + prior.precision
 
     beta: FloatArray = np.zeros(len(prior.shift))
-    if np.linalg.eigvalsh(prior.precision)[0] > 0:
+    if start is not None:
+        beta = start
+    elif np.linalg.eigvalsh(prior.precision)[0] > 0:
         beta = np.asarray(np.linalg.solve(prior.precision, prior.shift), dtype=np.float64)
     value, gradient, information = objective(beta)
     most = np.diag(information)
     for _ in range(_MOST_STEPS):
+        if not (np.isfinite(gradient).all() and np.isfinite(information).all()):
+            break
         step = np.linalg.lstsq(information, gradient, rcond=None)[0]
+        if gradient @ step < 0:  # not concave here: along the gradient, in units of the diagonal
+            step = gradient / np.abs(np.diag(information))
         decrement = float(gradient @ step)
         if decrement <= _CONVERGED * max(1.0, abs(value)):
             if (np.diag(information) < _VANISHED * most).any():

@@ -10,7 +10,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.package import provenance
-from klfusion._utils.text import few
+from klfusion._utils.text import brief, few
 from klfusion.adapters._library import versions
 from klfusion.adapters._likelihoods import Likelihood, expanded, mode
 from klfusion.errors import KLFusionError
@@ -20,6 +20,7 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
 INTERCEPT = "intercept"
+_ROUNDING = 1e-12  # relative, of moments
 Prior = float | Mapping[str, float] | None
 
 
@@ -46,8 +47,9 @@ class Options:
         n: float | None,
         arrays: Mapping[str, Any] | None = None,
     ) -> Posterior:
-        """The posterior of a Gaussian likelihood and a prior with this diagonal precision."""
-        whole = Information(likelihood.shift, likelihood.precision + np.diag(precision))
+        """The posterior of a Gaussian likelihood and a prior with this precision, or diagonal."""
+        precision = precision if precision.ndim == 2 else np.diag(precision)
+        whole = Information(likelihood.shift, likelihood.precision + precision)
         info = {**self.info, "units": dict(self.units or {}), "columns": [*names]}
         made = regression(whole, precision, names, self.name, self.local, n, info, arrays)
         object.__setattr__(made, "provenance", provenance(**versions(str(info["package"]))))
@@ -60,15 +62,31 @@ class Options:
         return prior_precision(names, self.prior_sd, f"silo {self.name!r}")
 
     def laplace(
-        self, names: Sequence[str], likelihood: Likelihood, own: FloatArray | None, n: float
+        self,
+        names: Sequence[str],
+        likelihood: Likelihood,
+        own: FloatArray | None,
+        n: float,
+        arrays: Mapping[str, Any] | None = None,
     ) -> Posterior:
-        """Laplace's approximation of the silo's posterior."""
-        precision = self.precision(names, own)
-        prior = Information(np.zeros(len(names)), np.diag(precision))
+        """Laplace's approximation of the silo's posterior; a matrix ``own`` is the prior."""
+        precision, point = self.centre(names, likelihood, own)
+        return self.posterior(names, expanded(likelihood, point), precision, n, arrays)
+
+    def centre(
+        self,
+        names: Sequence[str],
+        likelihood: Likelihood,
+        own: FloatArray | None,
+        start: FloatArray | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
+        """The prior's precision matrix, and the mode that the likelihood is expanded at."""
+        matrix = own is not None and own.ndim == 2
+        precision = np.asarray(own) if matrix else np.diag(self.precision(names, own))
+        prior = Information(np.zeros(len(names)), precision)
         if self.at is not None:
             prior = self._others(names, prior)
-        point = mode(likelihood, prior, names)
-        return self.posterior(names, expanded(likelihood, point), precision, n)
+        return precision, mode(likelihood, prior, names, start)
 
     def _others(self, names: Sequence[str], own: Information) -> Information:
         """What other silos say about the shared coefficients, and the prior of the others."""
@@ -90,7 +108,7 @@ class Options:
         keep[mine] = 0.0
         return Information(
             others.shift + keep * own.shift,
-            others.precision + np.diag(keep * np.diag(own.precision)),
+            others.precision + np.outer(keep, keep) * own.precision,
         )
 
 
@@ -112,9 +130,11 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
         if missing:
             raise KLFusionError(f"expected the columns of the fit, got none named {few(missing)}")
         x, names = x[list(known)] if list(x.columns) != list(known) else x, [*known]
-    array = np.asarray(x, dtype=np.float64)
+    array = _numbers(x)
     if array.ndim != 2:
         raise KLFusionError(f"expected x of shape (n, d), got {array.shape}")
+    if y is not None and np.shape(y)[:1] != (len(array),):
+        raise KLFusionError(f"expected y with {len(array)} rows, as x, got shape {np.shape(y)}")
     names = names or ([*known] if known is not None else [f"x{k}" for k in range(array.shape[1])])
     if len(names) != array.shape[1]:
         raise KLFusionError(f"expected {len(names)} columns, got {array.shape[1]}")
@@ -126,12 +146,39 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
     return array, names, y
 
 
+def _numbers(x: Any) -> FloatArray:
+    """A table as an array; text is refused by the name of its column."""
+    try:
+        return np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        for name in getattr(x, "columns", []):
+            try:
+                np.asarray(x[name], dtype=np.float64)
+            except (TypeError, ValueError):
+                raise KLFusionError(
+                    f"expected numbers in column {str(name)!r}, got {brief(x[name].iloc[0])}: "
+                    "code categories as columns of 0 and 1"
+                ) from error
+        raise KLFusionError(f"expected numbers in x: {error}") from error
+
+
 def scales(x: FloatArray, names: Sequence[str]) -> dict[str, float]:
     """Standard deviations of columns of more than two values, to find silos with other units."""
-    several = [len(np.unique(column)) != 2 for column in x.T]
+    values = [len(np.unique(column)) for column in x.T]
     return {
-        name: float(f"{column.std():.2g}")
-        for name, column, kept in zip(names, x.T, several, strict=True)
+        name: float(f"{column.std():.2g}") if several > 1 else 0.0
+        for name, column, several in zip(names, x.T, values, strict=True)
+        if several != 2
+    }
+
+
+def scales_of(mean: FloatArray, variance: FloatArray, names: Sequence[str]) -> dict[str, float]:
+    """The same from moments of columns; those of zeros and ones have two values."""
+    two = np.abs(variance - mean * (1.0 - mean)) <= _ROUNDING * (mean**2 + variance)
+    constant = variance <= _ROUNDING * (mean**2 + variance)
+    return {
+        name: 0.0 if still else float(f"{np.sqrt(own):.2g}")
+        for name, own, still, kept in zip(names, variance, constant, ~two | constant, strict=True)
         if kept
     }
 

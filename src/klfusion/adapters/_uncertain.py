@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit, logsumexp, softmax
 from scipy.stats import norm
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
 from klfusion._utils.arrays import FloatArray
 
@@ -48,14 +48,52 @@ class FusedRidge(Uncertain, Ridge):  # type: ignore[misc]
     """A `Ridge` with the covariance of its coefficients."""
 
 
+class FusedLinearRegression(Uncertain, LinearRegression):  # type: ignore[misc]
+    """A `LinearRegression` with the covariance of its coefficients."""
+
+
 class FusedLogisticRegression(Uncertain, LogisticRegression):  # type: ignore[misc]
     """A `LogisticRegression` whose probabilities are averages over the posterior."""
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Probabilities of the classes, averaged over the coefficients (MacKay, 1992)."""
+        """Probabilities of the classes, averaged over the coefficients.
+
+        MacKay (1992); of three or more classes, by pairs (Daunizeau, 2017).
+        """
         decision = self.decision_function(X)
+        if decision.ndim == 2:
+            return self._of_pairs(decision, self._decision_covariance(X))
         second = expit(decision / np.sqrt(1.0 + _PROBIT * self.linear_sd(X) ** 2))
         return np.column_stack([1.0 - second, second])
+
+    @staticmethod
+    def _of_pairs(decision: FloatArray, covariance: FloatArray) -> FloatArray:
+        own = np.einsum("nkk->nk", covariance)
+        variance = own[:, :, None] + own[:, None] - 2.0 * covariance
+        apart = (decision[:, None] - decision[:, :, None]) / np.sqrt(1.0 + _PROBIT * variance)
+        p = np.exp(-logsumexp(apart, axis=2))
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+    def _decision_covariance(self, x: Any) -> FloatArray:
+        """Of the linear predictors of all classes, (n, K, K)."""
+        rows, n_classes = np.asarray(x, dtype=np.float64), len(self.classes_)
+        d = len(self.covariance_) // n_classes
+        if d > rows.shape[1]:
+            rows = np.hstack([np.ones((len(rows), 1)), rows])
+        blocks = self.covariance_.reshape(n_classes, d, n_classes, d)
+        return np.asarray(np.einsum("ni,kilj,nj->nkl", rows, blocks, rows, optimize=True))
+
+    def predict_interval(self, x: Any, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
+        """Interval of the probability of the second class; of three or more, of every class."""
+        if len(self.classes_) == 2:
+            return super().predict_interval(x, level)
+        decision = self.decision_function(x)
+        p = softmax(decision, axis=1)
+        # Derivatives of each class's log-odds by the linear predictors.
+        slope = np.eye(p.shape[1]) - (1.0 - np.eye(p.shape[1])) * p[:, None] / (1.0 - p)[:, :, None]
+        variance = np.einsum("nki,nij,nkj->nk", slope, self._decision_covariance(x), slope)
+        wide = norm.ppf(0.5 * (1.0 + level)) * np.sqrt(variance)
+        return expit(logit(p) - wide), expit(logit(p) + wide)
 
     @staticmethod
     def curve(predictor: FloatArray) -> FloatArray:

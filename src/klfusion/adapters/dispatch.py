@@ -17,6 +17,7 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("sklearn", "BayesianRidge"): ("sklearn_linear", None),
     ("sklearn", "ARDRegression"): ("sklearn_linear", None),
     ("sklearn", "Ridge"): ("sklearn_linear", None),
+    ("sklearn", "LinearRegression"): ("sklearn_linear", None),
     ("sklearn", "LogisticRegression"): ("sklearn_linear", None),
     ("sklearn", "PoissonRegressor"): ("sklearn_linear", None),
     ("sklearn", "GaussianNB"): ("sklearn_classes", None),
@@ -24,6 +25,7 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("sklearn", "MultinomialNB"): ("sklearn_classes", None),
     ("sklearn", "LinearDiscriminantAnalysis"): ("sklearn_classes", None),
     ("sklearn", "QuadraticDiscriminantAnalysis"): ("sklearn_classes", None),
+    ("statsmodels", "RegressionResultsWrapper"): ("statsmodels_results", "statsmodels"),
     ("statsmodels", "GLMResultsWrapper"): ("statsmodels_results", "statsmodels"),
     ("statsmodels", "BinaryResultsWrapper"): ("statsmodels_results", "statsmodels"),
     ("statsmodels", "PHRegResults"): ("statsmodels_results", "statsmodels"),
@@ -99,9 +101,10 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     model : fitted model
         - scikit-learn: ``BayesianGaussianMixture``, ``GaussianMixture``,
           ``LatentDirichletAllocation``, ``BayesianRidge``, ``ARDRegression``, ``Ridge``,
-          ``LogisticRegression``, ``PoissonRegressor``, ``GaussianNB``, ``CategoricalNB``,
+          ``LinearRegression``, ``LogisticRegression``, ``PoissonRegressor``, ``GaussianNB``,
+          ``CategoricalNB``,
           ``MultinomialNB``, ``LinearDiscriminantAnalysis``, ``QuadraticDiscriminantAnalysis``
-        - statsmodels: results of ``GLM``, ``Logit`` and ``PHReg``
+        - statsmodels: results of ``OLS``, ``GLM``, ``Logit`` and ``PHReg``
         - lifelines: ``CoxPHFitter``, ``WeibullAFTFitter``
         - gensim: ``LdaModel``, ``LdaMulticore``
         - hmmlearn: ``VariationalGaussianHMM``, ``VariationalCategoricalHMM``
@@ -114,8 +117,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     **options
         Options of the adapter: ``vocabulary`` of a ``LatentDirichletAllocation``,
         ``n_observations`` of a ``GaussianMixture``, ``class_counts`` of a network. Regressions take
-        ``data``, ``prior_sd``, ``local``, ``units`` and ``at``; see `klfusion.coefficients`. IVON
-        needs
+        ``data``, ``prior_sd``, ``local``, ``units`` and ``at``; see `klfusion.coefficients`. A
+        ``LogisticRegression`` takes ``classes``, a ``CoxPHFitter`` ``times``. IVON needs
         ``model``, guides need ``plate``, guides of NumPyro ``params`` as well.
 
     Examples
@@ -134,9 +137,11 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
     if kind in _INSTEAD:
         estimate = f"the point estimate of a {kind}: fit {_INSTEAD[kind]}"
         raise KLFusionError(f"{where}: expected a posterior, got {estimate}")
+    regression = type(model).__module__.partition(".")[0] in ("statsmodels", "lifelines")
+    hint = ": kf.coefficients takes estimates and their covariance" * regression
     supported = ", ".join(sorted(_readable(*key) for key in _ADAPTERS))
     raise KLFusionError(
-        f"{where}: cannot read a posterior from {kind}{_HINTS.get(kind, '')}; "
+        f"{where}: cannot read a posterior from {kind}{_HINTS.get(kind, hint)}; "
         f"supported: {supported}, klfusion.Posterior, or the path of a saved one"
     )
 

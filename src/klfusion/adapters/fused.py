@@ -8,7 +8,7 @@ from klfusion.adapters.dispatch import rebuild
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
-from klfusion.pooling.regressions import silo_posterior
+from klfusion.pooling.regressions import VARYING, silo_posterior
 from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
@@ -34,7 +34,7 @@ def site(fusion: Fusion, silo: str | None = None) -> Posterior:
     local = fused.structure.arrays.get(LOCAL[0])
     if silo is not None and local is not None and len(local) != fusion.n_silos:
         raise KLFusionError(f"silo {silo!r}: expected a fusion of silos, not of fusions")
-    if silo is not None and fusion.silos is None:
+    if silo is not None and fusion.silos is None and settings.pooling in VARYING:
         raise KLFusionError(f"silo {silo!r}: expected a fusion with its silos (keep_silos=True)")
     aligned = None if fusion.silos is None else aligned_silos(fusion.silos)
     with comparing(aligned or [fused]):

@@ -1,7 +1,8 @@
 """lifelines' `CoxPHFitter` and `WeibullAFTFitter`.
 
-The baseline hazard of Cox's model is not sent. Each silo has its own, as in a stratified fit. So
-the fused model has hazard ratios; survival curves need a silo's own baseline, or the Weibull model.
+Each silo has its own baseline hazard of Cox's model, as in a stratified fit. With ``times=``, its
+logarithm at these times is sent as coefficients that stay local, and survival curves come back.
+Without, the fused model has hazard ratios.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +13,33 @@ import numpy as np
 import pandas as pd
 from lifelines import CoxPHFitter, WeibullAFTFitter
 
+from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.text import few
 from klfusion.adapters import _likelihoods
 from klfusion.adapters._regressions import Options, Prior, scales, table
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
+from klfusion.pooling.regressions import joint
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
 _SEPARATOR = ": "  # between the parameter of a Weibull model and the covariate
 _NO_FIT = 50  # rows that stand for data; nothing that is returned depends on them
+_FINE = 50  # steps of a baseline between two times, of which a median is the first beyond
+_SHAPE = "rho_: Intercept"  # the logarithm of a Weibull model's shape
+
+
+class FusedCoxPHFitter(CoxPHFitter):  # type: ignore[misc]
+    """A `CoxPHFitter` without a baseline, which says so when it is asked for survival curves."""
+
+    def _none(self, *args: Any, **options: Any) -> Any:
+        raise KLFusionError(
+            "expected a baseline hazard, got none: silos send it with kf.extract(..., data=frame, "
+            "times=[...]); without it there are predict_partial_hazard and hazard ratios"
+        )
+
+    predict_survival_function = predict_cumulative_hazard = predict_median = _none
+    predict_percentile = predict_expectation = plot_partial_effects_on_outcome = _none
 
 
 def extract(
@@ -35,44 +53,60 @@ def extract(
     local: Sequence[str] = (),
     units: Mapping[str, str] | None = None,
     at: Fusion | Posterior | None = None,
+    times: Sequence[float] | None = None,
 ) -> Posterior:
-    """Coefficients and their precision; ``data``, the frame of the fit, only for other priors."""
+    """Coefficients and their precision; ``data``, the frame of the fit, for all but the fit."""
     cox = isinstance(model, CoxPHFitter)
     likelihood = "proportional hazards" if cox else "Weibull"
     info = {"package": "lifelines", "class": "CoxPHFitter" if cox else "WeibullAFTFitter"}
     options = Options(name, prior_sd, local, units, at, {**info, "likelihood": likelihood})
-    if data is not None and cox:
-        return _from_data(model, options, data, duration_col, event_col)
-    if getattr(model, "params_", None) is None:
-        expected = "call fit first" + ", or give data, duration_col and event_col" * cox
-        raise KLFusionError(f"expected a fitted {info['class']}; {expected}")
-    if data is not None or at is not None or (cox and prior_sd is not None):
-        raise KLFusionError(
-            "expected data=, with which a CoxPHFitter can have another prior or at="
-        )
     if np.any(np.asarray(model.l1_ratio) > 0):
         raise KLFusionError("expected an l2 penalty, which is a Gaussian prior, got l1_ratio > 0")
+    if data is not None:
+        sample, columns = _read(model, data, duration_col, event_col)
+        added = {"outcome": columns, "scales": scales(*sample[:2])}
+        options = replace(options, info={**options.info, **added})
+        return _cox(model, options, sample, times) if cox else _weibull(model, options, sample)
+    if getattr(model, "params_", None) is None:
+        raise KLFusionError(
+            f"expected a fitted {info['class']}; call fit first, or give data, duration_col and "
+            "event_col"
+        )
+    if at is not None or times is not None or (cox and prior_sd is not None):
+        raise KLFusionError("expected data=, with which there can be at, times or another prior")
+    events = float(np.asarray(model.event_observed).sum())
+    if events == 0:
+        raise KLFusionError(
+            "expected events, got none: give data, which may lack them, and prior_sd"
+        )
     index = model.params_.index
     names = [str(c) if cox else _SEPARATOR.join(map(str, c)) for c in index]
-    penalty = np.broadcast_to(np.asarray(model.penalizer, dtype=np.float64), len(names))
-    n = int(model._n_examples)
-    own = np.zeros(len(names))
-    if cox:  # the penalty is per observation, of coefficients of standardised columns
-        own = n * penalty * np.asarray(model._norm_std, dtype=np.float64) ** 2
-    elif penalty.any():
-        raise KLFusionError("expected a WeibullAFTFitter without penalizer; prior_sd adds a prior")
+    n, own = int(model._n_examples), _penalties(model, model._norm_std)
     precision = np.linalg.pinv(model.variance_matrix_.to_numpy(), hermitian=True)
-    whole = Information(precision @ model.params_.to_numpy(), precision)
-    fitted = Information(whole.shift, whole.precision - np.diag(own))
-    events = np.asarray(model.event_observed).sum()
-    arrays = {"n": n, "events": float(events)}
+    fitted = Information(precision @ model.params_.to_numpy(), precision - np.diag(own))
+    arrays, columns = {"events": events}, [model.duration_col, model.event_col]
+    options = replace(options, info={**options.info, "outcome": columns})
     return options.posterior(names, fitted, options.precision(names, own), n, arrays)
 
 
-def _from_data(
-    model: Any, options: Options, data: Any, duration_col: str | None, event_col: str | None
-) -> Posterior:
-    """Cox's model at the silo's data."""
+def _penalties(model: Any, deviations: Any) -> FloatArray:
+    """The prior's precision: a penalty per observation, of coefficients of standardised columns."""
+    if isinstance(model, WeibullAFTFitter) and np.ndim(model.penalizer):
+        raise KLFusionError("expected one number as the penalizer of a WeibullAFTFitter")
+    strength = np.asarray(model.penalizer) * np.asarray(deviations, dtype=np.float64) ** 2
+    if isinstance(model, CoxPHFitter):
+        return np.asarray(model._n_examples * strength)
+    total = float(np.asarray(model.weights).sum())
+    return np.where(np.asarray(model._cols_to_not_penalize), 0.0, total * strength)
+
+
+_Sample = tuple[FloatArray, list[str], FloatArray, BoolArray]
+
+
+def _read(
+    model: Any, data: Any, duration_col: str | None, event_col: str | None
+) -> tuple[_Sample, list[str | None]]:
+    """Columns, their names, times, and whether the event happened; names of the last two."""
     duration = duration_col or getattr(model, "duration_col", None)
     event = event_col or getattr(model, "event_col", None)
     if not hasattr(data, "columns") or duration is None:
@@ -83,17 +117,91 @@ def _from_data(
     if getattr(model, "strata", None):
         raise KLFusionError("expected no strata with data=; without data= they are allowed")
     rest = data.drop(columns=[c for c in (duration, event) if c is not None])
-    known = [str(c) for c in model.params_.index] if hasattr(model, "params_") else None
-    x, names, _ = table((rest, None), known)
+    x, names, _ = table((rest, None), _columns(model))
     time = np.asarray(data[duration], dtype=np.float64)
     if not (np.isfinite(time).all() and (time >= 0).all()):
         raise KLFusionError(f"expected times >= 0 in {duration!r}")
     happened = np.ones(len(x)) if event is None else np.asarray(data[event], dtype=np.float64)
-    likelihood = _likelihoods.cox(x, time, happened > 0)
-    options = replace(options, info={**options.info, "scales": scales(x, names)})
-    penalty = np.broadcast_to(np.asarray(model.penalizer, dtype=np.float64), len(names))
-    own = len(x) * penalty * x.std(axis=0, ddof=1) ** 2
-    return options.laplace(names, likelihood, own, len(x))
+    if not np.isin(happened, (0.0, 1.0)).all():
+        raise KLFusionError(f"expected 0 and 1 in {event!r}")
+    return (x, names, time, happened > 0), [duration, event]
+
+
+def _columns(model: Any) -> list[str] | None:
+    """The columns of a fit, without intercepts."""
+    if getattr(model, "params_", None) is None:
+        return None
+    if isinstance(model, CoxPHFitter):
+        return [str(c) for c in model.params_.index]
+    if list(model.params_["rho_"].index) != ["Intercept"]:
+        raise KLFusionError("expected no ancillary columns with data=; without data= are allowed")
+    return [str(c) for c in model.params_["lambda_"].index if c != "Intercept"]
+
+
+def _cox(model: Any, options: Options, sample: _Sample, times: Sequence[float] | None) -> Posterior:
+    """Cox's model at the silo's data, and its baseline at ``times``."""
+    x, names, time, event = sample
+    penalty = np.asarray(model.penalizer, dtype=np.float64)
+    own = np.broadcast_to(len(x) * penalty, len(names)) * x.std(axis=0, ddof=1) ** 2
+    likelihood = _likelihoods.cox(x, time, event)
+    precision, point = options.centre(names, likelihood, own)
+    found = _likelihoods.expanded(likelihood, point)
+    arrays = {"events": float(event.sum())}
+    if times is None:
+        return options.posterior(names, found, precision, len(x), arrays)
+    at = _checked_times(times, time[event])
+    offset, slope, covariance = _likelihoods.log_baseline(x, time, event, point, at)
+    baseline = [_baseline(value) for value in at]
+    options = replace(
+        options,
+        local=[*options.local, *baseline],
+        info={**options.info, "times": at.tolist()},
+    )
+    whole = np.zeros((len(names) + len(at),) * 2)
+    whole[: len(names), : len(names)] = precision
+    return options.posterior(
+        [*names, *baseline], joint(found, offset, slope, covariance), whole, len(x), arrays
+    )
+
+
+def _baseline(time: float) -> str:
+    return f"log baseline hazard until {time:g}"
+
+
+def _checked_times(times: Any, events: FloatArray) -> FloatArray:
+    """Times with an event of the silo before the first, and between any two."""
+    at = np.asarray(times, dtype=np.float64).reshape(-1)
+    if len(at) == 0 or not (np.isfinite(at).all() and (np.diff(at, prepend=0.0) > 0).all()):
+        raise KLFusionError(f"expected increasing times > 0, got {times!r}")
+    number = np.searchsorted(np.sort(events), at, side="right")
+    empty = np.flatnonzero(np.diff(number, prepend=0) == 0)
+    if len(empty):
+        k = int(empty[0])
+        since = 0.0 if k == 0 else float(at[k - 1])
+        raise KLFusionError(
+            f"expected an event after {since:g} and until {at[k]:g}, got none: give fewer times, "
+            "the same at all silos"
+        )
+    return at
+
+
+def _weibull(model: Any, options: Options, sample: _Sample) -> Posterior:
+    """The Weibull model at the silo's data."""
+    columns, names, time, event = sample
+    if not (time > 0).all():
+        raise KLFusionError("expected times > 0 of a Weibull model")
+    x = np.hstack([columns, np.ones((len(columns), 1))])
+    names = [*(f"lambda_{_SEPARATOR}{c}" for c in [*names, "Intercept"]), _SHAPE]
+    own = None
+    if options.prior_sd is None and np.any(model.penalizer):
+        if getattr(model, "params_", None) is None:
+            raise KLFusionError("expected prior_sd, or a fit with this penalizer")
+        index = [_SEPARATOR.join(map(str, c)) for c in model.params_.index]
+        fitted = dict(zip(index, _penalties(model, model._norm_std), strict=True))
+        own = np.array([fitted[key] for key in names])
+    arrays = {"events": float(event.sum())}
+    likelihood = _likelihoods.weibull(x, time, event)
+    return options.laplace(names, likelihood, own, len(x), arrays)
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -102,7 +210,9 @@ def rebuild(posterior: Posterior) -> Any:
     assert structure is not None
     info, params = structure.info, posterior.params()
     known = list(info["coordinates"])
-    rows = [known.index(c) for c in info["columns"] if c in known]
+    times = [t for t in info.get("times", []) if _baseline(t) in known]
+    hidden = [_baseline(t) for t in times]
+    rows = [known.index(c) for c in info["columns"] if c in known and c not in hidden]
     names = [known[row] for row in rows]
     mean, covariance = params["mean"][0][rows], params["covariance"][0][np.ix_(rows, rows)]
     cox = info["class"] == "CoxPHFitter"
@@ -112,8 +222,10 @@ def rebuild(posterior: Posterior) -> Any:
     columns = [c for c in columns if c != "Intercept" or cox]
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(_NO_FIT, len(columns))), columns=columns)
-    frame["T"], frame["E"] = rng.exponential(size=_NO_FIT), 1.0
-    model = (CoxPHFitter if cox else WeibullAFTFitter)(penalizer=1.0).fit(frame, "T", "E")
+    duration, event = (str(c or "event") for c in info["outcome"])
+    frame[duration], frame[event] = rng.exponential(size=_NO_FIT), np.arange(_NO_FIT) % 2
+    kind = WeibullAFTFitter if not cox else CoxPHFitter if times else FusedCoxPHFitter
+    model = kind(penalizer=1.0).fit(frame, duration, event)
     inner = model._model if cox else model
     index = inner.params_.index
     where = [names.index(str(c) if cox else _SEPARATOR.join(map(str, c))) for c in index]
@@ -124,8 +236,32 @@ def rebuild(posterior: Posterior) -> Any:
     inner.standard_errors_ = pd.Series(np.sqrt(np.diag(covariance)[where]), index=index, name="se")
     inner.confidence_intervals_ = inner._compute_confidence_intervals()
     model.penalizer = inner.penalizer = 0.0
-    if cox:  # hazards relative to the origin; the baseline is each silo's own
+    # Statistics of the fit need data.
+    inner.log_likelihood_ = inner._ll_null_ = inner._concordance_index_ = np.nan
+    n = np.nan if posterior.counts is None else float(posterior.counts.sum())
+    events = float(structure.arrays.get("events", np.nan))
+    happened = np.asarray(inner.event_observed) > 0  # half of the rows
+    inner.weights = pd.Series(np.where(happened, events, n - events) / (_NO_FIT / 2))
+    inner.weights.index = inner.event_observed.index
+    if cox:  # hazards relative to the origin
         inner._norm_mean = pd.Series(np.zeros(len(columns)), index=index)
-        for name in ("baseline_cumulative_hazard_", "baseline_hazard_", "baseline_survival_"):
-            setattr(inner, name, getattr(inner, name) * np.nan)
+        logs = params["mean"][0][[known.index(c) for c in hidden]]
+        _set_baseline(inner, times, np.maximum.accumulate(np.exp(logs)))
     return model
+
+
+def _set_baseline(inner: Any, times: Sequence[float], hazard: FloatArray) -> None:
+    """A cumulative baseline hazard, zero at the origin and linear between times; or none."""
+    name = "baseline cumulative hazard"
+    index, values = inner.baseline_hazard_.index, np.full(len(inner.baseline_hazard_), np.nan)
+    if times:
+        knots, number = [0.0, *times], np.arange(len(times) + 1)
+        fine = np.linspace(0.0, len(times), _FINE * len(times) + 1)
+        index = pd.Index(np.interp(fine, number, knots))
+        values = np.interp(index, knots, [0.0, *hazard])
+    inner.baseline_cumulative_hazard_ = pd.DataFrame({name: values}, index=index)
+    inner.baseline_hazard_ = pd.DataFrame(
+        {"baseline hazard": np.diff(values, prepend=0.0)}, index=index
+    )
+    inner.baseline_survival_ = pd.DataFrame({"baseline survival": np.exp(-values)}, index=index)
+    inner.timeline = index

@@ -15,7 +15,7 @@ from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._library import check_fitted, feature_names, origin
-from klfusion.adapters._regressions import table
+from klfusion.adapters._regressions import scales, scales_of, table
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
 from klfusion.posteriors.posterior import Posterior
@@ -36,6 +36,7 @@ def extract(model: Any, name: str, *, data: Any = None) -> Posterior:
     if data is not None:
         raise KLFusionError("expected no data: the fitted model has the statistics of each class")
     check_fitted(model)
+    deviations: dict[str, float] = {}
     if isinstance(model, GaussianNB):
         counts, width = np.asarray(model.class_count_), model.theta_.shape[1]
         variance = np.maximum(model.var_ - model.epsilon_, 0.0)
@@ -43,6 +44,10 @@ def extract(model: Any, name: str, *, data: Any = None) -> Posterior:
         natural = _gamma(counts, model.theta_, counts[:, None] * variance)
         prior, settings = _gamma(np.zeros(1), np.zeros((1, width)), np.zeros((1, width)))[0], {}
         settings = {"var_smoothing": float(model.var_smoothing)}
+        whole = counts @ model.theta_ / counts.sum()
+        spread = counts @ (variance + (model.theta_ - whole) ** 2) / counts.sum()
+        columns = feature_names(model) or [f"x{k}" for k in range(width)]
+        deviations = scales_of(whole, spread, columns)
     elif isinstance(model, MultinomialNB):
         counts = np.asarray(model.class_count_)
         family, prior = Dirichlet(model.feature_count_.shape[1]), _pseudo_counts(model)
@@ -56,7 +61,9 @@ def extract(model: Any, name: str, *, data: Any = None) -> Posterior:
         prior = np.full(family.size, alpha)
         natural = np.hstack([*tables.values()]) + prior
         settings = {"alpha": alpha}
-    return _posterior(model, name, model.classes_, family, natural, prior, counts, settings)
+    features = feature_names(model)
+    given = (features, deviations)
+    return _posterior(model, name, model.classes_, family, natural, prior, counts, settings, *given)
 
 
 def _posterior(
@@ -68,7 +75,8 @@ def _posterior(
     prior: FloatArray,
     counts: FloatArray,
     settings: dict[str, Any],
-    features: list[str] | None = None,
+    features: list[str] | None,
+    deviations: dict[str, float],
 ) -> Posterior:
     kind = type(np.asarray(classes).tolist()[0]).__name__
     if kind not in _TYPES:
@@ -82,8 +90,9 @@ def _posterior(
     info = {
         "components": [str(c) for c in np.asarray(classes).tolist()],
         "type": kind,
-        "features": feature_names(model) or features,
+        "features": features,
         "settings": settings,
+        "scales": deviations,
     }
     structure, source = origin("sklearn", cls, CLASSES, {}, info)
     return Posterior(family, natural, name, prior, counts, structure, source)
@@ -136,7 +145,8 @@ def _discriminant(model: Any, name: str, data: Any) -> Posterior:
     if isinstance(model, QuadraticDiscriminantAnalysis):
         settings["reg_param"] = float(model.reg_param)
     natural = _wishart(counts, means, scatter)
-    return _posterior(model, name, classes, family, natural, prior, counts, settings, names)
+    given = (names, scales(x, features))
+    return _posterior(model, name, classes, family, natural, prior, counts, settings, *given)
 
 
 def rebuild(posterior: Posterior) -> Any:

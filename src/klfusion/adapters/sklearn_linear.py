@@ -12,22 +12,44 @@ import numpy as np
 from sklearn.linear_model import (
     ARDRegression,
     BayesianRidge,
+    LinearRegression,
     LogisticRegression,
     PoissonRegressor,
     Ridge,
 )
+from sklearn.utils.multiclass import type_of_target
 
-from klfusion._utils.arrays import FloatArray
-from klfusion.adapters import _likelihoods
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.adapters import _likelihoods, _multinomial
 from klfusion.adapters._library import check_fitted, feature_names
-from klfusion.adapters._regressions import INTERCEPT, Options, Prior, scales, table, with_intercept
-from klfusion.adapters._uncertain import FusedLogisticRegression, FusedPoissonRegressor, FusedRidge
+from klfusion.adapters._regressions import (
+    INTERCEPT,
+    Options,
+    Prior,
+    scales,
+    scales_of,
+    table,
+    with_intercept,
+)
+from klfusion.adapters._uncertain import (
+    FusedLinearRegression,
+    FusedLogisticRegression,
+    FusedPoissonRegressor,
+    FusedRidge,
+)
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
-_KINDS = (BayesianRidge, ARDRegression, LogisticRegression, PoissonRegressor, Ridge)
+_KINDS = (
+    BayesianRidge,
+    ARDRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    LinearRegression,
+    Ridge,
+)
 _LIKELIHOODS = {LogisticRegression: "logistic", PoissonRegressor: "poisson"}
 
 
@@ -42,6 +64,7 @@ def extract(
     local: Sequence[str] = (),
     units: Mapping[str, str] | None = None,
     at: Fusion | Posterior | None = None,
+    classes: Sequence[Any] | None = None,
 ) -> Posterior:
     """Coefficients and their precision; ``data`` or, if Bayesian, ``n_observations`` are needed."""
     kind = next(kind for kind in _KINDS if isinstance(model, kind))
@@ -52,13 +75,15 @@ def extract(
     if kind in _LIKELIHOODS:
         if n_observations is not None or noise_sd is not None:
             raise KLFusionError(f"{kind.__name__} takes data, no n_observations and no noise_sd")
-        return _generalised(model, options, data, kind)
+        return _generalised(model, options, data, kind, classes)
     if at is not None:
         raise KLFusionError("at: expected none, for the posterior of a linear regression is exact")
     return _linear(model, options, data, n_observations, noise_sd)
 
 
-def _generalised(model: Any, options: Options, data: Any, kind: Any) -> Posterior:
+def _generalised(
+    model: Any, options: Options, data: Any, kind: Any, classes: Sequence[Any] | None
+) -> Posterior:
     """A logistic or Poisson regression, by Laplace's approximation."""
     if data is None:
         raise KLFusionError(
@@ -74,11 +99,13 @@ def _generalised(model: Any, options: Options, data: Any, kind: Any) -> Posterio
             raise KLFusionError("expected counts >= 0 in y")
         likelihood, strength = _likelihoods.poisson(x, counts), float(model.alpha) * len(x)
     else:
-        classes, outcome = _two_classes(model, y)
-        options = _replace(options, classes=classes)
-        likelihood = _likelihoods.logistic(x, outcome)
-        strength = _strength(model)
+        labels, outcome = _outcome(model, y, classes)
+        options = _replace(options, classes=labels)
+        likelihood = _likelihoods.logistic(x, outcome.astype(np.float64))
+        strength = _strength(model, options)
     own = np.array([0.0 if key == INTERCEPT else strength for key in names])
+    if kind is LogisticRegression and len(labels) > 2:
+        return _multinomial.posterior(options, names, x, outcome, own)
     return options.laplace(names, likelihood, own, len(x))
 
 
@@ -86,32 +113,47 @@ def _replace(options: Options, **info: Any) -> Options:
     return replace(options, info={**options.info, **info})
 
 
-def _two_classes(model: Any, y: Any) -> tuple[list[Any], FloatArray]:
-    """The two classes, and the outcome as 0 and 1; a silo may have one of them."""
-    found = np.unique(np.asarray(y))
-    classes = [*getattr(model, "classes_", found)]
-    if len(classes) == 1:  # which of the two it is, 0 and 1 say by themselves
-        classes = [type(classes[0])(0), type(classes[0])(1)] if classes[0] in (0, 1) else classes
-    if len(classes) != 2 or not set(found.tolist()) <= {*map(_plain, classes)}:
+def _outcome(model: Any, y: Any, given: Sequence[Any] | None) -> tuple[list[Any], IntArray]:
+    """All classes, those that this silo lacks included, and the number of each row's class."""
+    kind = type_of_target(y)
+    if kind not in ("binary", "multiclass"):
+        raise KLFusionError(f"expected classes in y, got {kind} values")
+    found = [_plain(label) for label in np.unique(np.asarray(y))]
+    labels = [_plain(c) for c in (getattr(model, "classes_", found) if given is None else given)]
+    if given is None and len(labels) == 1 and labels[0] in (0, 1):  # which of two it is
+        labels = [type(labels[0])(0), type(labels[0])(1)]
+    labels = sorted(set(labels))
+    unknown = [label for label in found if label not in labels]
+    if len(labels) < 2 or unknown:
         raise KLFusionError(
-            f"expected two classes, 0 and 1 where a silo has one of them only, got "
-            f"{[_plain(c) for c in found]}; for more, fuse a LinearDiscriminantAnalysis"
+            f"expected two or more classes, got {unknown or labels}; classes= lists those of all "
+            "silos where a silo lacks some"
         )
-    return [_plain(c) for c in classes], (np.asarray(y) == classes[1]).astype(np.float64)
+    return labels, np.searchsorted(labels, np.asarray(y))
 
 
 def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def _strength(model: Any) -> float:
+def _strength(model: Any, options: Options) -> float:
     """Precision of the prior of a logistic regression's coefficients."""
     penalty, ratio = getattr(model, "penalty", None), getattr(model, "l1_ratio", None)
     if penalty in ("l1", "elasticnet") or ratio not in (None, 0, 0.0):
         raise KLFusionError("expected an l2 penalty, which is a Gaussian prior, got l1")
     if getattr(model, "class_weight", None) is not None:
         raise KLFusionError("expected no class_weight: with it the fit is no posterior")
-    return 0.0 if penalty is None else 1.0 / float(model.C)
+    if penalty is None or options.prior_sd is not None:
+        return 0.0
+    if not hasattr(model, "C"):
+        kind = type(model).__name__
+        raise KLFusionError(f"expected prior_sd: a {kind} chooses another prior at each silo")
+    return 1.0 / float(model.C)
+
+
+def _ridge(model: Any) -> float:
+    """The penalty of a linear regression."""
+    return float(getattr(model, "alpha", 0.0))
 
 
 def _linear(
@@ -127,19 +169,24 @@ def _linear(
     else:
         outcome = None
         names, n, gram, moment = _from_fit(model, n)
+        features = [key for key in names if key != INTERCEPT]
+        if INTERCEPT in names:
+            mean = gram[0, 1:] / n
+            found = scales_of(mean, np.diag(gram)[1:] / n - mean**2, features)
+            options = _replace(options, scales=found)
     bayesian = isinstance(model, BayesianRidge | ARDRegression)
     noise = noise_sd
     if noise is None and bayesian:
         check_fitted(model)
         noise = 1.0 / np.sqrt(float(model.alpha_))
     if noise is None:
-        noise = _residual_deviation(x, np.asarray(outcome), gram, moment, float(model.alpha))
+        noise = _residual_deviation(x, np.asarray(outcome), gram, moment, _ridge(model))
     if not (np.isfinite(noise) and noise > 0):
         raise KLFusionError(f"expected noise_sd > 0, got {noise!r}")
     if bayesian and options.prior_sd is None:
         strength = np.broadcast_to(model.lambda_, len(names) - (INTERCEPT in names))
     elif options.prior_sd is None:
-        strength = np.full(len(names) - (INTERCEPT in names), float(model.alpha) / noise**2)
+        strength = np.full(len(names) - (INTERCEPT in names), _ridge(model) / noise**2)
     else:
         strength = np.zeros(len(names) - (INTERCEPT in names))
     own = np.concatenate([[0.0], strength]) if INTERCEPT in names else np.asarray(strength)
@@ -151,7 +198,8 @@ def _linear(
 def _from_fit(model: Any, n: int | None) -> tuple[list[str], int, FloatArray, FloatArray]:
     """Sums of squares and products from the posterior of a Bayesian fit, centred at its means."""
     if not isinstance(model, BayesianRidge | ARDRegression):
-        raise KLFusionError("expected data=(x, y): a Ridge has coefficients without uncertainty")
+        kind = type(model).__name__
+        raise KLFusionError(f"expected data=(x, y): a {kind} has coefficients without uncertainty")
     check_fitted(model)
     if n is None:
         raise KLFusionError("expected n_observations=len(x), or data=(x, y)")
@@ -202,13 +250,18 @@ def rebuild(posterior: Posterior) -> Any:
         LogisticRegression: FusedLogisticRegression,
         PoissonRegressor: FusedPoissonRegressor,
         Ridge: FusedRidge,
+        LinearRegression: FusedLinearRegression,
     }.get(kind, kind)
     model = fused()
     has_intercept = INTERCEPT in known
     model.fit_intercept = bool(info["fit_intercept"])
-    model.n_features_in_ = len(features)
-    if features != [f"x{k}" for k in range(len(features))]:
-        model.feature_names_in_ = np.array(features, dtype=object)
+    _with_features(model, features)
+    if kind is LogisticRegression and len(info["classes"]) > 2:
+        parts = _multinomial.symmetric(info, mean, covariance)
+        features = parts.pop("features")
+        vars(model).update(parts)
+        model.classes_, model.n_iter_ = np.array(info["classes"]), np.array([0])
+        return _with_features(model, features)
     model.coef_ = mean[rows]
     model.intercept_ = float(mean[known.index(INTERCEPT)]) if has_intercept else 0.0
     if kind is LogisticRegression:
@@ -231,4 +284,12 @@ def rebuild(posterior: Posterior) -> Any:
         across = covariance[np.ix_(rows, [known.index(INTERCEPT)])][:, 0]
         model.X_offset_ = -np.linalg.solve(model.sigma_, across)
     model.X_scale_, model.n_iter_, model.scores_ = np.ones(len(rows)), 0, np.array([])
+    return model
+
+
+def _with_features(model: Any, features: Sequence[str]) -> Any:
+    """The model with the names of its columns, if they have names."""
+    model.n_features_in_ = len(features)
+    if features != [f"x{k}" for k in range(len(features))]:
+        model.feature_names_in_ = np.array(features, dtype=object)
     return model

@@ -1,10 +1,11 @@
-"""statsmodels' fitted GLM, Logit and PHReg: coefficients with their covariance.
+"""statsmodels' fitted OLS, GLM, Logit and PHReg: coefficients with their covariance.
 
-The likelihood of these fits has no prior; ``prior_sd`` adds one.
+The likelihood of these fits has no prior; ``prior_sd`` adds one. What comes back predicts from
+columns by name. It has no data, so statistics of the fit, such as the log-likelihood, are NaN.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,14 +15,61 @@ from statsmodels.discrete.discrete_model import BinaryResultsWrapper, Logit, Log
 from statsmodels.duration.hazard_regression import PHReg, PHRegResults
 from statsmodels.genmod import families
 from statsmodels.genmod.generalized_linear_model import GLM, GLMResults, GLMResultsWrapper
+from statsmodels.regression.linear_model import OLS, OLSResults, RegressionResultsWrapper
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import few
 from klfusion.adapters._likelihoods import Derivatives
 from klfusion.adapters._regressions import Options, Prior, scales
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
+
+_NONE = property(lambda self: float("nan"))
+
+
+class ByName:
+    """Results that take the columns of a data frame by name, and have no data."""
+
+    model: Any
+    llf = llnull = llr = llr_pvalue = prsquared = aic = bic = bic_llf = _NONE
+    deviance = null_deviance = pearson_chi2 = _NONE
+    rsquared = rsquared_adj = fvalue = f_pvalue = ssr = mse_resid = _NONE
+    fit_history: ClassVar = {"iteration": 0}
+    method = "fused"
+
+    def _transform_predict_exog(self, exog: Any, transform: bool = True) -> Any:
+        if isinstance(exog, pd.DataFrame):
+            names = list(self.model.exog_names)
+            missing = [name for name in names if name not in exog.columns]
+            if missing:
+                raise KLFusionError(
+                    f"expected the columns {few(names)}, got none named {few(missing)}: "
+                    "sm.add_constant adds const; of a formula, predict from its design matrix, "
+                    "such as fit.model.exog"
+                )
+            exog = exog[names]
+        return super()._transform_predict_exog(exog, transform)  # type: ignore[misc]
+
+
+class FusedLogitResults(ByName, LogitResults):  # type: ignore[misc]
+    """`LogitResults` of a fusion."""
+
+
+class FusedGLMResults(ByName, GLMResults):  # type: ignore[misc]
+    """`GLMResults` of a fusion."""
+
+    def pseudo_rsquared(self, kind: str = "cs") -> float:
+        """NaN: it needs data."""
+        return float("nan")
+
+
+class FusedOLSResults(ByName, OLSResults):  # type: ignore[misc]
+    """`OLSResults` of a fusion."""
+
+    nobs = float("nan")
+    resid = wresid = property(lambda self: np.full(len(self.model.endog), np.nan))
 
 
 def extract(
@@ -46,25 +94,50 @@ def extract(
         info["likelihood"] = "logistic"
     elif isinstance(fitted, PHReg):
         info["likelihood"] = "proportional hazards"
+    elif isinstance(fitted, OLS):
+        info["likelihood"] = "normal"
+        if at is not None:
+            raise KLFusionError("at: expected none, for the posterior of OLS is exact")
     else:
-        raise KLFusionError(f"expected a GLM, Logit or PHReg, got {type(fitted).__name__}")
+        kind = type(fitted).__name__
+        raise KLFusionError(
+            f"expected an OLS, GLM, Logit or PHReg, got {kind}: kf.coefficients takes its params "
+            "and cov_params()"
+        )
     info["scales"] = scales(np.asarray(fitted.exog, dtype=np.float64), names)
     info["scales"] = {key: sd for key, sd in info["scales"].items() if sd > 0}  # not the constant
     options = Options(name, prior_sd, local, units, at, info)
     n = len(fitted.endog)
-    if at is None and prior_sd is None:
-        covariance = np.asarray(model.cov_params(), dtype=np.float64)
-        inverse = np.linalg.pinv(covariance, hermitian=True)
-        precision = np.asarray(inverse, dtype=np.float64)
-        own = Information(precision @ np.asarray(model.params), precision)
-        return options.posterior(names, own, options.precision(names), n)
-    scale = {"scale": model.scale} if isinstance(fitted, GLM) else {}
+    scale = {"scale": model.scale} if isinstance(fitted, GLM | OLS) else {}
 
     def likelihood(beta: FloatArray) -> Derivatives:
+        if isinstance(fitted, OLS):
+            x, residual = fitted.wexog, fitted.wendog - fitted.wexog @ beta
+            value = -0.5 * float(residual @ residual) / model.scale
+            return Derivatives(value, x.T @ residual / model.scale, x.T @ x / model.scale)
         value, gradient = fitted.loglike(beta, **scale), fitted.score(beta, **scale)
         return Derivatives(float(value), np.asarray(gradient), -fitted.hessian(beta, **scale))
 
-    return options.laplace(names, likelihood, None, n)
+    arrays: dict[str, float] = {}
+    if isinstance(fitted, PHReg):
+        arrays = {"events": float(fitted.status.sum())}
+    elif isinstance(fitted, OLS):
+        arrays = {"noise": float(np.sqrt(model.scale)), "n": n}
+    if at is not None or prior_sd is not None:
+        return options.laplace(names, likelihood, None, n, arrays)
+    mean = np.asarray(model.params, dtype=np.float64)
+    covariance = np.asarray(model.cov_params(), dtype=np.float64)
+    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+        raise KLFusionError(
+            "expected finite estimates and covariances, got others: the classes are separated, a "
+            "class or event is missing, or columns repeat each other; give prior_sd"
+        )
+    precision = np.asarray(np.linalg.pinv(covariance, hermitian=True), dtype=np.float64)
+    own = options.posterior(
+        names, Information(precision @ mean, precision), options.precision(names), n, arrays
+    )
+    options.centre(names, likelihood, None, mean)  # an error if there is no largest likelihood
+    return own
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -79,15 +152,29 @@ def rebuild(posterior: Posterior) -> Any:
     # A model needs data; these stand for none, and nothing is fitted to them.
     exog = pd.DataFrame(np.vstack([np.eye(len(names)), np.ones(len(names))]), columns=names)
     endog = (np.arange(len(exog)) % 2).astype(np.float64)
+    n = float("nan") if posterior.counts is None else float(posterior.counts.sum())
     if info["class"] == PHRegResults.__name__:
         hazards = PHReg(endog + 1.0, exog, status=np.ones(len(exog)))
+        hazards.surv.n_obs = n
+        hazards.status = np.array([float(structure.arrays.get("events", 0.0))])
         return PHRegResults(hazards, mean, covariance, scale=1.0)
+    if info["class"] == RegressionResultsWrapper.__name__:
+        scale = float(structure.arrays["noise"]) ** 2
+        results = FusedOLSResults(OLS(endog, exog), mean, covariance / scale)
+        results.scale = scale
+        return RegressionResultsWrapper(_counted(results, n))
     if info["class"] == BinaryResultsWrapper.__name__:
         logit = Logit(endog, exog)
         fit = LikelihoodModelResults(logit, mean, normalized_cov_params=covariance, scale=1.0)
         fit.mle_settings, fit.mle_retvals = {"optimizer": "none"}, {"converged": True}
-        return BinaryResultsWrapper(LogitResults(logit, fit))
+        return BinaryResultsWrapper(_counted(FusedLogitResults(logit, fit), n))
     link = getattr(families.links, info["link"])()
     glm = sm.GLM(endog, exog, family=getattr(families, info["family"])(link=link))
     scale = float(info["scale"])
-    return GLMResultsWrapper(GLMResults(glm, mean, covariance / scale, scale))
+    return GLMResultsWrapper(_counted(FusedGLMResults(glm, mean, covariance / scale, scale), n))
+
+
+def _counted(results: Any, n: float) -> Any:
+    """Results of so many observations."""
+    results.nobs, results.df_resid = n, n - len(results.params)
+    return results

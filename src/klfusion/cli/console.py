@@ -15,6 +15,7 @@ from rich.text import Text
 
 from klfusion._utils.text import printable
 from klfusion.fusion.result import Fusion
+from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 
 if TYPE_CHECKING:  # the demo imports scikit-learn
@@ -71,6 +72,8 @@ def show_fusion(console: Console, summary: Mapping[str, Any], written: Sequence[
     if summary["status"]["code"] == "kept":
         meaning = "to a rough bound: the assignment was kept, not optimised"
     _say(console, f"gap        {gap}, {meaning}")
+    for k, sentence in enumerate(summary["why"]["sentences"]):
+        _say(console, f"{'' if k else 'why':<9}  {sentence}")
     rows = []
     for g, c in enumerate(summary["components"]):
         count, mean = _number(c["n_observations"], ",.0f"), _number(c["mean_divergence"])
@@ -161,6 +164,15 @@ def _component_table(posterior: Posterior) -> Table:
     from klfusion.report.summarize import flat_parameters  # noqa: PLC0415 (jinja2 is slow)
 
     params = flat_parameters(posterior.params())
+    if posterior.structure is not None and is_regression(posterior):
+        names = posterior.structure.info["coordinates"]
+        deviation = params["covariance"][0].diagonal() ** 0.5
+        rows = [
+            (name, *(f"{value:.4g}" for value in pair))
+            for name, *pair in zip(names, params["mean"][0], deviation, strict=True)
+        ]
+        numbers = ("mean", "standard deviation")
+        return _table("coefficient", *numbers, right=numbers, rows=rows)
     n = min(posterior.n_components, _MAX_ROWS + 1)
     counts = [None] * n if posterior.counts is None else posterior.counts
     rows = [

@@ -13,6 +13,8 @@ from klfusion._utils.checks import is_integer
 from klfusion._utils.package import provided
 from klfusion.errors import KLFusionError
 from klfusion.fusion.by_silo import BySilo
+from klfusion.fusion.explanation import decisions
+from klfusion.fusion.of_matching import OfMatching
 from klfusion.fusion.of_regressions import OfRegressions
 from klfusion.fusion.predicting import Predicting
 from klfusion.fusion.settings import FuseSettings
@@ -23,7 +25,7 @@ _ROUNDING = 1e-9  # nats; copies of a model have an objective that is nothing el
 
 
 @dataclass(frozen=True, eq=False)
-class Fusion(OfRegressions, Predicting):
+class Fusion(OfMatching, OfRegressions, Predicting):
     """The result of `klfusion.fuse`.
 
     Parameters
@@ -111,9 +113,7 @@ class Fusion(OfRegressions, Predicting):
         """Expected number of matches that are wrong; NaN where probabilities are unknown."""
         if self.probability is None:
             return float("nan")
-        labels, sure = np.concatenate(self.labels), np.concatenate(self.probability)
-        several = (labels >= 0) & (np.bincount(labels[labels >= 0])[labels] > 1)
-        return float((1.0 - sure[several]).sum())
+        return float(sum(1.0 - one.probability for one in decisions(self) if one.matched))
 
     @property
     def gap(self) -> float:

@@ -16,6 +16,7 @@ from klfusion.methods.search import certified, cut, known_size_on_path
 from klfusion.methods.topics import OUTCOMES, best_reconstruction
 from klfusion.model_size.failed_fits import link_rows
 from klfusion.model_size.linkage import LinkageSettings, link
+from klfusion.model_size.probabilities import own_probabilities, undone
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, objective
 
@@ -85,7 +86,7 @@ class Auto(PathMethod):
         """Link the components; where the size is given or silos are sampled, use the path."""
         if search.n_components is not None or problem.n > self.most_on_path(problem):
             return super().match(problem, search)
-        found = link_rows(problem, self._compared_for_linkage, self.linkage, search.report)
+        found = link_rows(problem, self.compared_for_linkage, self.linkage, search.report)
         linked, rows = found.linked, found.rows
         kept = self.compared(problem.with_parts(*_parts(found.part_of)).some(rows))
         kept = kept.with_variation(linked.variation)
@@ -93,9 +94,9 @@ class Auto(PathMethod):
         if kept.family != linked.problem.family:  # penalties are those over all words
             path = replace(path_of(kept, path), evidence=path.evidence)
         path = replace(path, losses=path_losses(kept, path))
-        probability = linked.probabilities()
+        probability = own_probabilities(linked)
         if self.false_matches is not None:
-            labels, probability = linked.undone(probability, self.false_matches)
+            labels, probability = undone(labels, probability, self.false_matches)
         value = objective(kept, labels, int(labels.max()) + 1, linked.penalty)
         stopped = Descent(labels, [value], converged=True)
         matching = certified(kept, stopped, linked.penalty, path)
@@ -104,7 +105,7 @@ class Auto(PathMethod):
             matching.of_rows(rows, problem.n), labels=found.spread(labels), part_of=found.part_of
         )
 
-    def _compared_for_linkage(self, problem: FusionProblem) -> FusionProblem:
+    def compared_for_linkage(self, problem: FusionProblem) -> FusionProblem:
         """Comparable; topics over their frequent words, for counts of rare ones are noise."""
         compared = self.compared(problem)
         return compared.coarser(OUTCOMES) if self.topics else compared

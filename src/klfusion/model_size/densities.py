@@ -147,6 +147,10 @@ class Same:
         table[:top] = table[top]  # what is nearer is no less alike
         return cls(centre, table, other, float(weight @ location))
 
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """Of log-distances."""
+        return _read(self.table, x - self.centre)
+
     def log_odds(
         self, x: FloatArray, shift: FloatArray, other: Different, outliers: float
     ) -> FloatArray:

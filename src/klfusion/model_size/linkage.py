@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray, relabel
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.running import Report
 from klfusion.assignment.binary import assign_silo
 from klfusion.families import SiloVariation, Tempered
@@ -42,7 +42,6 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
 
 _MOST_SINGLES = 40  # clusters, at most, of silos with one component each
-_NEGLIGIBLE = 10.0  # nats below the best score: no cluster to consider
 _SWEEPS = 8  # at most, of one refinement
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
@@ -187,70 +186,6 @@ class Linked:
             clusters.labels[clusters.labels == b[k]] = a[k]
             clusters.compact()
         return clusters.labels.copy()
-
-    # Probabilities ------------------------------------------------------------------------
-
-    def probabilities(self) -> FloatArray:
-        """Probability that each component is of its cluster, given where all others are, (n,).
-
-        Scores show which clusters come into question; where these are several, the evidence of
-        the matching with the component in each of them decides.
-        """
-        out = np.ones(self.problem.n)
-        if self.same is None:
-            return out
-        clusters = Clusters(self.problem, self.labels)
-        for rows in self.problem.silos:
-            labels = clusters.labels[rows].copy()
-            clusters.take_out(rows)
-            scores = np.hstack([self.scores(clusters, rows), np.zeros((len(labels), 1))])
-            clusters.put_in(rows, labels)
-            for k, own in enumerate(labels):
-                scores[k, np.delete(labels, k)] = -np.inf  # another of its silo is there
-                possible = np.flatnonzero(scores[k] > scores[k].max() - _NEGLIGIBLE)
-                chosen = own if clusters.counts[own] > 1 else clusters.size
-                others = possible[possible != chosen]
-                if len(others):
-                    odds = [self._moved(rows.start + k, int(g), clusters) for g in others]
-                    out[rows.start + k] = 1.0 / (1.0 + float(np.exp(np.minimum(odds, 50.0)).sum()))
-        return out
-
-    def _moved(self, row: int, target: int, clusters: Clusters) -> float:
-        """Change of the evidence if a component moved to another cluster, or to a new one."""
-        own, counts = clusters.labels[row], clusters.counts
-        before = np.flatnonzero(clusters.labels == own)
-        there = np.flatnonzero(clusters.labels == target)
-        left, joined = before[before != row], np.append(there, row)
-        change = self._of_cluster(left) + self._of_cluster(joined)
-        change -= self._of_cluster(before) + self._of_cluster(there)
-        old = np.array([[len(before), len(there)]], dtype=np.float64)
-        new = np.array([[len(left), len(joined)]], dtype=np.float64)
-        return change + float(self.prior.changed(counts, old, new)[0]) - self.prior.of_sizes(counts)
-
-    def _of_cluster(self, members: IntArray) -> float:
-        """Log-likelihood ratio of one cluster."""
-        if len(members) < 2:
-            return 0.0
-        weights = self.problem.weights[members]
-        sums, zero = weights @ self.problem.natural[members], np.zeros(len(members), np.intp)
-        mass = np.array([weights.sum()])
-        distance = to_others(self.problem, members, zero, sums[None], mass)
-        others = len(members) - 1.0
-        return float(self.log_odds(distance, others, 1.0).sum()) * others / (others + 1.0)
-
-    def undone(self, probability: FloatArray, share: float) -> tuple[IntArray, FloatArray]:
-        """Undo the least probable matches until at most a ``share`` of the rest is false.
-
-        Labels and probabilities; a component whose match is undone is by itself.
-        """
-        labels, certain = self.labels.copy(), probability.copy()
-        matched = np.bincount(labels)[labels] > 1
-        order = np.flatnonzero(matched)[np.argsort(-probability[matched], kind="stable")]
-        false = np.cumsum(1.0 - probability[order]) / np.arange(1, len(order) + 1)
-        apart = order[np.flatnonzero(false > share)]
-        labels[apart] = int(labels.max()) + 1 + np.arange(len(apart))
-        certain[apart] = 1.0 - probability[apart]
-        return relabel(labels), certain
 
 
 def leave_one_out(
@@ -408,3 +343,21 @@ def _unions(n: int, merges: IntArray) -> tuple[IntArray, IntArray]:
         members[a] = np.concatenate([members[a], members[b]])
         unions.append(members[a])
     return np.concatenate(unions), np.concatenate([[0], np.cumsum([len(u) for u in unions])])
+
+
+def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArray) -> Linked:
+    """The model given a matching: *same* is learned from its clusters, and nothing is searched."""
+    noise, size = noise_distance(problem), int(labels.max()) + 1
+    if problem.n > len(problem.silos):
+        different = _within_silos(problem, settings)
+    else:
+        x, apart = log_distance(pair_distances(problem)), labels[:, None] != labels
+        assumed = np.array([_assumed_distance(problem, x, settings.separation)])
+        pairs = x[np.triu(apart, k=1)] if size > 1 else assumed
+        different = Different.of(pairs, max(size - 1, 1), settings.failed_fits)
+    before = Same.of(different.centre, np.zeros(1), noise)
+    path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
+    found = Linked(problem, settings, path, labels, different, before)
+    for _ in range(2 if size < problem.n else 0):  # the shift of larger clusters depends on it
+        found = replace(found, same=found._learned())
+    return found

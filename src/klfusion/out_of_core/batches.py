@@ -21,12 +21,14 @@ from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import MaxLoss, Method, PathMethod, method_for
 from klfusion.methods.matching import check_size
+from klfusion.methods.method import no_size
 from klfusion.model_size.cleaning import Sample
 from klfusion.model_size.preparation import prepare, stack_silos
 from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
+from klfusion.out_of_core.named import fuse_named, have_names
 from klfusion.posteriors.compatibility import SiloDescription, check_compatible, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
@@ -67,6 +69,9 @@ def fuse_batches(
     report("reading", 0, None)
     by_batch = list(batches.map(_described))
     silos = [silo for own in by_batch for silo in own]
+    if have_names(silos):
+        no_size(method_for(method, silos), n_components, "for names set the size")
+        return fuse_named(batches, by_batch, weights, min_support, report)
     _check(silos)
     method = method_for(method, silos)
     refused = isinstance(method, MaxLoss) or method.divergence != KL.name

@@ -65,8 +65,8 @@ def fuse_files(
 ) -> Fusion:
     """Fuse silos in files, reading some at a time: for more than fits into memory.
 
-    Components in comparable form are kept in a scratch folder. Pooling is ``"average"``, and what
-    the silos sent is not kept.
+    Components in comparable form are kept in a scratch folder. Pooling is ``"average"``, or
+    ``"product"`` where components have names, as in regressions. What the silos sent is not kept.
 
     Parameters
     ----------

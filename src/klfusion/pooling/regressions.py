@@ -4,22 +4,23 @@ Silo ``j`` has coefficients ``b_j ~ N(b, T)``, where ``T`` is diagonal, and zero
 coefficient. What its data say about ``b_j`` is a Gaussian with precision ``A``. About ``b``
 it says ``inv(I + A T) A``, which is `blurred`. So the global posterior is the prior plus the
 blurred likelihoods of all silos; a new silo has the global posterior blurred; and silo ``j`` has
-what the others say, blurred, plus its own likelihood. ``T`` is estimated; the uncertainty of one
-silo's coefficients is that of the ``T`` to be expected, which is never zero.
+what the others say, blurred, plus its own likelihood. ``T`` is estimated. Few silos leave it
+uncertain, so that a silo's coefficients are as uncertain as its upper limit makes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.families import Family, Normal
 from klfusion.pooling.meta_analysis import (
+    ConfidenceDistribution,
     correction,
-    expected_variance,
     normal_factor,
     paule_mandel,
 )
@@ -30,7 +31,7 @@ from klfusion.posteriors.structure.regression import KIND, LOCAL, Information
 VARYING = ("random-effects", "hierarchical")  # poolings that estimate the variation
 # A silo says nothing about a coefficient if its data give this share of the precision of its
 # posterior: the square root of float64's precision, below which a difference has few right digits.
-_NOTHING = 1e-8
+NOTHING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ class Silos:
             centre = float(covariance[k] @ (part.shift + self.prior.shift))
             precision = 1.0 / float(covariance[k, k]) - own
             shift = centre / float(covariance[k, k]) - float(self.prior.shift[k])
-            known = precision > max(own, _NOTHING / float(covariance[k, k]))
+            known = precision > max(own, NOTHING / float(covariance[k, k]))
             mean.append(shift / precision if known else np.nan)
             variance.append(1.0 / precision if known else np.nan)
         silos = np.flatnonzero(np.isfinite(mean))
@@ -96,18 +97,14 @@ class Silos:
         """Variance of each coefficient between silos, as Paule and Mandel estimate it."""
         return np.array([paule_mandel(*self.estimates(k)[1:]) for k in range(self.dim)])
 
-    def expected(self) -> FloatArray:
-        """Variance of each coefficient between silos, as uncertain as few silos leave it."""
-        return np.array([expected_variance(*self.estimates(k)[1:]) for k in range(self.dim)])
-
     def pooled(self, without: int | None = None) -> Information:
         """What silos, but one, say about the mean over silos; the prior is counted once."""
         parts = [p for j, p in enumerate(self.likelihoods) if j != without]
         return added(self.prior, *(blurred(part, self.variation) for part in parts))
 
-    def of_silo(self, silo: int | None, variation: FloatArray) -> Information:
+    def of_silo(self, silo: int | None) -> Information:
         """Coefficients of one silo, or of a new one: what others say, and its own data."""
-        others = blurred(self.pooled(silo), variation)
+        others = blurred(self.pooled(silo), self.variation)
         return others if silo is None else added(others, self.likelihoods[silo])
 
     def widened(self) -> Information:
@@ -128,6 +125,18 @@ class Silos:
         centre = covariance @ found.shift
         precision = np.linalg.inv(covariance + covariance @ added_ @ covariance)
         return Information(precision @ centre, precision)
+
+    def of_varying_silo(self, silo: int | None) -> Information:
+        """The same, as uncertain as few silos leave the variation."""
+        around = self.of_silo(silo)
+        possible = np.zeros(self.dim)
+        for k in range(self.dim):
+            silos, mean, variance = self.estimates(k)
+            if len(silos) > 1:
+                found = ConfidenceDistribution.of(mean, variance)
+                possible[k] = found.for_a_new_silo if silo is None else found.limit
+        precision = replace(self, variation=possible).of_silo(silo).precision
+        return Information(precision @ np.linalg.solve(around.precision, around.shift), precision)
 
     def corrected(self, information: Information) -> Information:
         """As wide per coefficient as the interval that few silos allow."""
@@ -168,11 +177,7 @@ def silo_posterior(
     shared = Information.of(fused.natural[0], fused.family.dim)
     if posteriors is not None and pooling in (*VARYING, "auto", "product"):
         silos = Silos.of(posteriors, weights, pooling)
-        shared = silos.of_silo(silo, silos.variation)
-        if silos.varies:  # means of the estimated variation, as uncertain as the expected one
-            mean = np.linalg.solve(shared.precision, shared.shift)
-            wider = silos.of_silo(silo, silos.expected()).precision
-            shared = Information(wider @ mean, wider)
+        shared = silos.of_varying_silo(silo) if silos.varies else silos.of_silo(silo)
     return _with_local(fused, shared, silo)
 
 
@@ -190,16 +195,17 @@ def _with_local(fused: Posterior, shared: Information, silo: int | None) -> Post
             offset, gain, covariance = _new_silo(offset, gain, covariance, mean)
         else:
             offset, gain, covariance = offset[silo], gain[silo], covariance[silo]
-        information = _joint(shared, offset, gain, covariance)
+        information = joint(shared, offset, gain, covariance)
         names += structure.info["local"]
     info["coordinates"] = names
     family = Normal(len(names))
     natural, prior = information.natural()[None], np.zeros(family.size)
     structure = Structure(KIND, arrays, info)
-    return Posterior(family, natural, name=fused.name, prior=prior, structure=structure)
+    made: Any = {"prior": prior, "counts": fused.counts, "structure": structure}
+    return Posterior(family, natural, name=fused.name, **made)
 
 
-def _joint(
+def joint(
     shared: Information, offset: FloatArray, gain: FloatArray, covariance: FloatArray
 ) -> Information:
     """Of shared and local coefficients: the latter are ``N(offset + gain s, covariance)``."""

@@ -68,7 +68,7 @@ def coefficients(
         raise KLFusionError(f"{where}: {expected}, got {np.shape(covariance)}")
     family = Normal(len(names))
     natural = family.natural(given[None], np.asarray(covariance, dtype=np.float64)[None])[0]
-    precision = prior_precision(names, prior_sd, where)
+    precision = np.diag(prior_precision(names, prior_sd, where))
     settings = {"likelihood": likelihood, "units": dict(units or {})}
     return regression(
         Information.of(natural, family.dim), precision, names, name, local, n_observations, settings
@@ -103,7 +103,7 @@ def regression(
     info: Mapping[str, Any],
     arrays: Mapping[str, Any] | None = None,
 ) -> Posterior:
-    """A regression as a posterior of one component; ``prior`` is the diagonal of its precision."""
+    """A regression as a posterior of one component; ``prior`` is its precision matrix."""
     where = f"silo {name!r}"
     unknown = [key for key in local if key not in names]
     if isinstance(local, str) or unknown:
@@ -115,10 +115,10 @@ def regression(
     unknown = [key for key in units if key not in names]
     if unknown:
         raise KLFusionError(f"{where}: units: expected names of {few(names)}, got {few(unknown)}")
-    if not _smallest(information)[0] > np.finfo(np.float64).eps * len(names):
+    if not flattest(information)[0] > np.finfo(np.float64).eps * len(names):
         raise InvalidPosteriorError(
             f"{where}: expected an information matrix of full rank, got "
-            f"{_flattest(information, names)}: a constant or repeated column, or separated "
+            f"{_least_known(information, names)}: a constant or repeated column, or separated "
             "classes; drop the column or give prior_sd"
         )
     settings = {**info, "coordinates": [*names], "local": sorted(local), "units": dict(units)}
@@ -126,13 +126,13 @@ def regression(
         Normal(len(names)),
         information.natural()[None],
         name=name,
-        prior=Information(np.zeros(len(names)), np.diag(prior)).natural(),
+        prior=Information(np.zeros(len(names)), prior).natural(),
         counts=None if n_observations is None else np.array([n_observations], dtype=np.float64),
         structure=Structure(KIND, arrays or {}, settings),
     )
 
 
-def _smallest(information: Information) -> tuple[float, FloatArray]:
+def flattest(information: Information) -> tuple[float, FloatArray]:
     """The smallest eigenvalue of the precision matrix scaled to a unit diagonal, and its vector."""
     scale = np.sqrt(np.diag(information.precision))
     if not (np.isfinite(information.precision).all() and (scale > 0).all()):
@@ -141,9 +141,9 @@ def _smallest(information: Information) -> tuple[float, FloatArray]:
     return float(values[0]), np.asarray(vectors[:, 0])
 
 
-def _flattest(information: Information, names: Sequence[str]) -> str:
+def _least_known(information: Information, names: Sequence[str]) -> str:
     """The coefficients of the direction with the least information."""
-    direction = _smallest(information)[1]
+    direction = flattest(information)[1]
     large = np.flatnonzero(np.abs(direction) > 0.1 * np.abs(direction).max())
     return f"none about {few([names[int(k)] for k in large])}"
 
@@ -167,14 +167,16 @@ def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
     known = [(name, info.get("likelihood")) for name, info in infos]
     known = [(name, likelihood) for name, likelihood in known if likelihood is not None]
     check_equal(known, f"a {known[0][1]} regression" if known else "")
+    classes = [(name, info["classes"]) for name, info in infos if "classes" in info]
+    check_equal(classes, f"the classes {classes[0][1]}, which classes= sets," if classes else "")
     _check_units(infos)
     split = [_without_local(p) for p in posteriors]
     names = [_info(p)["coordinates"] for p in split]
     union = list(dict.fromkeys(key for own in names for key in own))
     if all(own == union for own in names):
         return split
-    priors = _priors(split, names)
-    return [_reordered(p, own, union, priors) for p, own in zip(split, names, strict=True)]
+    prior = _priors(split, names, union)
+    return [_reordered(p, own, union, prior) for p, own in zip(split, names, strict=True)]
 
 
 def _info(posterior: Posterior) -> dict[str, Any]:
@@ -232,28 +234,32 @@ def _without_local(posterior: Posterior) -> Posterior:
     )
 
 
-_Priors = dict[str, tuple[float, float]]
-
-
-def _priors(posteriors: Sequence[Posterior], names: Sequence[list[str]]) -> _Priors:
-    """Shift and precision of the prior of each coefficient, from the first silo that has it."""
-    found: _Priors = {}
+def _priors(
+    posteriors: Sequence[Posterior], names: Sequence[list[str]], union: list[str]
+) -> Information:
+    """The prior of all coefficients; that of each is from the first silo that has it."""
+    found = Information(np.full(len(union), np.nan), np.full((len(union), len(union)), np.nan))
     for posterior, own in zip(posteriors, names, strict=True):
         assert posterior.prior is not None
         prior = Information.of(posterior.prior, len(own))
-        for k, key in enumerate(own):
-            found.setdefault(key, (float(prior.shift[k]), float(prior.precision[k, k])))
-    return found
+        rows = np.array([union.index(key) for key in own])
+        for whole, part, where in (
+            (found.shift, prior.shift, rows),
+            (found.precision, prior.precision, np.ix_(rows, rows)),
+        ):
+            whole[where] = np.where(np.isnan(whole[where]), part, whole[where])
+    return Information(*map(np.nan_to_num, found))
 
 
 def _reordered(
-    posterior: Posterior, names: list[str], union: list[str], priors: _Priors
+    posterior: Posterior, names: list[str], union: list[str], prior: Information
 ) -> Posterior:
     """The posterior over the union: own coefficients in their rows, the prior elsewhere."""
     structure, dim = posterior.structure, len(union)
     assert structure is not None and posterior.prior is not None
     lacking = [key for key in union if key not in names]
-    flat = [key for key in lacking if not priors[key][1] > 0]
+    away = np.array([union.index(key) for key in lacking], dtype=np.intp)
+    flat = [key for key, k in zip(lacking, away, strict=True) if not prior.precision[k, k] > 0]
     if flat:
         raise IncompatibleSilosError(
             f"silo {posterior.name!r}: expected the coefficient {flat[0]!r}, as in other silos, "
@@ -261,13 +267,10 @@ def _reordered(
             "has the prior"
         )
     rows = np.array([union.index(key) for key in names])
-    shift, precision = np.zeros(dim), np.zeros(dim)
-    for key in lacking:
-        shift[union.index(key)], precision[union.index(key)] = priors[key]
-    both = []
+    rest, both = prior.some(away).spread(away, dim), []
     for natural in (posterior.natural[0], posterior.prior):
         own = Information.of(natural, len(names)).spread(rows, dim)
-        both.append(Information(own.shift + shift, own.precision + np.diag(precision)).natural())
+        both.append(Information(own.shift + rest.shift, own.precision + rest.precision).natural())
     arrays = dict(structure.arrays)
     if LOCAL[1] in arrays:  # local coefficients do not depend on those the silo lacks
         gain = np.zeros((*arrays[LOCAL[1]].shape[:2], dim))

@@ -84,11 +84,11 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
         if key in first.info:
             types = [(name, str(s.info[key])) for name, s in structures if key in s.info]
             check_equal(types, f"{key} {types[0][1]!r}")
-    check_equal([(p.name, p.family) for p in posteriors], str(posteriors[0].family))
     features = [(name, s.info.get("features")) for name, s in structures]
     features = [(name, names) for name, names in features if names is not None]
     if features:
         check_equal(features, f"the features {features[0][1]} in this order,")
+    check_equal([(p.name, p.family) for p in posteriors], str(posteriors[0].family))
     name, times = Counter(p.name for p in posteriors).most_common(1)[0]
     if times > 1:
         expected = "expected unique names, as in fuse({name: model})"

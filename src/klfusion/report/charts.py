@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 _MAX_POINTS = 400
+_SIZES = 3  # times the size of highest evidence: the largest size drawn
+_RIVALS = 7  # sizes of highest evidence, as a table
 _SPAN = 1e6  # ratio of the largest penalty drawn to the smallest
 
 
@@ -32,6 +34,22 @@ def path_points(path: dict[str, Any]) -> dict[str, Any] | None:
     for t in sorted(kept):
         steps[max(penalties[t], low)] = sizes[t + 1]  # of equal penalties the last one counts
     return {"points": sorted(steps.items()), "chosen": chosen}
+
+
+def evidence_points(why: dict[str, Any], n_components: int) -> dict[str, Any] | None:
+    """Size and log-evidence around the fusion's size, and its closest rivals by size."""
+    known = why["sizes"]
+    if known is None or len(known) < 2:
+        return None
+    best = max(known, key=lambda one: one["log_evidence"])["n_components"]
+    largest = max(_SIZES * best, n_components + 1)
+    shown = [one for one in known if one["n_components"] <= largest] or known
+    shown = [shown[i] for i in _thinned(len(shown))][::-1]
+    points = [(one["n_components"], one["log_evidence"]) for one in shown]
+    rivals = sorted(known, key=lambda one: -one["log_evidence"])[:_RIVALS]
+    own = next((point for point in points if point[0] == n_components), None)
+    rivals.sort(key=lambda one: one["n_components"])
+    return {"points": points, "chosen": own, "rivals": rivals}
 
 
 def _thinned(n: int) -> list[int]:

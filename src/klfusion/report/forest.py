@@ -33,6 +33,7 @@ def forest_view(fusion: Fusion, silos: Sequence[Posterior] | None) -> dict[str, 
         "kind": "regression",
         "pooling": fusion.settings.pooled or fusion.settings.pooling,
         "local": list(structure.info["local"]),
+        "n_coefficients": len(names),
         "n_not_shown": max(0, len(names) - _MAX_COEFFICIENTS),
         "coefficients": [
             {"name": name, "fused": own, "plot": None}
@@ -91,5 +92,5 @@ def _plot(own: Any, fused: dict[str, Any]) -> dict[str, Any]:
         "mean": [at(own.interval[0]), at(own.estimate), at(own.interval[1])],
         "new": [at(value) for value in own.prediction_interval],
         "fused": [at(fused[key] or 0.0) for key in ("low", "mean", "high")],
-        "ticks": [{"x": at(value), "text": f"{value:.4g}"} for value in ticks],
+        "ticks": [{"x": at(value), "text": f"{value + 0.0:.4g}"} for value in ticks],
     }

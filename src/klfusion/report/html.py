@@ -22,7 +22,7 @@ from klfusion._utils.text import printable
 from klfusion.fusion.result import Fusion
 from klfusion.io.atomic import write_atomically
 from klfusion.posteriors.posterior import Posterior
-from klfusion.report.charts import path_points, trace_points
+from klfusion.report.charts import evidence_points, path_points, trace_points
 from klfusion.report.summarize import summarize
 
 # Limits of what a page lists; it says where it leaves something out.
@@ -77,7 +77,9 @@ def render(summary: dict[str, Any]) -> str:
     scripts = [_static("echarts.min.js"), _static("report.js")]
     path = None if summary["path"] is None else path_points(summary["path"])
     trace = trace_points(summary["trace"])
+    evidence = evidence_points(summary["why"], summary["n_components"])
     data = {"path": path, "trace": trace, "map": summary["map"], "view": summary["view"]}
+    data["evidence"] = evidence
     data["components"] = [component["n_silos"] for component in summary["components"]]
     template = _environment().get_template("report.html")
     return template.render(
@@ -87,6 +89,7 @@ def render(summary: dict[str, Any]) -> str:
         allowed=" ".join(f"'{_hash(script)}'" for script in [_EARLY, *scripts]),
         data=Markup(_json(data)),
         path_points=path,
+        evidence=evidence,
         trace_points=trace,
         mapped_silos=_rows(summary["silos"], _MAX_SILOS),
         listed_silos=_rows(summary["silos"], _MAX_LISTED),
@@ -112,7 +115,7 @@ def _environment() -> Environment:
     # Escaped, because names of silos are untrusted.
     how["finalize"] = lambda value: printable(value) if type(value) is str else value
     environment = Environment(loader=PackageLoader("klfusion.report"), autoescape=True, **how)
-    environment.filters |= {"number": number, "count": count}
+    environment.filters |= {"number": number, "count": count, "percent": percent}
     return environment
 
 
@@ -161,6 +164,13 @@ def number(value: float | None, digits: int = 4) -> str:
 def count(value: float | None) -> str:
     """A rounded count; expected counts may be fractional."""
     return "–" if value is None else f"{value:,.0f}"
+
+
+def percent(probability: float) -> str:
+    """A probability in percent, never rounded to certainty."""
+    if 0.001 <= probability <= 0.999:
+        return f"{100 * probability:.1f} %"
+    return "< 0.1 %" if probability < 0.5 else "> 99.9 %"
 
 
 def _rows(silos: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:

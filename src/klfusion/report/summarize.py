@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray
+from klfusion.fusion import explanation
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.coefficients import is_regression
@@ -16,10 +17,12 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
 from klfusion.report.forest import forest_view
 from klfusion.report.views import columns_of, deviations, model_view
-from klfusion.updates.findings import findings_of
+from klfusion.updates.findings import Finding, findings_of
+from klfusion.updates.heterogeneity import doubtful_columns
 
 _COUNTS = ("n_silos", "n_components", "n_unmatched", "n_merged_within_silos")
 _NATS = ("penalty", "objective", "lower_bound", "gap")
+_MAX_DECISIONS = 8  # the least certain
 _HEAD = 10  # entries kept of a vector
 _FULL_MATRIX = 16  # matrices up to this size are kept whole
 _OUTLIER = 3.5  # robust standard deviations of a silo's log divergence above the median
@@ -70,14 +73,23 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         **{key: _number(getattr(fusion, key)) for key in _NATS},
         "trace": [_number(value) for value in fusion.trace],
         "path": None if fusion.path is None else _path(fusion, fusion.path),
+        "why": _why(fusion),
         "warnings": _warnings(fusion, by_silo),
-        "findings": [] if aligned is None else [*map(str, findings_of(aligned))],
+        "findings": [] if silos is None or aligned is None else _findings(fusion, silos, aligned),
         "silos": by_silo,
         "components": _components(fusion),
         "map": component_map(fusion, natural),
         "view": forest_view(fusion, silos) if regression else model_view(posterior, local),
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
+
+
+def _findings(
+    fusion: Fusion, silos: Sequence[Posterior], aligned: Sequence[Posterior]
+) -> list[str]:
+    """What a person should look at, in sentences."""
+    columns = doubtful_columns(replace(fusion, silos=tuple(silos)), aligned)
+    return [*map(str, findings_of(aligned)), *(str(Finding(n, None, why)) for n, why in columns)]
 
 
 def _settings(fusion: Fusion) -> dict[str, Any]:
@@ -104,6 +116,17 @@ def _path(fusion: Fusion, path: MergePath) -> dict[str, Any]:
         "chosen": chosen,
         "size_was_given": fusion.penalty <= 0,
         "size_at_penalty": int(sizes[path.steps_at(fusion.penalty)]),
+    }
+
+
+def _why(fusion: Fusion) -> dict[str, Any]:
+    """Why the model has its size: sentences, the evidence of sizes, the least certain decisions."""
+    known = explanation.sizes(fusion)
+    doubtful = explanation.decisions(fusion)[:_MAX_DECISIONS]
+    return {
+        "sentences": explanation.why(fusion),
+        "sizes": None if known is None else [one._asdict() for one in known],
+        "decisions": [one._asdict() for one in doubtful],
     }
 
 

@@ -87,7 +87,8 @@ def _is_centred(n: float, mean: FloatArray, deviation: FloatArray) -> bool:
 
     Of data with mean zero, ``n mean^2 / variance`` over all columns is chi-squared.
     """
-    square = n * float(((mean / deviation) ** 2).sum())
+    with np.errstate(divide="ignore", invalid="ignore"):  # of a constant column
+        square = n * float(((mean / deviation) ** 2).sum())
     return bool(chi2.cdf(square, len(mean)) < _BY_CHANCE)
 
 

@@ -5,19 +5,22 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
 from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis
-from klfusion.pooling.regressions import Silos
-from klfusion.posteriors.coefficients import is_regression
+from klfusion.pooling.regressions import NOTHING, VARYING, Silos
+from klfusion.posteriors.coefficients import flattest, is_regression
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.regression import Information
 from klfusion.updates.table import kept_silos
 
 # A change of units is by a factor of ten and more: metres and centimetres, years and months, mmol/l
 # and mg/dl. The same column of two hospitals spreads alike.
 _OTHER_UNITS = 10.0
+_SAYS_NOTHING = "is constant: it says nothing"
 _UNLIKELY = 1e-3  # probability of a larger Q by chance, of the most extreme coefficient
 
 
@@ -46,25 +49,47 @@ def _heterogeneity(posteriors: Sequence[Posterior], fusion: Fusion) -> dict[str,
 
 def doubtful_columns(fusion: Fusion, silos: Sequence[Posterior]) -> list[tuple[str, str]]:
     """Silo and reason: constant columns, other units, coefficients that silos do not share."""
-    if not is_regression(fusion.posterior):
-        return []
     found, spreads = [], [_scales(silo) for silo in silos]
     for name in dict.fromkeys(key for own in spreads for key in own):
         middle = float(np.median([own[name] for own in spreads if name in own]))
         for silo, own in zip(silos, spreads, strict=True):
             spread = own.get(name, middle)
             if spread == 0:
-                found.append((silo.name, f"column {name!r} is constant: it says nothing"))
+                found.append((silo.name, f"column {name!r} {_SAYS_NOTHING}"))
             elif middle > 0 and not 1 / _OTHER_UNITS < spread / middle < _OTHER_UNITS:
                 text = f"column {name!r} has deviation {spread:.2g}, that of others is {middle:.2g}"
                 found.append((silo.name, f"{text}: other units?"))
+    if not is_regression(fusion.posterior):
+        return found
+    constant = {name for name, text in found if text.endswith(_SAYS_NOTHING)}
+    for silo in silos:
+        found += [(silo.name, text) for text in _undetermined(silo, silo.name in constant)]
     tests = heterogeneity(fusion)
     for name, test in tests.items():
         if test.q_p_value * len(tests) < _UNLIKELY:
             away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
             text = f"coefficient {name!r} differs most from those of other silos (Q {test.q:.3g}, "
-            text += f"p {test.q_p_value:.1e}): pooling='hierarchical' lets it vary"
+            text += f"p {test.q_p_value:.1e})"
+            if fusion.settings.pooling not in VARYING:
+                text += ": pooling='hierarchical' lets it vary"
             found.append((test.silos[int(away.argmax())], text))
+    return found
+
+
+def _undetermined(silo: Posterior, constant: bool) -> list[str]:
+    """Coefficients about which the silo's data say nothing, for the prior is all it has there."""
+    structure, prior = silo.structure, silo.prior
+    assert structure is not None and prior is not None
+    names = list(structure.info["coordinates"])
+    columns = structure.info.get("columns") or names
+    found = [f"lacks {name!r}, which has the prior there" for name in names if name not in columns]
+    rows = np.array([k for k, name in enumerate(names) if name in columns], dtype=np.intp)
+    data = Information.of(silo.natural[0] - prior, len(names)).some(rows)
+    value, direction = flattest(data)
+    if value < NOTHING and not constant:
+        large = np.flatnonzero(np.abs(direction) > 0.1 * np.abs(direction).max())
+        which = few([names[int(k)] for k in rows[large]])
+        found.append(f"its data do not separate the coefficients of {which}: the prior does")
     return found
 
 

@@ -45,11 +45,16 @@ def estimate_prior_sd(fusion: Fusion) -> float:
     rows = np.flatnonzero(proper if proper.any() else np.ones(silos.dim))
     rest = np.setdiff1d(np.arange(silos.dim), rows)
     part = whole.split(rest)[0] if len(rest) else whole
+    alike = np.eye(len(rows))  # covariances of a prior with deviation 1
+    if len(_classes(fusion)) > 2 and proper.any():  # of differences from the first class
+        own = np.linalg.inv(silos.prior.some(rows).precision)
+        alike = 2.0 * own / np.sqrt(np.outer(np.diag(own), np.diag(own)))
 
     def loss(log_sd: float) -> float:
         """Minus the log marginal likelihood, up to a constant."""
-        mixing = np.eye(len(rows)) + np.exp(2.0 * log_sd) * part.precision
-        fitted = part.shift @ np.linalg.solve(mixing, part.shift) * np.exp(2.0 * log_sd)
+        prior = np.exp(2.0 * log_sd) * alike
+        mixing = np.eye(len(rows)) + part.precision @ prior
+        fitted = part.shift @ prior @ np.linalg.solve(mixing, part.shift)
         return float(0.5 * np.linalg.slogdet(mixing)[1] - 0.5 * fitted)
 
     typical = float(
@@ -57,3 +62,9 @@ def estimate_prior_sd(fusion: Fusion) -> float:
     )
     bounds = np.log(np.array(_RANGE) * max(typical, np.finfo(np.float64).tiny))
     return float(np.exp(minimize_scalar(loss, bounds=tuple(bounds), method="bounded").x))
+
+
+def _classes(fusion: Fusion) -> list[object]:
+    """Of a logistic regression."""
+    structure = fusion.posterior.structure
+    return [] if structure is None else list(structure.info.get("classes", []))

@@ -112,4 +112,6 @@ def fuse(
         rows = np.array([[float(s.arrays["noise"]), float(s.arrays["n"])] for s in silos])
         pooled = np.average(rows[:, 0] ** 2, weights=np.maximum(rows[:, 1], 1.0))
         arrays |= {"noise": np.sqrt(pooled), "n": rows[:, 1].sum()}
+    if all("events" in s.arrays for s in silos):
+        arrays["events"] = np.sum([s.arrays["events"] for s in silos])
     return Structure(KIND, arrays, info)

@@ -221,6 +221,10 @@ def _regression(own: _Checked) -> None:
         own.shaped(covariance, (rows, len(local), len(local)))
 
 
+def _classes(own: _Checked) -> None:
+    own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
+
+
 def _are_values(value: Any, kind: Any) -> bool:
     """Whether there is nothing, or a mapping to such values, which are finite."""
     if value is None:
@@ -245,4 +249,5 @@ _CHECKS: dict[str, Callable[[_Checked], None]] = {
     "layers": _layers,
     "sites": _sites,
     regression.KIND: _regression,
+    "classes": _classes,
 }

@@ -82,6 +82,19 @@ const CHARTS = {
       ],
     };
   },
+  evidence: () => {
+    const { points, chosen } = DATA.evidence;
+    return {
+      grid: { ...GRID, left: 72, top: 36 }, xAxis: axis("components", 28, { min: "dataMin", max: "dataMax", minInterval: 1, splitLine: { show: false } }),
+      yAxis: axis("log-evidence (nats)", 54, { scale: true }),
+      tooltip: { trigger: "axis", axisPointer: { type: "line" }, formatter: ([item]) => tip([`${item.value[0]} components`, `log-evidence ${item.value[1].toFixed(1)} nats`]) },
+      series: [
+        { type: "line", data: points, symbolSize: 6, color: css("--accent") },
+        { type: "scatter", symbolSize: 16, z: 5, data: chosen ? [chosen] : [], itemStyle: { color: "transparent", borderColor: css("--warn"), borderWidth: 3 },
+          label: { show: true, position: "top", align: chosen && chosen[0] < (points[0][0] + points.at(-1)[0]) / 2 ? "left" : "right", formatter: ({ value }) => `${value[0]} components`, color: css("--warn"), fontWeight: 600 } },
+      ],
+    };
+  },
   trace: () => ({
     grid: { ...GRID, left: 84 }, xAxis: axis("sweep", 28, { min: "dataMin", max: "dataMax", minInterval: 1 }), yAxis: axis("objective (nats)", 66, { scale: true }),
     tooltip: { trigger: "axis", formatter: ([item]) => tip([`${short(item.value[1])} nats`, `after sweep ${item.value[0]}`]) },

@@ -1,0 +1,161 @@
+"""Probabilities under the model: of every place a component may have, and that two are the same.
+
+Given all other silos, the assignments of a silo's components have probabilities proportional to
+``exp(sum_k s_k,a(k))``, with ``s`` the log-odds of joining a cluster against being alone, and no
+cluster twice. Belief propagation between the silo and the clusters gives their marginals: exact
+for one component, close for several (Huang and Jebara 2009).
+
+The evidence multiplies densities as if distances were independent, which those of one silo are not.
+So log-odds are tempered, as a power of the likelihood, before they become probabilities.
+"""
+
+import numpy as np
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
+from klfusion.model_size.distances import centre_distances, to_others
+from klfusion.model_size.linkage import Linked
+from klfusion.objective.clusters import Clusters
+
+_POWER = 0.5  # of odds: `experiments probabilities` has frequencies beside tempered probabilities
+_PASSES = 30  # of messages, at most; they settle in a few where silos are small
+_CERTAIN = 50.0  # nats; more is certainty, and may overflow
+_NEGLIGIBLE = 10.0  # nats between two places of a component that leave no doubt
+_TINY = float(np.exp(-_CERTAIN))
+
+
+def memberships(linked: Linked) -> FloatArray:
+    """Probability that each component is of each cluster, given the other silos, (n, G + 1).
+
+    The last column is for none of the others: a component that is its own cluster is there.
+    """
+    clusters = Clusters(linked.problem, linked.labels)
+    out = np.zeros((linked.problem.n, clusters.size + 1))
+    for rows in linked.problem.silos:
+        labels = clusters.labels[rows].copy()
+        clusters.take_out(rows)
+        out[rows] = marginals(_POWER * _log_odds(linked, clusters, rows))
+        clusters.put_in(rows, labels)
+    return out
+
+
+def _log_odds(linked: Linked, clusters: Clusters, rows: slice) -> FloatArray:
+    """Log-odds of joining each cluster against being alone, (L, G); the rows have been taken out.
+
+    Where the scores leave a doubt, the change of the evidence of the whole cluster decides.
+    """
+    out, prior = linked.scores(clusters, rows), linked.prior.joining(clusters.counts)
+    inside: BoolArray = np.ones(linked.problem.n, dtype=bool)
+    inside[rows] = False
+    for row, scores in enumerate(out, rows.start):
+        possible = np.flatnonzero(scores > max(scores.max(initial=0.0), 0.0) - _NEGLIGIBLE)
+        if len(possible) == 0 or (len(possible) == 1 and scores[possible[0]] > _NEGLIGIBLE):
+            continue
+        for g in possible:
+            there = np.flatnonzero(inside & (clusters.labels == g))
+            gained = _of_cluster(linked, np.append(there, row)) - _of_cluster(linked, there)
+            scores[g] = prior[g] + gained
+    return out
+
+
+def _of_cluster(linked: Linked, members: IntArray) -> float:
+    """Log-likelihood ratio of one cluster."""
+    if len(members) < 2:
+        return 0.0
+    problem, others = linked.problem, len(members) - 1.0
+    weights = problem.weights[members]
+    sums, zero = weights @ problem.natural[members], np.zeros(len(members), np.intp)
+    distance = to_others(problem, members, zero, sums[None], np.array([weights.sum()]))
+    return float(linked.log_odds(distance, others, 1.0).sum()) * others / (others + 1.0)
+
+
+def own_probabilities(linked: Linked) -> FloatArray:
+    """Probability that each component is where it is, given the other silos, (n,)."""
+    if linked.same is None:  # nothing can match, or nothing does
+        return np.ones(linked.problem.n)
+    alone = np.bincount(linked.labels)[linked.labels] == 1
+    return _own(linked, memberships(linked), alone)
+
+
+def _own(linked: Linked, there: FloatArray, alone: BoolArray) -> FloatArray:
+    column = np.where(alone, there.shape[1] - 1, linked.labels)
+    return np.asarray(there[np.arange(len(there)), column])
+
+
+def undone(labels: IntArray, probability: FloatArray, share: float) -> tuple[IntArray, FloatArray]:
+    """Undo the least probable matches until at most a ``share`` of the rest is expected false.
+
+    Labels and probabilities; a component whose match is undone is by itself.
+    """
+    new, certain = labels.copy(), probability.copy()
+    matched = np.bincount(labels)[labels] > 1
+    order = np.flatnonzero(matched)[np.argsort(-probability[matched], kind="stable")]
+    false = np.cumsum(1.0 - probability[order]) / np.arange(1, len(order) + 1)
+    apart = order[false > share]
+    new[apart] = int(labels.max()) + 1 + np.arange(len(apart))
+    left = matched & (np.bincount(new)[new] == 1)  # the other of a pair is alone as well
+    certain[left] = 1.0 - probability[left]
+    return relabel(new), certain
+
+
+def marginals(scores: FloatArray) -> FloatArray:
+    """Marginals of assignments with such log-odds (L, G) against none, (L, G + 1)."""
+    odds = np.exp(np.clip(scores, -2.0 * _CERTAIN, _CERTAIN))
+    free = np.ones_like(odds)  # messages of clusters: that no other component takes them
+    for _ in range(_PASSES if len(odds) > 1 else 0):
+        before = free
+        free = 1.0 / (1.0 + _others(odds / (1.0 + _others(odds * free, axis=1)), axis=0))
+        if np.abs(free - before).max(initial=0.0) < 1e-6:
+            break
+    weighted = np.hstack([odds * free, np.ones((len(odds), 1))])
+    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))
+
+
+def _others(values: FloatArray, axis: int) -> FloatArray:
+    """Sums along an axis without the entry itself; the largest would cancel in a difference."""
+    largest = np.expand_dims(values.argmax(axis=axis), axis)
+    rest = values.copy()
+    np.put_along_axis(rest, largest, 0.0, axis)
+    sums = rest.sum(axis=axis, keepdims=True)
+    out = sums - rest + np.take_along_axis(values, largest, axis)
+    np.put_along_axis(out, largest, sums, axis)
+    return np.asarray(np.maximum(out, 0.0))
+
+
+def same(linked: Linked) -> FloatArray:
+    """Probability that two components are the same, (n, n): 1 with itself, 0 within a silo.
+
+    Two components of one cluster are the same if both stay there; of two clusters, if one moves
+    to the other's, or if the clusters are one. What a component joins must stay.
+    """
+    labels, silo = linked.labels, linked.problem.silo
+    counts = np.bincount(labels)[labels]
+    there = memberships(linked)
+    stays = _own(linked, there, counts == 1)
+    moves = there[:, labels] * np.where(counts > 2, stays, 1.0)  # a smaller rest is the other one
+    apart = 1.0 - (1.0 - moves) * (1.0 - moves.T) * (1.0 - _merged(linked)[labels][:, labels])
+    single = (counts == 1)[:, None] & (counts == 1)  # either move is the same event
+    apart = np.where(single, np.maximum(moves, moves.T), apart)
+    # A pair by itself is one event: it ends if one moves elsewhere, or if both are alone.
+    odds, alone = (1.0 / np.maximum(stays, _TINY) - 1.0, there[:, -1] / np.maximum(stays, _TINY))
+    pair = 1.0 / (1.0 + odds[:, None] + odds - np.minimum(alone[:, None], alone))
+    matched = np.where(counts > 2, stays[:, None] * stays, pair)
+    out = np.where(labels[:, None] == labels, matched, apart)
+    out[silo[:, None] == silo] = 0.0
+    np.fill_diagonal(out, 1.0)
+    return np.asarray(out)
+
+
+def _merged(linked: Linked) -> FloatArray:
+    """Probability that two clusters of several components are one, (G, G)."""
+    clusters = Clusters(linked.problem, linked.labels)
+    holds = clusters.occupied().astype(np.float64)
+    several = clusters.counts > 1
+    a, b = np.nonzero((holds @ holds.T == 0.0) & several[:, None] & several)
+    out = np.zeros((clusters.size, clusters.size))
+    if len(a):
+        sizes = np.stack([clusters.counts[a], clusters.counts[b]], axis=1).astype(np.float64)
+        after = linked.prior.changed(clusters.counts, sizes, sizes.sum(axis=1, keepdims=True))
+        odds = linked.log_odds(centre_distances(clusters)[a, b], *sizes.T)
+        odds += after - linked.prior.of_sizes(clusters.counts)
+        out[a, b] = 1.0 / (1.0 + np.exp(-np.clip(_POWER * odds, -_CERTAIN, _CERTAIN)))
+    return out

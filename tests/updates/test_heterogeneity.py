@@ -1,0 +1,71 @@
+"""Findings about the columns of regressions and classifiers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+import klfusion as kf
+from tests.helpers.loops import for_each
+from tests.helpers.regressions import patients
+
+
+def logistic(x, y, name):
+    return kf.extract(LogisticRegression(), name=name, data=(x, y))
+
+
+def bayesian(x, y, name):
+    return kf.extract(BayesianRidge().fit(x, y), name=name, n_observations=len(x))
+
+
+def naive(x, y, name):
+    return kf.extract(GaussianNB().fit(x, y), name=name)
+
+
+def discriminant(kind):
+    return lambda x, y, name: kf.extract(kind(), name=name, data=(x, y))
+
+
+ALL = {
+    "logistic": logistic,
+    "bayesian": bayesian,
+    "naive": naive,
+    "linear": discriminant(LinearDiscriminantAnalysis),
+    "quadratic": discriminant(QuadraticDiscriminantAnalysis),
+}
+
+
+def findings(make, change):
+    """Of three silos, the last of which is changed."""
+    silos = []
+    for j, name in enumerate("abc"):
+        x, y = patients(150, np.random.default_rng(j))
+        x = x.assign(sick=(x["score"] > 1) * 1)  # of two values, rare in some silos
+        silos.append(make(change(x) if name == "c" else x, y, name))
+    return [f"{f.silo}: {f.reason}" for f in kf.diagnose(kf.fuse(silos)).findings]
+
+
+@for_each("name", ALL)
+def test_units_and_constants(name):
+    assert findings(ALL[name], lambda x: x) == []
+    scaled = findings(ALL[name], lambda x: x.assign(age=1000 * x["age"]))
+    assert any(t.startswith("c: column 'age' has deviation") and "units?" in t for t in scaled)
+    constant = findings(ALL[name], lambda x: x.assign(dose=3.7))
+    assert constant == ["c: column 'dose' is constant: it says nothing"]
+
+
+@for_each("name", ["logistic", "bayesian"])
+def test_columns_that_lack_or_repeat(name):
+    lacking = findings(ALL[name], lambda x: x.drop(columns="dose"))
+    assert lacking == ["c: lacks 'dose', which has the prior there"]
+    copied = findings(ALL[name], lambda x: x.assign(dose=2.0 * x["age"]))
+    assert "c: its data do not separate the coefficients of 'age', 'dose': the prior does" in copied
+
+
+def test_a_classifier_without_a_feature_names_them():
+    x, y = patients(100, np.random.default_rng(0))
+    with pytest.raises(kf.KLFusionError, match=r"expected the features .*'score'.* got \['age'\]"):
+        kf.fuse([naive(x, y, "a"), naive(x[["age"]], y, "b")])
