@@ -70,7 +70,7 @@ def test_more_rounds_reach_the_pooled_fit_although_silos_lack_classes():
     for _ in range(5):
         at = {n: None if fusion is None else fusion.remove(n) for n in parts}
         silos = [extracted(n, d, classes=LABELS, at=at[n]) for n, d in parts.items()]
-        fusion = kf.fuse(silos)
+        fusion = kf.fuse(silos, pooling="product")
     np.testing.assert_allclose(fusion.posterior.params()["mean"], pooled, atol=1e-6)
 
 
