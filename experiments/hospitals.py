@@ -103,8 +103,8 @@ def rounds(
             strength = kf.estimate_prior_sd(found[0])
         at = {name: found[-1].remove(name) if found else None for name in train}
         silos = [message(name, own, strength, at[name]) for name, own in train.items()]
-        pooling = settings if number == n - 1 else {}
-        found.append(kf.fuse(silos, **pooling))
+        last = settings if number == n - 1 else {}
+        found.append(kf.fuse(silos, **({"pooling": "product"} | last)))
     return found
 
 

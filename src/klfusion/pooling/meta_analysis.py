@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import chi2, norm, t
+from scipy.special import chdtrc, ndtr, ndtri, stdtrit
 
 from klfusion._utils.arrays import FloatArray
 
 _TAIL = 0.975  # intervals have a probability of 95 %
-NORMAL_QUANTILE = float(norm.ppf(_TAIL))  # half the width of such an interval, in deviations
+NORMAL_QUANTILE = float(ndtri(_TAIL))  # half the width of such an interval, in deviations
 _GRID = 400  # values of tau; twice as many change an interval by less than a percent of its width
 # Confidence of the limit of tau2 that a silo's own interval has. With it 95 % intervals of 2 to 30
 # silos cover 92 to 98 % at any tau2 > 0; `experiments heterogeneity --limits` compares others.
@@ -113,7 +113,7 @@ class ConfidenceDistribution:
         total = weights.sum(axis=0)
         mean = estimates @ weights / total
         q = (weights * (estimates[:, None] - mean) ** 2).sum(axis=0)
-        return cls(tau2, chi2.sf(q, len(estimates) - 1), mean, 1.0 / total)
+        return cls(tau2, chdtrc(len(estimates) - 1, q), mean, 1.0 / total)
 
     @property
     def limit(self) -> float:
@@ -126,11 +126,11 @@ class ConfidenceDistribution:
         between = 0.5 * (self.below[1:] + self.below[:-1])
         probability = np.diff(between, prepend=0.0, append=1.0)
         deviation = np.sqrt(self.variance + self.tau2)
-        wide = float(norm.isf((1.0 - _TAIL) / _GRID)) * deviation  # holds that of any mixture
+        wide = -float(ndtri((1.0 - _TAIL) / _GRID)) * deviation  # holds that of any mixture
         ends = float((self.mean - wide).min()), float((self.mean + wide).max())
 
         def excess(value: float, level: float) -> float:
-            return float(probability @ norm.cdf((value - self.mean) / deviation)) - level
+            return float(probability @ ndtr((value - self.mean) / deviation)) - level
 
         return brentq(excess, *ends, args=(1.0 - _TAIL,)), brentq(excess, *ends, args=(_TAIL,))
 
@@ -161,7 +161,7 @@ def meta_analysis(
     error = float(np.sqrt(correction(estimates, variances, tau2) / weights.sum()))
     fixed = 1.0 / variances
     q = float(fixed @ (estimates - fixed @ estimates / fixed.sum()) ** 2)
-    quantile = NORMAL_QUANTILE if n == 1 else float(t.ppf(_TAIL, n - 1))
+    quantile = NORMAL_QUANTILE if n == 1 else float(stdtrit(n - 1, _TAIL))
     interval = (mean - quantile * error, mean + quantile * error)
     new = (
         interval if n == 1 else ConfidenceDistribution.of(estimates, variances).prediction_interval
@@ -174,7 +174,7 @@ def meta_analysis(
         tau2=tau2,
         i2=max(0.0, (q - (n - 1)) / q) if q > 0 else 0.0,
         q=q,
-        q_p_value=float(chi2.sf(q, n - 1)) if n > 1 else 1.0,
+        q_p_value=float(chdtrc(n - 1, q)) if n > 1 else 1.0,
         silos=silos,
         estimates=tuple(estimates.tolist()),
         variances=tuple(variances.tolist()),
@@ -183,4 +183,4 @@ def meta_analysis(
 
 def normal_factor(n: int) -> float:
     """Quantile of Student's t over that of the Normal: a Normal so much wider has its interval."""
-    return 1.0 if n < 2 else float(t.ppf(_TAIL, n - 1)) / NORMAL_QUANTILE
+    return 1.0 if n < 2 else float(stdtrit(n - 1, _TAIL)) / NORMAL_QUANTILE

@@ -107,6 +107,18 @@ class Silos:
         others = blurred(self.pooled(silo), self.variation)
         return others if silo is None else added(others, self.likelihoods[silo])
 
+    def of_varying_silo(self, silo: int | None) -> Information:
+        """The same, as uncertain as few silos leave the variation."""
+        around = self.of_silo(silo)
+        possible = np.zeros(self.dim)
+        for k in range(self.dim):
+            silos, mean, variance = self.estimates(k)
+            if len(silos) > 1:
+                found = ConfidenceDistribution.of(mean, variance)
+                possible[k] = found.for_a_new_silo if silo is None else found.limit
+        precision = replace(self, variation=possible).of_silo(silo).precision
+        return Information(precision @ np.linalg.solve(around.precision, around.shift), precision)
+
     def widened(self) -> Information:
         """`pooled`, as uncertain as few silos leave ``T``.
 
@@ -125,18 +137,6 @@ class Silos:
         centre = covariance @ found.shift
         precision = np.linalg.inv(covariance + covariance @ added_ @ covariance)
         return Information(precision @ centre, precision)
-
-    def of_varying_silo(self, silo: int | None) -> Information:
-        """The same, as uncertain as few silos leave the variation."""
-        around = self.of_silo(silo)
-        possible = np.zeros(self.dim)
-        for k in range(self.dim):
-            silos, mean, variance = self.estimates(k)
-            if len(silos) > 1:
-                found = ConfidenceDistribution.of(mean, variance)
-                possible[k] = found.for_a_new_silo if silo is None else found.limit
-        precision = replace(self, variation=possible).of_silo(silo).precision
-        return Information(precision @ np.linalg.solve(around.precision, around.shift), precision)
 
     def corrected(self, information: Information) -> Information:
         """As wide per coefficient as the interval that few silos allow."""
