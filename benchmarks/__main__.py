@@ -20,7 +20,7 @@ from benchmarks.measure import Row, machine
 
 NAMES = (
     "assignment", "fusion", "growth", "hmm", "homogeneous", "kl", "local", "membership",
-    "neurons", "scale", "topics",
+    "mixed", "neurons", "scale", "topics",
 )  # fmt: skip
 DRAWN = ("scale",)
 TRACE = "trace"  # without a peer; not part of "all"

@@ -24,6 +24,7 @@ SCRIPTS = ROOT / "examples" / "gallery"
 PAGES = ROOT / "docs" / "gallery"
 NAMES = (  # in the order of the index
     "hospitals",
+    "phenotypes",
     "regressions",
     "draws",
     "one_class",

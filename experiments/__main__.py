@@ -17,6 +17,7 @@ from experiments import (
     heterogeneity,
     hospitals,
     mocap,
+    phenotypes,
     probabilities,
     rounds,
     sharing,
@@ -43,6 +44,7 @@ EXPERIMENTS = {
     "attacks": attacks,
     "hospitals": hospitals,
     "heterogeneity": heterogeneity,
+    "phenotypes": phenotypes,
     "draws": draws,
 }
 

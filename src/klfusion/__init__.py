@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from klfusion import adapters, baselines, families, learners
     from klfusion._fuse import fuse
     from klfusion.adapters import extract
+    from klfusion.adapters.sklearn_pipeline import agreed_scaling
     from klfusion.draws.inference_data import relabel
     from klfusion.draws.posterior import from_draws
     from klfusion.errors import KLFusionError
     from klfusion.fusion.result import Fusion
     from klfusion.fusion.settings import FuseSettings
     from klfusion.io.storage import load, save
+    from klfusion.learners.schema import Schema
     from klfusion.methods import (
         Auto,
         Binary,
@@ -39,7 +41,8 @@ __version__ = library_version()
 
 __all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Networks"]
 __all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
-__all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Status"]
+__all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Schema"]
+__all__ += ["Status", "agreed_scaling"]
 __all__ += ["diagnose", "extract", "from_draws", "fuse", "fuse_files", "load", "refine_rounds"]
 __all__ += ["relabel", "save"]
 __all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
@@ -52,8 +55,10 @@ _HOMES = {
     "KLFusionError": "errors:KLFusionError",
     "Matching": "objective.solution:Matching",
     "Posterior": "posteriors.posterior:Posterior",
+    "Schema": "learners.schema:Schema",
     "Status": "objective.solution:Status",
     "adapters": "adapters",
+    "agreed_scaling": "adapters.sklearn_pipeline:agreed_scaling",
     "baselines": "baselines",
     "coefficients": "posteriors.coefficients:coefficients",
     "diagnose": "updates.diagnostics:diagnose",

@@ -42,11 +42,12 @@ def test_an_adapter_must_extract():
 def test_what_newcomers_pass_is_answered_with_what_to_pass():
     from sklearn.mixture import BayesianGaussianMixture
     from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
     x = np.random.default_rng(0).normal(size=(60, 2)) + 9.0 * (np.arange(60) % 2)[:, None]
     model = BayesianGaussianMixture(n_components=2, random_state=0).fit(x)
-    with pytest.raises(kf.KLFusionError, match=r"silo 'a'.* Pipeline: pass the model in it"):
-        kf.extract(make_pipeline(model), name="a")
+    with pytest.raises(kf.KLFusionError, match=r"silo 'a', pipeline step .*pass the last step"):
+        kf.extract(make_pipeline(StandardScaler(), model), name="a")
     with pytest.raises(kf.KLFusionError, match=r"silo 'a'.* ndarray: fit a model"):
         kf.extract(x, name="a")
     with pytest.raises(kf.KLFusionError, match=r"got BayesianGaussianMixture: kf\.extract"):

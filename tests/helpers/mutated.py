@@ -113,6 +113,7 @@ def specimens():
     states = {"start": two[0], "transition": two, "start_prior": two[0], "transition_prior": two}
     found["states"] = gammas("hmm", states, {"frame_weight": 0.5})
     found |= _fitted(rng)
+    found["columns"] = [_of_columns(rng, f"s{j}") for j in range(3)]
     found["regressions"], found["coefficients"] = [], []
     for j in range(3):
         given = ([1.0, 0.5 + 0.01 * j], np.diag([0.1, 0.02]), ["intercept", "dose"])
@@ -160,3 +161,21 @@ def _fitted(rng):
             net = {k: (3.0 * rng.normal(size=s), np.full(s, 0.1)) for k, s in shapes.items()}
             found[key].append(kf.extract(net, name=f"s{j}", class_counts=[5.0, 6.0]))
     return found
+
+
+def _of_columns(rng, name):
+    from klfusion.learners import Column, MixedMixture
+
+    kind = np.arange(60) % 2
+    frame = {
+        "age": np.where(kind, 70.0, 40.0) + rng.normal(size=60),
+        "high": np.where(kind, 150.0, 110.0) + rng.normal(size=60),
+        "low": np.where(kind, 95.0, 70.0) + rng.normal(size=60),
+        "sex": np.where(kind, "m", "f"),
+        "visits": rng.poisson(3, 60),
+    }
+    numbers = [Column("age", "continuous", (30, 80), unit="years")]
+    numbers += [Column(k, "continuous", (60, 140), block="pressure") for k in ("high", "low")]
+    rest = [Column("sex", "binary", categories=("f", "m")), Column("visits", "counts", (0, 6))]
+    schema = kf.Schema([*numbers, *rest])
+    return kf.extract(MixedMixture(schema, n_init=1, random_state=0).fit(frame), name=name)

@@ -71,5 +71,5 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(kf.KLFusionError, match="components have names and are matched by"):
         kf.fuse_files(paths, memory_limit="64MB", method="binary")
     weighted = kf.fuse_files(paths, memory_limit="64MB", weights=[1.0, 2.0, 1.0, 0.5])
-    other = kf.fuse(paths, weights=[1.0, 2.0, 1.0, 0.5])
+    other = kf.fuse(paths, weights=[1.0, 2.0, 1.0, 0.5], pooling="product")
     np.testing.assert_allclose(weighted.posterior.natural, other.posterior.natural)

@@ -40,8 +40,8 @@ def test_order_is_aligned():
 def test_a_missing_coefficient_has_the_prior():
     a = silo("a", prior_sd=2.0)
     b = silo("b", ["age", "intercept"], prior_sd=2.0)
-    fused = kf.fuse([a, b]).posterior.params()["covariance"][0]
-    alone = kf.fuse([a]).posterior.params()["covariance"][0]
+    fused = kf.fuse([a, b], pooling="product").posterior.params()["covariance"][0]
+    alone = kf.fuse([a], pooling="product").posterior.params()["covariance"][0]
     assert fused[1, 1] < alone[1, 1]
     prior = np.linalg.inv(Information.of(a.natural[0], 3).precision)
     assert fused[2, 2] <= prior[2, 2] + 1e-12
@@ -105,8 +105,10 @@ def test_silos_come_and_go():
 
 def test_a_fusion_can_be_a_silo():
     silos = [silo(n, seed=k, local=["intercept"]) for k, n in enumerate("abc")]
-    two = kf.fuse([kf.fuse(silos[:2]).posterior, silos[2]])
-    np.testing.assert_allclose(two.posterior.natural, kf.fuse(silos).posterior.natural)
+    both = kf.fuse(silos[:2], pooling="product").posterior
+    two = kf.fuse([both, silos[2]], pooling="product")
+    whole = kf.fuse(silos, pooling="product").posterior
+    np.testing.assert_allclose(two.posterior.natural, whole.natural)
     with pytest.raises(KLFusionError, match="not of fusions"):
         two.site("c")
 

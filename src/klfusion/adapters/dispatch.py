@@ -25,6 +25,7 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("sklearn", "MultinomialNB"): ("sklearn_classes", None),
     ("sklearn", "LinearDiscriminantAnalysis"): ("sklearn_classes", None),
     ("sklearn", "QuadraticDiscriminantAnalysis"): ("sklearn_classes", None),
+    ("sklearn", "Pipeline"): ("sklearn_pipeline", None),
     ("statsmodels", "RegressionResultsWrapper"): ("statsmodels_results", "statsmodels"),
     ("statsmodels", "GLMResultsWrapper"): ("statsmodels_results", "statsmodels"),
     ("statsmodels", "BinaryResultsWrapper"): ("statsmodels_results", "statsmodels"),
@@ -35,6 +36,7 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("hmmlearn", "VariationalGaussianHMM"): ("hmmlearn_variational", "hmmlearn"),
     ("hmmlearn", "VariationalCategoricalHMM"): ("hmmlearn_variational", "hmmlearn"),
     ("klfusion", "StickyHDPHMM"): ("sticky_hdp_hmm", None),
+    ("klfusion", "MixedMixture"): ("mixed_mixture", None),
     ("gensim", "LdaModel"): ("gensim_lda", "gensim"),
     ("klfusion", "VariationalNetwork"): ("learned_network", "torch"),
     ("klfusion", "BayesianNetwork"): ("learned_network", "torch"),
@@ -64,7 +66,6 @@ _INSTEAD = {
 }
 # What to pass in the place of what newcomers pass.
 _HINTS = {
-    "Pipeline": ": pass the model in it, pipeline[-1]",
     "DataFrame": ": fit a model to it first",
     "ndarray": ": fit a model to it first",
 }
@@ -111,13 +112,15 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         - scikit-learn: ``BayesianGaussianMixture``, ``GaussianMixture``,
           ``LatentDirichletAllocation``, ``BayesianRidge``, ``ARDRegression``, ``Ridge``,
           ``LinearRegression``, ``LogisticRegression``, ``PoissonRegressor``, ``GaussianNB``,
-          ``CategoricalNB``,
-          ``MultinomialNB``, ``LinearDiscriminantAnalysis``, ``QuadraticDiscriminantAnalysis``
+          ``CategoricalNB``, ``MultinomialNB``, ``LinearDiscriminantAnalysis``,
+          ``QuadraticDiscriminantAnalysis``; a ``Pipeline`` of `klfusion.agreed_scaling` and one of
+          these
         - statsmodels: results of ``OLS``, ``GLM``, ``Logit`` and ``PHReg``
         - lifelines: ``CoxPHFitter``, ``WeibullAFTFitter``
         - gensim: ``LdaModel``, ``LdaMulticore``
         - hmmlearn: ``VariationalGaussianHMM``, ``VariationalCategoricalHMM``
-        - klfusion: ``learners.StickyHDPHMM``, ``learners.MeanFieldBNN``, ``learners.HorseshoeBNN``
+        - klfusion: ``learners.MixedMixture``, ``learners.StickyHDPHMM``, ``learners.MeanFieldBNN``,
+          ``learners.HorseshoeBNN``
         - networks: a mapping of means and variances, a module of bayesian-torch, an ``ivon.IVON``
           optimiser, a ``DiagLaplace``
         - Pyro and NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides, ``MCMC``

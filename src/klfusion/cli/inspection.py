@@ -87,7 +87,18 @@ def inspect(file: Path, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON instead.")
 @click.option("--local/--no-local", default=True, help="Draw the silos' components, or leave "
               "out all that they sent.")  # fmt: skip
-def report(file: Path, silos: _Files, output: Path | None, as_json: bool, local: bool) -> None:
+@click.option("--one-page", is_flag=True, help="Of phenotypes: a page to print.")
+@click.option("--min-cell", type=click.IntRange(0), default=5, show_default=True,
+              help="Of phenotypes: suppress numbers of fewer patients.")  # fmt: skip
+def report(
+    file: Path,
+    silos: _Files,
+    output: Path | None,
+    as_json: bool,
+    local: bool,
+    one_page: bool,
+    min_cell: int,
+) -> None:
     """Write the HTML report of the fusion in FILE.
 
     Given the SILOS that were fused, its map of local components is computed from them.
@@ -97,6 +108,7 @@ def report(file: Path, silos: _Files, output: Path | None, as_json: bool, local:
       klfusion report global.safetensors -o fusion.html
       klfusion report global.safetensors -o public.html --no-local
       klfusion report global.safetensors site-*.safetensors -o fusion.html
+      klfusion report global.safetensors -o phenotypes.html --one-page --min-cell 10
     """  # noqa: D301 (click reads the character)
     report_of, read = modules("report", "_fuse")
     if (output is None) is not as_json:
@@ -108,9 +120,10 @@ def report(file: Path, silos: _Files, output: Path | None, as_json: bool, local:
     if not local:
         fusion = fusion.without_silos()
     if output is None:
-        click.echo(json.dumps(report_of.summarize(fusion, fused)))
+        click.echo(json.dumps(report_of.summarize(fusion, fused, min_cell=min_cell)))
     else:
-        click.echo(f"report: {report_of.write_report(fusion, output, fused)}")
+        how = {"min_cell": min_cell, "one_page": one_page}
+        click.echo(f"report: {report_of.write_report(fusion, output, fused, **how)}")
 
 
 @click.command(epilog=EPILOG)

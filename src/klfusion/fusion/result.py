@@ -276,10 +276,10 @@ class Fusion(OfMatching, OfRegressions, OfDraws, Predicting):
         return replace(self, silos=None)
 
     def report(
-        self, path: str, silos: Sequence[Posterior] | None = None, *, local: bool = True
+        self, path: str, silos: Sequence[Posterior] | None = None, **settings: bool | int
     ) -> str:
-        """Write a self-contained HTML report and return its path; see `write_report`."""
-        return str(provided("report")(self, path, silos, local=local))
+        """Write an HTML report and return its path; settings are those of `write_report`."""
+        return str(provided("report")(self, path, silos, **settings))
 
     def plot(self, silos: Sequence[Posterior] | None = None) -> Any:
         """A matplotlib figure of sizes, contributions and the map; see `klfusion.report.plot`."""

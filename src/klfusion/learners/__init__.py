@@ -4,11 +4,14 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = {
+    "Column": "schema",
     "HorseshoeBNN": "bayesian_networks",
     "MeanFieldBNN": "bayesian_networks",
+    "MixedMixture": "mixed_mixture",
+    "Schema": "schema",
     "StickyHDPHMM": "sticky_hdp_hmm",
 }
-__all__ = ["HorseshoeBNN", "MeanFieldBNN", "StickyHDPHMM"]
+__all__ = ["Column", "HorseshoeBNN", "MeanFieldBNN", "MixedMixture", "Schema", "StickyHDPHMM"]
 
 
 def __getattr__(name: str) -> Any:

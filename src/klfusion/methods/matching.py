@@ -24,6 +24,7 @@ from klfusion.model_size.preparation import Prepared, prepare
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, Status
+from klfusion.posteriors.columns import unmeasured
 from klfusion.posteriors.compatibility import Silo, component_names
 from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import kinds, network
@@ -144,6 +145,7 @@ def match_silos(
     elif isinstance(method, ByName):
         found = method.match_names(posteriors, prepared, search)
     else:
+        problem = problem.ignoring(unmeasured(posteriors))
         found = method.match(problem, search)
         if method.divergence != KL.name:
             found = _other_divergence(method, problem, found, search)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.running import require_memory, share
 from klfusion.families import (
     CERTAIN,
@@ -218,6 +218,14 @@ class FusionProblem:
         if "log_partition" in vars(self):
             vars(made)["log_partition"] = make([one.log_partition for one in every])
         return made
+
+    def ignoring(self, which: BoolArray | None) -> FusionProblem:
+        """Some natural parameters (p,) of all components set to one prior, so that all agree."""
+        if which is None or self.prior is None:
+            return self
+        one = self.prior[0]
+        natural, prior = (np.where(which, one, own) for own in (self.natural, self.prior))
+        return replace(self, natural=natural, prior=prior)
 
     def with_parts(self, parts: IntArray, whole: IntArray) -> FusionProblem:
         """The observations of components ``parts`` (k,) added to those of ``whole`` (k,)."""

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import (
@@ -200,6 +200,10 @@ def _automatic(family: Family, units: Matched, size: int, columns: slice) -> Flo
     if not isinstance(family, UncertainLocation) or len(labels) == size:  # no two to compare
         return natural
     if priors is not None:
+        # Members without observations of a column say nothing about its variation between silos.
+        seen = (problem.natural != of_priors.natural).any(axis=1)
+        if not seen.all() and isinstance(units.problem.family, Product):
+            return _of_some(family, units, natural, columns, seen)
         members = less_prior(family, problem.natural, of_priors.natural)
     spread = within_silos(family, members, labels, size)
     locations = Locations.of(family, members, problem.weights, labels, spread)
@@ -210,6 +214,19 @@ def _automatic(family: Family, units: Matched, size: int, columns: slice) -> Flo
     if isinstance(family, GaussianObservations):
         return family.relocated(natural, location, locations.widened(agreed))
     return family.relocated(natural, *locations.hierarchical(location, agreed))
+
+
+def _of_some(
+    family: Family, units: Matched, natural: FloatArray, columns: slice, seen: BoolArray
+) -> FloatArray:
+    """`_automatic` of the members that were ``seen`` (n,); ``natural`` where no member was."""
+    assert units.priors is not None
+    problem, natural = units.problem.some(np.flatnonzero(seen)), natural.copy()
+    have, labels = np.unique(units.labels[seen], return_inverse=True)
+    if len(have):
+        some = Matched(problem, labels.astype(np.intp), units.priors[seen])
+        natural[have] = _automatic(family, some, len(have), columns)
+    return natural
 
 
 def _columns(like: FusionProblem, family: Family, natural: FloatArray, own: slice) -> FusionProblem:

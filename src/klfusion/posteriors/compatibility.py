@@ -17,9 +17,10 @@ from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFus
 from klfusion.families import DiagonalNormal, Family
 from klfusion.posteriors.categories import align_categories
 from klfusion.posteriors.coefficients import align_coefficients
+from klfusion.posteriors.columns import check_schemas
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure, regression
-from klfusion.posteriors.structure.kinds import NAMES, TOPICS
+from klfusion.posteriors.structure.kinds import NAMES, SCALING, TOPICS
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 from klfusion.posteriors.vocabularies import align_vocabularies
 
@@ -84,6 +85,9 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
         if key in first.info:
             types = [(name, str(s.info[key])) for name, s in structures if key in s.info]
             check_equal(types, f"{key} {types[0][1]!r}")
+    check_schemas(structures)
+    scalings = [(name, s.info.get(SCALING)) for name, s in structures]
+    check_equal(scalings, "the agreed scaling")
     features = [(name, s.info.get("features")) for name, s in structures]
     features = [(name, names) for name, names in features if names is not None]
     if features:

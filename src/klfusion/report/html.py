@@ -17,12 +17,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from klfusion._utils.checks import check_flag
+from klfusion._utils.checks import check_flag, check_integer
 from klfusion._utils.text import printable
+from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.io.atomic import write_atomically
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.charts import evidence_points, path_points, trace_points
+from klfusion.report.phenotypes import MIN_CELL, has_phenotypes
 from klfusion.report.summarize import summarize
 
 # Limits of what a page lists; it says where it leaves something out.
@@ -43,6 +45,8 @@ def write_report(
     silos: Sequence[Posterior] | None = None,
     *,
     local: bool = True,
+    min_cell: int = MIN_CELL,
+    one_page: bool = False,
 ) -> Path:
     """Write an HTML report in one file that needs no network, completely or not at all.
 
@@ -54,6 +58,10 @@ def write_report(
         The posteriors that were fused, for a fusion with ``keep_silos=False``.
     local : bool
         Draw the silos' components. Without them, the page has none of their parameters.
+    min_cell : int
+        Of phenotypes: numbers of fewer patients are suppressed.
+    one_page : bool
+        A printable page with the phenotypes of a fusion of `klfusion.learners.MixedMixture` alone.
 
     Examples
     --------
@@ -66,9 +74,15 @@ def write_report(
     'fusion.html'
     """
     check_flag("local", local)
+    check_flag("one_page", one_page)
+    check_integer("min_cell", min_cell, least=0)
+    if one_page and not has_phenotypes(fusion.posterior):
+        raise KLFusionError("one_page: expected a fusion of MixedMixture models, with a schema")
     if not local:
         fusion, silos = fusion.without_silos(), None
-    write_atomically(path, [memoryview(render(summarize(fusion, silos)).encode())])
+    summary = summarize(fusion, silos, min_cell=min_cell)
+    page = _environment().get_template("one_page.html").render(summary) if one_page else None
+    write_atomically(path, [memoryview((page or render(summary)).encode())])
     return Path(path)
 
 

@@ -16,6 +16,13 @@ from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
 from klfusion.report.forest import forest_view
+from klfusion.report.phenotypes import (
+    MIN_CELL,
+    has_phenotypes,
+    patients_of,
+    phenotypes,
+    suppressed,
+)
 from klfusion.report.views import columns_of, deviations, model_view
 from klfusion.updates.findings import Finding, findings_of
 from klfusion.updates.heterogeneity import doubtful_columns
@@ -30,7 +37,9 @@ _MIN_SILOS = 5  # needed to call one of them an outlier
 _MIN_SPREAD = 0.1  # of log divergences: a ratio below 1.4 between similar silos is no outlier
 
 
-def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[str, Any]:
+def summarize(
+    fusion: Fusion, silos: Sequence[Posterior] | None = None, *, min_cell: int = MIN_CELL
+) -> dict[str, Any]:
     """Summarise a fusion as JSON values.
 
     Long arrays of parameters are abbreviated. Missing and non-finite numbers are None.
@@ -40,6 +49,8 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     fusion : Fusion
     silos : sequence of Posterior, optional
         The posteriors that were fused, for a fusion with ``keep_silos=False``.
+    min_cell : int
+        Of phenotypes: fewest patients of which a number is given.
 
     Examples
     --------
@@ -58,11 +69,17 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
     aligned = None if silos is None else local_silos(fusion, silos)
     natural = None if aligned is None else np.concatenate([silo.natural for silo in aligned])
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
-    by_silo = _silos(fusion, natural, aligned)
-    regression = is_regression(posterior)
+    clinical = has_phenotypes(posterior)
+    by_silo = _silos(fusion, natural, aligned, min_cell if clinical else 0)
+    if is_regression(posterior):
+        view = forest_view(fusion, silos)
+    elif clinical:
+        view = phenotypes(fusion, aligned, min_cell)
+    else:
+        view = model_view(posterior, local)
     return {
         "name": posterior.name,
-        "family": str(posterior.family),
+        "family": _family(posterior) if clinical else str(posterior.family),
         **{key: getattr(fusion, key) for key in _COUNTS},
         "n_local_components": sum(len(labels) for labels in fusion.labels),
         "merged_within_silos": _merged_within_silos(fusion),
@@ -77,9 +94,9 @@ def summarize(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> dict[
         "warnings": _warnings(fusion, by_silo),
         "findings": [] if silos is None or aligned is None else _findings(fusion, silos, aligned),
         "silos": by_silo,
-        "components": _components(fusion),
+        "components": _components(fusion, min_cell if clinical else None),
         "map": component_map(fusion, natural),
-        "view": forest_view(fusion, silos) if regression else model_view(posterior, local),
+        "view": view,
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
 
@@ -90,6 +107,11 @@ def _findings(
     """What a person should look at, in sentences."""
     columns = doubtful_columns(replace(fusion, silos=tuple(silos)), aligned)
     return [*map(str, findings_of(aligned)), *(str(Finding(n, None, why)) for n, why in columns)]
+
+
+def _family(posterior: Posterior) -> str:
+    """Columns have names in the view."""
+    return f"Product of {len(getattr(posterior.family, 'factors', ()))} columns"
 
 
 def _settings(fusion: Fusion) -> dict[str, Any]:
@@ -142,7 +164,7 @@ def _penalty_within(path: MergePath, step: int, penalty: float) -> float:
 
 
 def _silos(
-    fusion: Fusion, natural: FloatArray | None, sent: Sequence[Posterior] | None
+    fusion: Fusion, natural: FloatArray | None, sent: Sequence[Posterior] | None, min_cell: int
 ) -> list[dict[str, Any]]:
     weights = fusion.settings.weights or None
     ends = np.cumsum([len(own) for own in fusion.labels])
@@ -152,10 +174,12 @@ def _silos(
         labels, divergences = fusion.labels[j], fusion.divergences[j]
         counts, matches = None if sent is None else sent[j].counts, []
         total = 0.0 if counts is None else float(counts.sum())
+        cells = patients_of(labels, counts, fusion.n_components)
+        hidden = suppressed(cells, min_cell)
         for g in np.unique(labels[labels >= 0]):
             own = labels == g
             means = {"divergence": _mean(divergences[own]), "confidence": _mean(sure[j][own])}
-            share = float(counts[own].sum()) / total if counts is not None and total > 0 else None
+            share = None if hidden[g] or total <= 0 else float(cells[g]) / total
             match = {"component": int(g), "n_local_components": int(own.sum()), **means}
             matches.append({**match, "prevalence": share})
         silo: dict[str, Any] = {
@@ -217,11 +241,12 @@ def _merged_within_silos(fusion: Fusion) -> list[dict[str, Any]]:
     ]
 
 
-def _components(fusion: Fusion) -> list[dict[str, Any]]:
+def _components(fusion: Fusion, min_cell: int | None) -> list[dict[str, Any]]:
+    """With ``min_cell``, the components are phenotypes: the view has what may be shown."""
     labels, divergences, silo, local = local_arrays(fusion)
     counts = fusion.posterior.counts
     total = 0.0 if counts is None else float(counts.sum())
-    parameters = flat_parameters(fusion.posterior.params())
+    parameters = {} if min_cell is not None else flat_parameters(fusion.posterior.params())
     spread = deviations(parameters)
     if spread is not None:
         parameters["standard deviation"] = spread
@@ -229,11 +254,12 @@ def _components(fusion: Fusion) -> list[dict[str, Any]]:
     for g in range(fusion.n_components):
         members = np.flatnonzero(labels == g)
         pairs = [(fusion.silo_names[silo[i]], int(local[i])) for i in members]
+        few = counts is None or counts[g] < (min_cell or 0)
         component = {
             "n_silos": len(np.unique(silo[members])),
             "n_local_components": len(members),
-            "n_observations": None if counts is None else float(counts[g]),
-            "share": None if counts is None or total <= 0 else float(counts[g]) / total,
+            "n_observations": None if counts is None or few else float(counts[g]),
+            "share": None if counts is None or few or total <= 0 else float(counts[g]) / total,
             "mean_divergence": _mean(divergences[members]),
             "sources": [{"silo": name, "local_component": k} for name, k in pairs],
             "columns": None if columns is None else columns[g],

@@ -5,7 +5,7 @@ silo ``j`` has the prior ``q - t_j``; what its data add to it is its new ``t_j``
 counted twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ from klfusion._utils.running import progress_bar
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import fuse_structures
+from klfusion.posteriors.structure.kinds import MIXTURE
 
 _HALVINGS = 30  # of a step that would leave the family
 
@@ -108,15 +110,16 @@ def refine_rounds(
         history, changes = [now], []
         for number in range(2, rounds + 1):
             report("round", number, rounds)
-            change = {}
+            change, found = {}, []
             for name, fit in silos.items():
-                new = _refit(fit, name, now, now.natural - shares[name])
-                change[name] = damping * (new - shares[name])
+                cavity = now.natural - shares[name]
+                found.append(_refit(fit, name, now, cavity))
+                change[name] = damping * (found[-1].natural - cavity - shares[name])
             total = sum(change.values(), np.zeros_like(now.natural))
             length = _largest_step(now, total)
             shares = {name: shares[name] + length * change[name] for name in silos}
             natural = now.natural + length * total
-            before, now = now, replace(now, natural=natural)
+            before, now = now, replace(_with_counts(now, found), natural=natural)
             kl = [now.family.kl(natural[[g]], before.natural[[g]]) for g in range(len(natural))]
             changes.append(float(np.max(kl)))
             history.append(now)
@@ -141,8 +144,20 @@ def _shares(fusion: Fusion) -> dict[str, FloatArray]:
     return shares
 
 
-def _refit(fit: LocalFit, name: str, start: Posterior, cavity: FloatArray) -> FloatArray:
-    """What a silo's data add to the others' share."""
+def _with_counts(now: Posterior, found: Sequence[Posterior]) -> Posterior:
+    """The global model with the observations that silos now assign to components."""
+    structures, counts = [p.structure for p in found], [p.counts for p in found]
+    kinds = {None if s is None else s.kind for s in structures}
+    known = [c for c in counts if c is not None]
+    if len(known) < len(found) or kinds != {MIXTURE}:
+        return now
+    same = [np.arange(now.n_components)] * len(found)
+    structure = fuse_structures(structures, same, now.n_components)
+    return replace(now, counts=np.sum(known, axis=0), structure=structure)
+
+
+def _refit(fit: LocalFit, name: str, start: Posterior, cavity: FloatArray) -> Posterior:
+    """What a silo's data and the others' share give."""
     start.family.check(cavity, f"silo {name!r}, prior of the others")
     found = fit(start, cavity)
     if found.family != start.family or found.n_components != start.n_components:
@@ -150,7 +165,7 @@ def _refit(fit: LocalFit, name: str, start: Posterior, cavity: FloatArray) -> Fl
             f"silo {name!r}: expected {start.n_components} components of {start.family}, as in "
             f"start, got {found.n_components} of {found.family}"
         )
-    return np.asarray(found.natural - cavity)
+    return found
 
 
 def _largest_step(now: Posterior, change: FloatArray) -> float:

@@ -13,6 +13,8 @@ from klfusion.posteriors.structure.structure import Structure, agreed_info, scat
 MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
 CLASSES, NAMED = "classes", "named"
 NAMES = "components"  # key in `info`: the names of the components, where they have any
+MEASURED = "measured"  # array of mixtures over columns: measured cells of each, (L, columns)
+SCALING = "agreed_scaling"  # key in `info` of pipelines: means and deviations of each step
 VOCABULARY = "vocabulary"  # key in `info` of topics: the words of the columns, or None
 _Labels = Sequence[IntArray | FloatArray]
 _Bounded = Callable[[Sequence[FloatArray], Sequence[IntArray]], Sequence[FloatArray]]
@@ -25,6 +27,14 @@ _COUNTS = {
     components.KIND: ("counts", "weight_prior", "transition", "transition_prior"),
 }
 _NOT_BY_COMPONENT = ("weight_prior", "transition_prior", "class_counts")
+
+
+def factors_of(blocks: Sequence[str | None]) -> list[list[int]]:
+    """The columns of each factor: those of one block are one, where its first column is."""
+    out: dict[str | int, list[int]] = {}
+    for place, block in enumerate(blocks):
+        out.setdefault(place if block is None else f"block {block}", []).append(place)
+    return list(out.values())
 
 
 def fuse_structures(
@@ -63,6 +73,10 @@ def _fuse_mixtures(silos: Sequence[Structure], labels: _Labels, n_components: in
     counts = scatter([s.arrays["counts"] for s in silos], labels, n_components)
     prior = np.mean([s.arrays["weight_prior"] for s in silos])
     arrays = {"counts": counts, "weight_prior": np.asarray(prior)}
+    if all(MEASURED in s.arrays for s in silos):
+        cells = zip(*(s.arrays[MEASURED].T for s in silos), strict=True)
+        columns = [scatter(list(own), labels, n_components) for own in cells]
+        arrays[MEASURED] = np.column_stack(columns)
     return Structure(MIXTURE, arrays, agreed_info(silos, "covariance_type"))
 
 

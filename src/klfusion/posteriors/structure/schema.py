@@ -12,9 +12,9 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_integer, is_number
 from klfusion._utils.text import brief
 from klfusion.errors import InvalidPosteriorError, KLFusionError
-from klfusion.families import DiagonalNormal, Dirichlet, Family, Normal
+from klfusion.families import DiagonalNormal, Dirichlet, Family, Normal, Product
 from klfusion.posteriors.structure import components, regression
-from klfusion.posteriors.structure.kinds import VOCABULARY
+from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
 from klfusion.posteriors.structure.structure import Structure
 
 _MAX_AXES = 32  # limit of numpy 1
@@ -78,6 +78,12 @@ def _mixture(own: _Checked) -> None:
     own.array("counts", (own.n,))
     own.array("weight_prior", (), above=True)
     _features(own)
+    columns = own.setting("schema", _are_columns, "a list of columns with names")
+    if columns is not None:
+        n = len(own.family.factors) if isinstance(own.family, Product) else 0
+        if len(factors_of([column.get("block") for column in columns])) != n:
+            own.refuse("schema", f"columns or blocks of the {n} factors of the family", columns)
+        own.array(MEASURED, (own.n, len(columns)))
 
 
 def _hmm(own: _Checked) -> None:
@@ -272,6 +278,15 @@ def _are_values(value: Any, kind: Any) -> bool:
 
 def _is_positive(value: Any) -> bool:
     return is_number(value) and 0 < value < math.inf
+
+
+def _are_columns(value: Any) -> bool:
+    """Whether there is nothing, or a list of columns with different names."""
+    if value is None:
+        return True
+    named = isinstance(value, list) and all(isinstance(own, Mapping) for own in value)
+    names = [own.get("name") for own in value] if named else []
+    return bool(names) and _are_texts(names) and len({*names}) == len(names)
 
 
 def _are_texts(value: Any) -> bool:

@@ -1,0 +1,63 @@
+"""Cells of data frames, mappings and arrays: which are missing, and plain values of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import brief
+from klfusion.errors import KLFusionError
+
+Category = str | int | float | bool
+
+
+def plain(value: Any) -> Category:
+    """A category as a plain Python value."""
+    own = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(own, str | int | float | bool) or (
+        isinstance(own, float) and math.isnan(own)
+    ):
+        raise KLFusionError(f"expected categories that are text or numbers, got {brief(value)}")
+    return str(own) if isinstance(own, str) else own
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is None, NaN, or pandas' NA or NaT."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and math.isnan(value)
+
+
+def numbers(values: NDArray[Any], where: str) -> FloatArray:
+    """A column as numbers, NaN for missing cells."""
+    if values.dtype.kind in "fiub":
+        return values.astype(np.float64)
+    cells = [math.nan if is_missing(v) else v for v in values.tolist()]
+    for row, cell in enumerate(cells):
+        if not isinstance(cell, int | float):
+            raise KLFusionError(f"{where}, row {row}: expected a number, got {brief(cell)}")
+    return np.array(cells, dtype=np.float64)
+
+
+def columns_of(data: Any) -> dict[str, Any] | None:
+    """The columns of a frame or mapping by name; None for anything else."""
+    if isinstance(data, Mapping):
+        return {str(name): array_of(values) for name, values in data.items()}
+    if not hasattr(data, "columns"):
+        return None
+    return {str(name): array_of(data[name]) for name in data.columns}
+
+
+def array_of(series: Any) -> NDArray[Any]:
+    """Numbers as they are; all else as objects, for in text NaN would be the word."""
+    values = np.asarray(series)
+    if values.dtype.kind in "fiub" and values.ndim == 1:
+        return values
+    out = np.empty(len(series), dtype=object)
+    out[:] = list(series)
+    return out

@@ -1,0 +1,250 @@
+"""What a clinician reads: each phenotype's prevalence per hospital, and what sets it apart.
+
+Counts of patients below ``min_cell`` are suppressed, with their shares. Where one cell of a
+hospital is suppressed, its next smallest is too: else the total would disclose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion.errors import KLFusionError
+from klfusion.families import Dirichlet, Gamma, Product
+from klfusion.families.gaussian import GaussianPosterior, diagonal_of
+from klfusion.fusion.result import Fusion
+from klfusion.learners import Column, Schema
+from klfusion.learners._blocks import product_of
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.kinds import MEASURED, factors_of
+
+MIN_CELL = 5  # patients: the rule of many hospitals and statistical offices
+_JEFFREYS = 0.5  # pseudo-patients of a share's prior, with and without
+_TAIL = 0.025  # on either side of a 95 % interval
+_WIDE = 1.96  # standard deviations, half of the central 95 % of a Normal
+_LEAST_EFFECT = 0.2  # standard deviations: Cohen's small effect
+_LISTED = 6  # columns of a phenotype
+
+
+def has_phenotypes(posterior: Posterior) -> bool:
+    """Whether the components are mixtures over the columns of a schema."""
+    structure = posterior.structure
+    return (
+        structure is not None
+        and bool(structure.info.get("schema"))
+        and MEASURED in structure.arrays
+        and isinstance(posterior.family, Product)
+    )
+
+
+def phenotypes(
+    fusion: Fusion, sent: Sequence[Posterior] | None, min_cell: int = MIN_CELL
+) -> dict[str, Any]:
+    """Prevalence and columns of each phenotype as JSON values; without ``sent``, no hospitals."""
+    posterior = fusion.posterior
+    counts = np.zeros(fusion.n_components) if posterior.counts is None else posterior.counts
+    total = max(float(counts.sum()), np.finfo(np.float64).tiny)
+    columns = _columns(posterior, counts / total, min_cell)
+    hospitals = [] if sent is None else _hospitals(fusion, sent, min_cell)
+    found = []
+    for g in range(fusion.n_components):
+        few = counts[g] < min_cell
+        found.append(
+            {
+                "number": g,
+                "patients": None if few else float(counts[g]),
+                "share": None if few else float(counts[g]) / total,
+                "columns": [] if few else columns[g],
+                "hospitals": [own[g] for own in hospitals if own[g] is not None],
+            }
+        )
+    return {
+        "kind": "phenotypes",
+        "min_cell": min_cell,
+        "patients": float(counts.sum()),
+        "n_columns": 0 if posterior.structure is None else len(posterior.structure.info["schema"]),
+        "phenotypes": found,
+    }
+
+
+# Hospitals --------------------------------------------------------------------------------------
+
+
+def _hospitals(
+    fusion: Fusion, sent: Sequence[Posterior], min_cell: int
+) -> list[list[dict[str, Any] | None]]:
+    """Of each hospital and phenotype its prevalence; None where it has none."""
+    out = []
+    for j, silo in enumerate(sent):
+        labels, counts = fusion.labels[j], silo.counts
+        own: list[dict[str, Any] | None] = [None] * fusion.n_components
+        sure = None if fusion.probability is None else fusion.probability[j]
+        cells = patients_of(labels, counts, fusion.n_components)
+        hidden, total = suppressed(cells, min_cell), float(cells.sum())
+        for g in np.unique(labels[labels >= 0]):
+            known = counts is not None and not hidden[g]
+            low, high = interval(float(cells[g]), total) if known else (None, None)
+            probability = None if sure is None else float(np.nanmin(sure[labels == g]))
+            own[g] = {
+                "name": fusion.silo_names[j],
+                "suppressed": bool(hidden[g]),
+                "patients": float(cells[g]) if known else None,
+                "prevalence": float(cells[g]) / total if known else None,
+                "low": low,
+                "high": high,
+                "probability": probability,
+            }
+        out.append(own)
+    return out
+
+
+def patients_of(labels: IntArray, counts: FloatArray | None, size: int) -> FloatArray:
+    """A silo's patients of each global component, (size + 1,); the last are of unmatched ones."""
+    out = np.zeros(size + 1)
+    np.add.at(out, labels, 0.0 if counts is None else counts)
+    return out
+
+
+def suppressed(cells: FloatArray, min_cell: int) -> BoolArray:
+    """Which counts, (k,), of one total are not shown."""
+    there = cells > 0
+    hidden = there & (cells < min_cell)
+    if hidden.sum() == 1 and (there & ~hidden).any():
+        rest = np.where(there & ~hidden, cells, np.inf)
+        hidden[rest.argmin()] = True
+    return np.asarray(hidden)
+
+
+def interval(count: float, total: float) -> tuple[float, float]:
+    """95 % credible interval of a share, by Jeffreys' prior."""
+    a, b = count + _JEFFREYS, max(total - count, 0.0) + _JEFFREYS
+    return float(betaincinv(a, b, _TAIL)), float(betaincinv(a, b, 1.0 - _TAIL))
+
+
+# Columns ----------------------------------------------------------------------------------------
+
+
+def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[list[dict[str, Any]]]:
+    """Of each phenotype the columns that set it apart from all patients, largest effect first."""
+    structure, family = posterior.structure, posterior.family
+    assert structure is not None and isinstance(family, Product)
+    schema = Schema.from_config(list(structure.info["schema"]))
+    if product_of(schema) != family:
+        raise KLFusionError(f"{posterior.name!r}: expected the family of its schema, got {family}")
+    measured = structure.arrays[MEASURED]
+    found: list[list[dict[str, Any]]] = [[] for _ in share]
+    groups = factors_of([column.block for column in schema])
+    parts = [
+        (place, group.index(place), factor, natural)
+        for group, (_, factor, natural) in zip(groups, family.parts(posterior.natural), strict=True)
+        for place in group
+    ]
+    for place, within, factor, natural in parts:
+        column, cells = schema.columns[place], measured[:, place]
+        # Patients without the column say nothing about it.
+        weights = share * (cells >= min_cell)
+        if np.count_nonzero(weights) < 2:
+            continue
+        weights = weights / weights.sum()
+        if isinstance(factor, GaussianPosterior):
+            rows = _continuous(factor, natural, weights, within)
+        elif isinstance(factor, Gamma):
+            rows = _rates(natural, weights)
+        else:
+            assert isinstance(factor, Dirichlet)
+            rows = _categories(column, natural, weights, cells, min_cell)
+        for g in np.flatnonzero(weights):
+            found[g].append({"name": column.label, **rows[g]})
+    for own in found:
+        own[:] = [row for row in own if abs(row["effect"]) >= _LEAST_EFFECT]
+        own.sort(key=lambda row: -abs(row["effect"]))
+        del own[_LISTED:]
+    return found
+
+
+def _continuous(
+    factor: GaussianPosterior, natural: FloatArray, weights: FloatArray, within: int
+) -> list[dict[str, Any]]:
+    """Of one dimension of a factor."""
+    mean, covariance = factor.observation_moments(natural)
+    mean, variance = mean[:, within], diagonal_of(covariance)[:, within]
+    error = np.sqrt(diagonal_of(factor.location_covariance(natural))[:, within])
+    of_all, deviation = _of_all(mean, variance, weights)
+    digits = _digits(deviation)
+    return [
+        {
+            "effect": float((mean[g] - of_all) / deviation),
+            "value": _number(mean[g], digits),
+            "interval": [_number(mean[g] + s * _WIDE * error[g], digits) for s in (-1, 1)],
+            "all": _number(of_all, digits),
+        }
+        for g in range(len(mean))
+    ]
+
+
+def _rates(natural: FloatArray, weights: FloatArray) -> list[dict[str, Any]]:
+    shape, rate = natural.T
+    mean, error = shape / rate, np.sqrt(shape) / rate
+    of_all, deviation = _of_all(mean, mean, weights)
+    digits = _digits(deviation)
+    return [
+        {
+            "effect": float((mean[g] - of_all) / deviation),
+            "value": _number(mean[g], digits),
+            "interval": [
+                _number(max(mean[g] + s * _WIDE * error[g], 0.0), digits) for s in (-1, 1)
+            ],
+            "all": _number(of_all, digits),
+        }
+        for g in range(len(mean))
+    ]
+
+
+def _categories(
+    column: Column, natural: FloatArray, weights: FloatArray, cells: FloatArray, min_cell: int
+) -> list[dict[str, Any]]:
+    """The category that differs most; its share, unless few patients have it."""
+    shares = natural / natural.sum(axis=1, keepdims=True)
+    of_all = weights @ shares
+    effects = (shares - of_all) / np.sqrt(np.maximum(of_all * (1.0 - of_all), 1e-12))
+    out = []
+    for g, own in enumerate(shares):
+        # What is frequent says more than what is rare, unless it differs by much less.
+        k = int(np.maximum(effects[g], -0.5 * effects[g]).argmax())
+        patients = own[k] * cells[g]
+        hidden = patients < min_cell
+        low, high = interval(float(patients), float(cells[g]))
+        out.append(
+            {
+                "effect": float(effects[g, k]),
+                "value": f"{column.categories[k]}: "
+                + (f"fewer than {min_cell} patients" if hidden else _percent(own[k])),
+                "interval": None if hidden else [_percent(low), _percent(high)],
+                "all": _percent(of_all[k]),
+            }
+        )
+    return out
+
+
+def _of_all(mean: FloatArray, variance: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    """Mean and standard deviation of all patients."""
+    centre = float(weights @ mean)
+    spread = float(weights @ (variance + (mean - centre) ** 2))
+    return centre, max(spread, np.finfo(np.float64).tiny) ** 0.5
+
+
+def _digits(deviation: float) -> int:
+    """Decimals that show a tenth of a standard deviation."""
+    return max(0, 1 - int(np.floor(np.log10(deviation))))
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.0f} %"

@@ -1,0 +1,145 @@
+"""The report for a consortium: prevalence, what sets phenotypes apart, and suppressed counts."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import klfusion as kf
+from klfusion.cli.commands import main
+from klfusion.learners import Column, MixedMixture
+from klfusion.report import summarize
+from klfusion.report.phenotypes import interval, phenotypes, suppressed
+from tests.helpers.loops import for_each
+
+EVIL = "<script>alert(1)</script>"
+SCHEMA = kf.Schema(
+    [
+        Column("pressure", "continuous", (90, 140), unit="mmHg"),
+        Column("smoker", "binary", categories=("no", "yes")),
+        Column("visits", "counts", (0, 6)),
+        Column(EVIL, "ordered", categories=("mild", "severe", EVIL)),
+    ]
+)
+
+
+def frame(kinds, n, seed):
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(kinds, n, p=[0.3, 0.7] if len(kinds) == 2 else None)
+    return {
+        "pressure": rng.normal(np.take([110, 150, 190], kind), 6),
+        "smoker": np.where(rng.random(n) < np.take([0.1, 0.9, 0.5], kind), "yes", "no"),
+        "visits": rng.poisson(np.take([1, 5, 12], kind)),
+        EVIL: np.where(rng.random(n) < 0.5, "mild", "severe"),
+    }
+
+
+@pytest.fixture(scope="module")
+def fusion():
+    models = {
+        name: MixedMixture(SCHEMA, random_state=0, n_init=1).fit(frame(kinds, 150, seed))
+        for seed, (name, kinds) in enumerate({"north": [0, 1], EVIL: [1, 2]}.items())
+    }
+    return kf.fuse(models)
+
+
+def test_prevalence_of_each_hospital(fusion):
+    view = phenotypes(fusion, list(fusion.silos))
+    assert len(view["phenotypes"]) == fusion.n_components == 3
+    shared = next(own for own in view["phenotypes"] if len(own["hospitals"]) == 2)
+    north = shared["hospitals"][0]
+    assert north["name"] == "north"
+    assert north["prevalence"] == pytest.approx(0.7, abs=0.08)
+    assert north["low"] < north["prevalence"] < north["high"]
+    assert 0.5 < north["probability"] <= 1.0
+    assert sum(own["patients"] for own in view["phenotypes"]) == pytest.approx(300)
+    json.dumps(view, allow_nan=False)
+
+
+def test_columns_that_set_a_phenotype_apart(fusion):
+    view = phenotypes(fusion, None)
+    lowest = min(view["phenotypes"], key=lambda own: own["columns"][0]["effect"])
+    by_name = {row["name"]: row for row in lowest["columns"]}
+    assert by_name["pressure (mmHg)"]["value"].startswith(("109", "110"))
+    assert by_name["smoker"]["value"].startswith("no: 8") or "no: 9" in by_name["smoker"]["value"]
+    effects = [abs(row["effect"]) for row in lowest["columns"]]
+    assert effects == sorted(effects, reverse=True)
+    assert EVIL not in by_name  # the same in all phenotypes
+    assert all(own["hospitals"] == [] for own in view["phenotypes"])
+
+
+def test_few_patients_are_suppressed(fusion):
+    few = [replace(p, counts=np.where(np.arange(2) == 0, 147.0, 3.0)) for p in fusion.silos]
+    view = phenotypes(fusion, few)
+    cells = [one for own in view["phenotypes"] for one in own["hospitals"]]
+    assert all(one["suppressed"] and one["patients"] is None for one in cells)
+    shown = phenotypes(fusion, few, min_cell=2)
+    cells = [one for own in shown["phenotypes"] for one in own["hospitals"]]
+    assert not any(one["suppressed"] for one in cells)
+    small = replace(
+        fusion, posterior=replace(fusion.posterior, counts=np.array([200.0, 4.0, 96.0]))
+    )
+    hidden = phenotypes(small, None)["phenotypes"][1]
+    assert hidden["patients"] is None and hidden["share"] is None and hidden["columns"] == []
+    summary = summarize(small, min_cell=5)
+    assert summary["components"][1]["n_observations"] is None
+    assert summary["components"][0]["parameters"] == []
+
+
+@for_each(
+    "cells, hidden",
+    [
+        ([10, 20, 0], [False, False, False]),
+        ([3, 20, 30], [True, True, False]),
+        ([3, 4, 30], [True, True, False]),
+        ([3, 0, 0], [True, False, False]),
+    ],
+)
+def test_a_total_discloses_nothing(cells, hidden):
+    assert suppressed(np.array(cells, dtype=float), 5).tolist() == hidden
+
+
+def test_an_interval_of_a_share():
+    low, high = interval(20.0, 100.0)
+    np.testing.assert_allclose([low, high], [0.13, 0.28], atol=0.01)
+    assert interval(0.0, 0.0)[1] > 0.9
+
+
+def test_both_pages_escape_names(fusion, tmp_path):
+    for one_page in (False, True):
+        path = fusion.report(tmp_path / "page.html", one_page=one_page)
+        text = Path(path).read_text(encoding="utf-8")
+        assert EVIL not in text
+        assert "Phenotype 0" in text
+        assert "&lt;script&gt;" in text
+    assert not re.search(r'(src|href)="', text)
+
+
+def test_the_main_report_without_the_silos(fusion, tmp_path):
+    fusion.report(tmp_path / "page.html", local=False)
+    fusion.without_silos().report(tmp_path / "page.html", one_page=True)
+
+
+def test_the_command_line(fusion, tmp_path):
+    file, page = tmp_path / "f.safetensors", tmp_path / "page.html"
+    kf.save(file, fusion)
+    found = CliRunner().invoke(
+        main, ["report", str(file), "-o", str(page), "--one-page", "--min-cell", "200"]
+    )
+    assert found.exit_code == 0, found.output
+    assert "fewer than 200 patients" in page.read_text(encoding="utf-8")
+
+
+def test_one_page_is_of_phenotypes(tmp_path):
+    rates = kf.families.Gamma()
+    other = kf.fuse([kf.Posterior(rates, rates.natural([3, 30], [1, 1]))])
+    with pytest.raises(kf.KLFusionError, match="one_page: expected a fusion of MixedMixture"):
+        other.report(tmp_path / "page.html", one_page=True)
+    with pytest.raises(kf.KLFusionError, match="min_cell"):
+        other.report(tmp_path / "page.html", min_cell=-1)
