@@ -80,15 +80,19 @@ Pooling = Literal["auto", "average", "product", "random-effects", "hierarchical"
 
 
 def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: str = KL.name) -> str:
-    """The pooling, checked; ``"auto"`` is ``"product"`` for classes, whose counts are exact."""
-    classes = all(
+    """The pooling, checked.
+
+    ``"auto"`` is ``"product"`` for classes, whose counts are exact, and for draws: their
+    coordinates are curved functions of the variables, which would not vary about one mean.
+    """
+    exact = all(
         p.structure is not None
-        and p.structure.kind != regression.KIND
+        and (p.structure.kind != regression.KIND or "variables" in p.structure.info)
         and component_names(p) is not None
         and p.prior is not None
         for p in posteriors
     )
-    if isinstance(pooling, str) and pooling == "auto" and divergence == KL.name and classes:
+    if isinstance(pooling, str) and pooling == "auto" and divergence == KL.name and exact:
         pooling = "product"
     check_pooling(pooling, posteriors, divergence)
     return pooling
