@@ -84,7 +84,8 @@ def _given(fusion: Fusion) -> list[str]:
         return [f"{n}: the size at a penalty of {penalty:.4g} nats."]
     if isinstance(method, MaxLoss):
         return [f"{n}: the fewest that lose at most {method.max_loss:.4g} nats per observation."]
-    return [f"{n}: the method {method.name!r} gives no evidence of other sizes."]
+    name = method.to_config().get("name")
+    return [f"{n}: the method {name!r} gives no evidence of other sizes."]
 
 
 def _by_evidence(fusion: Fusion, known: list[Size]) -> list[str]:

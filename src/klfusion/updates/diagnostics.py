@@ -124,14 +124,14 @@ def _margins(fusion: Fusion, silos: list[Posterior]) -> tuple[_BySilo, _BySilo]:
     present = [j for j, own in enumerate(fusion.labels) if (own >= 0).any()]
     margins, costs = ([np.full(len(own), np.nan) for own in fusion.labels] for _ in range(2))
     for j, rows in zip(present, problem.silos, strict=True):
-        own = units.labels[rows]
+        own = clusters.labels[rows].copy()  # without gaps, unlike those of the fusion
         clusters.take_out(rows)
         added = clusters.increases(rows)
         margin = _next_best(added, own, clusters.counts, fusion.penalty)
         clusters.put_in(rows, own)
-        for row, label in enumerate(own):
+        for row, label in enumerate(units.labels[rows]):
             margins[j][fusion.labels[j] == label] = margin[row]
-            costs[j][fusion.labels[j] == label] = added[row, label]
+            costs[j][fusion.labels[j] == label] = added[row, own[row]]
     return tuple(margins), tuple(costs)
 
 

@@ -211,7 +211,7 @@ def _regression(own: _Checked) -> None:
     if not (isinstance(own.family, Normal) and own.family.dim == len(names) and own.n == 1):
         expected = f"expected one component of Normal(dim={len(names)}), a dimension per coordinate"
         raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.n} of {own.family}")
-    local = regression.names_of({"local": [], **own.info}, "local", own.where)
+    local = regression.names_of(own.info, "local", own.where)
     regression.names_of({"columns": [], **own.info}, "columns", own.where)
     own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
     own.setting("variables", lambda v: v is None or _are_variables(v), _VARIABLES)
