@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import klfusion as kf
+
+pytest.importorskip("matplotlib")
 from experiments import linkage_figure
 from experiments.probabilities import BINS, binned, false_matches, run_one, summary
 
