@@ -23,7 +23,8 @@ import klfusion as kf
 from experiments.simulation import FloatArray
 from klfusion.model_size.densities import log_distance
 from klfusion.model_size.distances import pair_distances
-from klfusion.model_size.linkage import Linked, at_labels, leave_one_out
+from klfusion.model_size.evidence import leave_one_out
+from klfusion.model_size.linkage import Linked, at_labels
 from klfusion.pooling.pool import matched
 
 SITES = 8

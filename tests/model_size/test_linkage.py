@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion.model_size.linkage import LinkageSettings, Linked, cut, leave_one_out, link
+from klfusion.model_size.evidence import LinkageSettings, leave_one_out
+from klfusion.model_size.linkage import Linked, cut, link
 from klfusion.model_size.probabilities import own_probabilities
 from klfusion.objective.problem import FusionProblem
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion.model_size.linkage import LinkageSettings
+from klfusion.model_size.evidence import LinkageSettings
 from tests.model_size.test_linkage import NW, UNITS, one_each
 
 

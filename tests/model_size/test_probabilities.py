@@ -7,7 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from klfusion.model_size.linkage import LinkageSettings, at_labels, link
+from klfusion.model_size.evidence import LinkageSettings
+from klfusion.model_size.linkage import at_labels, link
 from klfusion.model_size.probabilities import (
     marginals,
     memberships,

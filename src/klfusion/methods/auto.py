@@ -14,8 +14,9 @@ from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
 from klfusion.methods.method import PathMethod, most_on_path
 from klfusion.methods.search import certified, cut, known_size_on_path
 from klfusion.methods.topics import OUTCOMES, best_reconstruction
+from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import link_rows
-from klfusion.model_size.linkage import LinkageSettings, link
+from klfusion.model_size.linkage import link
 from klfusion.model_size.probabilities import own_probabilities, undone
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, objective

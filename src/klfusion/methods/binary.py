@@ -5,7 +5,8 @@ from typing import ClassVar, final
 
 from klfusion.methods.method import PenalisedMethod
 from klfusion.methods.search import best_of, known_size_starts, penalised_starts
-from klfusion.model_size.linkage import LinkageSettings, cut
+from klfusion.model_size.evidence import LinkageSettings
+from klfusion.model_size.linkage import cut
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search
 

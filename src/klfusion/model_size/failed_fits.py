@@ -20,7 +20,8 @@ from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations, Tempered
 from klfusion.model_size.cleaning import common_size, gain_of_one
 from klfusion.model_size.distances import between, centre_distances
-from klfusion.model_size.linkage import LinkageSettings, Linked, leave_one_out, link
+from klfusion.model_size.evidence import LinkageSettings, leave_one_out
+from klfusion.model_size.linkage import Linked, link
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 

@@ -12,7 +12,8 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.running import Report
 from klfusion.families import SiloVariation
 from klfusion.merging.agglomeration import penalty_path
-from klfusion.model_size.linkage import ROUNDS, LinkageSettings, link
+from klfusion.model_size.evidence import LinkageSettings
+from klfusion.model_size.linkage import ROUNDS, link
 from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.problem import FusionProblem
 

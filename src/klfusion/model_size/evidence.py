@@ -1,0 +1,153 @@
+"""Log-evidence of every cut of the merge path, with the parameters of *same* integrated out.
+
+See `linkage` for the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.families import Tempered
+from klfusion.model_size.cleaning import SEPARATION
+from klfusion.model_size.densities import (
+    Different,
+    farther,
+    grid_log_odds,
+    log_distance,
+    log_marginal,
+    noise_ratio,
+)
+from klfusion.model_size.distances import pair_distances, to_others
+from klfusion.model_size.partitions import PartitionPrior
+from klfusion.objective.clusters import Clusters
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
+
+_MOST_SINGLES = 40  # clusters, at most, of silos with one component each
+
+
+@dataclass(frozen=True)
+class LinkageSettings:
+    """The numbers of the model, as `kf.Auto` has them."""
+
+    failed_fits: float = 0.05  # share of local components that describe no component
+    least_evidence: float = 1.0  # nats by which sharing must be better than sharing none
+    separation: float = SEPARATION  # standard deviations of different ones, if no silo has two
+
+
+def leave_one_out(
+    problem: FusionProblem, labels: IntArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Rows in clusters of two or more, log-distances to their others, and the others' number."""
+    clusters = Clusters(problem, labels)
+    others: FloatArray = np.asarray(clusters.counts[clusters.labels] - 1, dtype=np.float64)
+    rows = np.flatnonzero(others > 0)
+    found = to_others(problem, rows, clusters.labels[rows], clusters.sums, clusters.mass)
+    return rows, log_distance(found), others[rows]
+
+
+def within_silos(problem: FusionProblem, settings: LinkageSettings) -> Different:
+    """*Different*, from the pairs of each silo."""
+    pairs = [
+        pair_distances(problem, rows)[np.triu_indices(rows.stop - rows.start, k=1)]
+        for rows in problem.silos
+    ]
+    independent = problem.n - len(problem.silos)
+    return Different.of(log_distance(np.concatenate(pairs)), independent, settings.failed_fits)
+
+
+def path_evidence(
+    problem: FusionProblem, path: MergePath, different: Different, settings: LinkageSettings
+) -> tuple[FloatArray, FloatArray]:
+    """Log-evidence of each cut, (m + 1,), and log-likelihood ratios at the grid, (m + 1, grid)."""
+    rows, starts = _unions(problem.n, path.merges)
+    group = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    weighted = problem.weights[rows, None] * problem.natural[rows]
+    sums = np.add.reduceat(weighted, starts[:-1], axis=0)
+    mass = np.add.reduceat(problem.weights[rows], starts[:-1])
+    x = log_distance(to_others(problem, rows, group, sums, mass))
+    y = np.clip(x - different.centre, -12.0, None)
+    total, known = 0.0, 0  # of the members' log-distances at this step
+    last = np.full(problem.n, np.nan)
+    of_cluster: dict[int, FloatArray] = {}
+    ratios: list[FloatArray] = []
+    for step, (a, b) in enumerate(path.merges.tolist()):
+        own = slice(starts[step], starts[step + 1])
+        members, others = rows[own], own.stop - own.start - 1.0
+        before = last[members]
+        total += y[own].sum() - np.nansum(before)
+        known += int(np.isnan(before).sum())
+        last[members] = y[own]
+        shift = farther(others, 1.0, noise_ratio(total / known))
+        gained = grid_log_odds(x[own], shift, different, settings.failed_fits).sum(axis=0)
+        gained *= others / (others + 1.0)
+        change = gained - of_cluster.pop(a, 0.0) - of_cluster.pop(b, 0.0)
+        of_cluster[a] = gained
+        ratios.append(ratios[-1] + change if ratios else change)
+    likelihood = np.vstack([np.zeros_like(ratios[0]), *ratios])
+    prior = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
+    marginal = log_marginal(likelihood, different.centre, noise_distance(problem))
+    return marginal + prior, likelihood
+
+
+def _unions(n: int, merges: IntArray) -> tuple[IntArray, IntArray]:
+    """Members of the cluster that each merge makes, one after the other, and where each starts."""
+    members: list[IntArray] = [np.array([i]) for i in range(n)]
+    unions = []
+    for a, b in merges.tolist():
+        members[a] = np.concatenate([members[a], members[b]])
+        unions.append(members[a])
+    return np.concatenate(unions), np.concatenate([[0], np.cumsum([len(u) for u in unions])])
+
+
+def evidence_of_singles(
+    problem: FusionProblem, path: MergePath, settings: LinkageSettings
+) -> tuple[FloatArray, tuple[int, Different, FloatArray]]:
+    """Evidence of each cut where every silo has one component, and the best cut with its fit.
+
+    No pair is known to differ. So the pairs of different clusters show, at each cut of at most
+    `_MOST_SINGLES` clusters, what *different* looks like; for one cluster it is assumed.
+    """
+    x, noise = log_distance(pair_distances(problem)), noise_distance(problem)
+    evidence = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
+    assumed = np.array([assumed_distance(problem, x, settings.separation)])
+    best = 0, Different.of(assumed, 1, settings.failed_fits), np.zeros(0)
+    for steps in range(len(path.merges), max(problem.n - _MOST_SINGLES, 1) - 1, -1):
+        labels = path.labels(steps)
+        apart = np.triu(labels[:, None] != labels, k=1)
+        pairs, size = x[apart] if apart.any() else assumed, int(labels.max()) + 1
+        different = Different.of(pairs, max(size - 1, 1), settings.failed_fits)
+        _, own, others = leave_one_out(problem, labels)
+        ratio = noise_ratio(float(np.mean(own)) - different.centre)
+        shift = farther(others, 1.0, ratio)
+        odds = grid_log_odds(own, shift, different, settings.failed_fits)
+        odds = (odds * (others / (others + 1.0))[:, None]).sum(axis=0)
+        evidence[steps] += float(log_marginal(odds, different.centre, noise))
+        if evidence[steps] > evidence[best[0]]:
+            best = steps, different, odds
+    return evidence, best
+
+
+def assumed_distance(problem: FusionProblem, x: FloatArray, separation: float) -> float:
+    """Log-distance of two components that lie ``separation`` standard deviations apart."""
+    first, second = np.triu_indices(problem.n, k=1)
+    apart = problem.family.separation(problem.as_given[first], problem.as_given[second])
+    per_square = x[first, second] - 2.0 * np.log(np.maximum(apart, 1e-12))
+    return float(np.median(per_square)) + 2.0 * float(np.log(separation))
+
+
+def noise_distance(problem: FusionProblem) -> float:
+    """Log-distance of two estimates of one component that does not vary between silos.
+
+    The symmetrised divergence of two estimates of ``k`` parameters is ``2 k`` on average; tempered
+    posteriors state another certainty than they have.
+    """
+    family, given = problem.family, problem.as_given
+    expected = np.log(max(0.5 * family.n_parameters(given).mean(), 0.5))
+    if isinstance(family, Tempered):
+        stated = np.log(family.effective_size(problem.natural) / family.effective_size(given))
+        expected = expected + stated.mean()
+    return float(expected)
