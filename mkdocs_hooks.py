@@ -70,8 +70,8 @@ NUMBERS = ROOT / "docs" / "numbers.md"
 _USED = {
     "Every kind of model": (
         "model_size.distances", "model_size.densities", "model_size.partitions",
-        "model_size.evidence", "model_size.linkage", "model_size.failed_fits", "model_size.probabilities",
-        "merging.agglomeration", "methods.auto", "methods.method",
+        "model_size.evidence", "model_size.linkage", "model_size.failed_fits",
+        "model_size.probabilities", "merging.agglomeration", "methods.auto", "methods.method",
     ),
     "Before components are matched": (
         "model_size.cleaning", "model_size.two_normals", "model_size.silo_variation",

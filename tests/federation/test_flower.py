@@ -157,9 +157,9 @@ def with_nan():
 def with_array(silo, key, array):
     """Bytes of a posterior with another array and a correct hash."""
     from klfusion.io import container, storage
-    from klfusion.io import document as _document
+    from klfusion.io import parts as _parts
 
-    document, arrays = _document.take_apart(silo)
+    document, arrays = _parts.take_apart(silo)
     arrays[key] = array
     document["sha256"] = storage._digest(document, arrays)
     text = container.canonical_json(document).decode()

@@ -10,7 +10,7 @@ from sklearn.linear_model import BayesianRidge
 
 import klfusion as kf
 from klfusion.io import container, storage
-from klfusion.io import document as _document
+from klfusion.io import parts as _parts
 from klfusion.posteriors.structure import Structure
 
 VALUES = [
@@ -30,7 +30,7 @@ def signed(document, arrays):
 
 def mutated(obj, rng, changes=2):
     """Bytes of a posterior or fusion with a few random changes."""
-    document, arrays = _document.take_apart(obj)
+    document, arrays = _parts.take_apart(obj)
     document, arrays = copy.deepcopy(document), dict(arrays)
     for _ in range(rng.integers(1, changes + 1)):
         if rng.random() < 0.5:

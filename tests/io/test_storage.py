@@ -28,7 +28,7 @@ from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionErro
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import container, storage
-from klfusion.io import document as _document
+from klfusion.io import parts as _parts
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
@@ -154,7 +154,7 @@ def same_posterior(a: Posterior, b: Posterior) -> None:
     assert a.name == b.name
     for key in ("natural", "prior", "counts"):
         same_array(getattr(a, key), getattr(b, key))
-    assert storage._document.plain(a.provenance, "") == b.provenance
+    assert _parts.plain(a.provenance, "") == b.provenance
     assert (a.structure is None) == (b.structure is None)
     if a.structure is not None and b.structure is not None:
         assert a.structure.kind == b.structure.kind
@@ -511,7 +511,7 @@ def refuse(data: bytes, message: str) -> None:
 
 def parts(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, Any]]:
     """The document and the arrays, open to forgery."""
-    document, arrays = storage._document.take_apart(obj)
+    document, arrays = _parts.take_apart(obj)
     return json.loads(json.dumps(document)), dict(arrays)
 
 
@@ -608,7 +608,7 @@ def test_bad_documents(number: int):
 
 @for_each("value", ["1e999", '"\\ud800"', "9" * 50])
 def test_what_could_not_be_written_is_not_read(value: str):
-    document, arrays = _document.take_apart(replace(tiny(), provenance={"x": 7}))
+    document, arrays = _parts.take_apart(replace(tiny(), provenance={"x": 7}))
     document["sha256"] = storage._digest(document, arrays)
     text = container.canonical_json(document).decode().replace('"x":7', f'"x":{value}')
     refuse(b"".join(container.encode({"klfusion": text}, arrays)), "expected ")
@@ -616,7 +616,7 @@ def test_what_could_not_be_written_is_not_read(value: str):
 
 def test_shapes_have_few_axes():
     """The product of many lengths takes minutes, and a file of a megabyte holds as many."""
-    document, arrays = _document.take_apart(fused())
+    document, arrays = _parts.take_apart(fused())
     document["fusion"]["silos"]["each"][0]["shapes"]["natural"] = [2**39] * 600_000
     document["sha256"] = storage._digest(document, arrays)
     text = container.canonical_json(document).decode()
@@ -902,7 +902,7 @@ def test_random_bytes(data: bytes):
 
 def with_kept(change: Any) -> bytes:
     """A fusion whose document on its silos was changed, with the hash that belongs to it."""
-    document, arrays = storage._document.take_apart(fused())
+    document, arrays = _parts.take_apart(fused())
     change(document["fusion"]["silos"])
     document["sha256"] = storage._digest(document, arrays)
     return b"".join(

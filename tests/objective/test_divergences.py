@@ -9,7 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 import klfusion as kf
-from klfusion.objective.divergences import DIVERGENCES, natural_from_mean, problem_with_divergence
+from klfusion.objective.divergences import DIVERGENCES, problem_with_divergence
+from klfusion.objective.mean_parameters import natural_from_mean
 from tests.families.cases import CASES, every_case
 from tests.helpers.loops import for_each
 from tests.helpers.silos import normal_wishart_silos, rate_silos

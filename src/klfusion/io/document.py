@@ -1,6 +1,5 @@
-"""A posterior or a fusion as a JSON document and named arrays, with checks on reading."""
+"""A posterior or a fusion from a JSON document and named arrays, checked."""
 
-import math
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import FileFormatError, KLFusionError
@@ -18,139 +17,28 @@ from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import kept as _kept
 from klfusion.io.container import Entry, parse_json
+from klfusion.io.parts import (
+    FORMAT,
+    INTEGERS,
+    NOT_FINITE,
+    NUMBERS,
+    OPTIONAL,
+    PATH,
+    PATH_FIELDS,
+    STRUCTURE,
+    VERSION,
+)
 from klfusion.io.version_1 import upgraded
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 
-FORMAT = "klfusion"
-VERSION = 2  # files of version 1, which had other settings, are read, too
-
-_STRUCTURE, _PATH = "structure.", "path."  # prefixes of array names
-_PATH_FIELDS = ("merges", "ratios", "divergences", "n_components", "rows", "losses", "evidence")
-_INTEGERS = {"labels", "offsets", "path.merges", "path.n_components", "path.rows"}  # else float64
-_OPTIONAL = {
-    "path.rows",
-    "path.losses",
-    "path.evidence",
-    "probability",
-}  # losses exist only if observations are counted
-_NOT_FINITE = ("nan", "inf", "-inf")  # as strings: JSON has no such numbers
-_NUMBERS = ("penalty", "objective", "lower_bound")
-
 _TOP = {"format": str, "version": int, "kind": str, "posterior": dict, "sha256": str}
 _POSTERIOR = {"family": dict, "name": str, "provenance": dict, "structure": (dict, type(None))}
 _LISTS = {"silo_names": list, "settings": dict, "unmatched": dict, "provenance": dict}
-_FUSION = {"status": str, **_LISTS, **dict.fromkeys(_NUMBERS, (int, float, str))}
+_FUSION = {"status": str, **_LISTS, **dict.fromkeys(NUMBERS, (int, float, str))}
 
 _Arrays = Mapping[str, NDArray[Any]]
-
-
-def take_apart(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The document without its hash, and float64 and int64 arrays by name."""
-    if not isinstance(obj, Posterior | Fusion):
-        raise KLFusionError(
-            f"expected a Posterior or a Fusion, got {type(obj).__name__}: "
-            "kf.extract(model, name=...) gives the posterior of a fitted model"
-        )
-    own, arrays = _posterior_parts(obj.posterior if isinstance(obj, Fusion) else obj)
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": "posterior"}
-    document["posterior"] = own
-    if isinstance(obj, Fusion):
-        document |= {"kind": "fusion", "fusion": _fusion_document(obj)}
-        arrays |= _fusion_arrays(obj)
-        if obj.silos is not None:
-            packed = _kept.pack([_posterior_parts(silo) for silo in obj.silos])
-            document["fusion"]["silos"], arrays[_kept.ARRAY] = packed
-    return document, arrays
-
-
-def _posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Document and arrays of a posterior."""
-    structure, part = posterior.structure, None
-    arrays = {key: getattr(posterior, key) for key in ("natural", "prior", "counts")}
-    if structure is not None:
-        part = {"kind": structure.kind, "info": plain(structure.info, "structure.info")}
-        arrays |= {f"{_STRUCTURE}{key}": array for key, array in structure.arrays.items()}
-    document = {
-        "family": plain(posterior.family.to_config(), "family"),
-        "name": posterior.name,
-        "provenance": plain(posterior.provenance, "provenance"),
-        "structure": part,
-    }
-    return document, _in_dtypes(arrays)
-
-
-def _in_dtypes(arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """The arrays that are not None, in the dtypes of a file."""
-    given = {name: values for name, values in arrays.items() if values is not None}
-    return {name: _as_array(name, v, integers=name in _INTEGERS) for name, v in given.items()}
-
-
-def _as_array(name: str, values: ArrayLike, *, integers: bool = False) -> NDArray[Any]:
-    """Convert an array to the dtype of the file; refuse if a number would change."""
-    given = np.asarray(values)
-    if given.dtype.kind not in "biuf":
-        raise KLFusionError(f"{name}: expected an array of numbers, got {given.dtype}")
-    with np.errstate(all="ignore"):
-        array = given.astype(np.int64 if integers else np.float64, order="C", copy=False)
-        back = array.astype(given.dtype, copy=False)
-    if back is not given and not np.array_equal(back, given, equal_nan=True):
-        raise KLFusionError(f"{name}: expected numbers that {array.dtype} can hold")
-    return array
-
-
-def plain(value: Any, where: str) -> Any:
-    """Convert to JSON values: numpy scalars and arrays to Python, tuples to lists."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item, where) for item in value]
-    raise KLFusionError(
-        f"{where}: expected JSON values, which are finite numbers, text, lists, and mappings with "
-        f"text keys, got {reprlib.repr(value)}"
-    )
-
-
-def _to_json(number: float) -> float | str:
-    """A finite number, or the name of one that JSON lacks."""
-    return float(number) if math.isfinite(number) else str(float(number))
-
-
-def _fusion_document(fusion: Fusion) -> dict[str, Any]:
-    reasons = {s: {str(k): why for k, why in own.items()} for s, own in fusion.unmatched.items()}
-    return {
-        "silo_names": plain(fusion.silo_names, "silo_names"),
-        **{key: _to_json(getattr(fusion, key)) for key in _NUMBERS},
-        "status": fusion.status.name,
-        "settings": fusion.settings.to_config(),
-        "unmatched": reasons,
-        "provenance": plain(fusion.provenance, "provenance"),
-    }
-
-
-def _fusion_arrays(fusion: Fusion) -> dict[str, NDArray[Any]]:
-    """Arrays of all silos joined, with the offset of each silo."""
-    sizes = [len(labels) for labels in fusion.labels]
-    if sizes != [len(d) for d in fusion.divergences] or len(sizes) != len(fusion.silo_names):
-        raise KLFusionError("expected a label and a divergence of every component of every silo")
-    arrays = {
-        "labels": np.concatenate([np.empty(0, dtype=np.int64), *fusion.labels]),
-        "offsets": np.cumsum([0, *sizes]),
-        "divergences": np.concatenate([np.empty(0), *fusion.divergences]),
-        "trace": fusion.trace,
-    }
-    if fusion.probability is not None:
-        arrays["probability"] = np.concatenate([np.empty(0), *fusion.probability])
-    if fusion.path is not None:
-        arrays |= {f"{_PATH}{key}": getattr(fusion.path, key) for key in _PATH_FIELDS}
-    return _in_dtypes(arrays)
 
 
 def check(text: str, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Family]:
@@ -199,7 +87,7 @@ def _check_words(fusion: dict[str, Any]) -> None:
         raise FileFormatError("fusion: expected silo_names to be strings")
     known: tuple[str, ...] = tuple(Status.__members__)
     expected = {"status": (f"a status of {', '.join(known)}", known)}
-    expected |= {key: (f"{key} to be a number", _NOT_FINITE) for key in _NUMBERS}
+    expected |= {key: (f"{key} to be a number", NOT_FINITE) for key in NUMBERS}
     for key, (what, words) in expected.items():
         if isinstance(fusion[key], str) and fusion[key] not in words:
             raise FileFormatError(f"fusion: expected {what}, got {reprlib.repr(fusion[key])}")
@@ -218,18 +106,18 @@ def _expected_shapes(
     shapes: dict[str, tuple[int, ...]] = {"natural": (n, size)}
     shapes |= {k: s for k, s in {"prior": (size,), "counts": (n,)}.items() if k in entries}
     if document["posterior"]["structure"] is not None:
-        shapes |= {k: e.shape for k, e in entries.items() if k.startswith(_STRUCTURE)}
+        shapes |= {k: e.shape for k, e in entries.items() if k.startswith(STRUCTURE)}
     if document["kind"] == "fusion":
         total, silos = length("labels"), len(document["fusion"]["silo_names"])
         shapes |= {"labels": (total,), "offsets": (silos + 1,), "divergences": (total,)}
         shapes["trace"] = (length("trace"),)
         if "probability" in entries:
             shapes["probability"] = (total,)
-        if any(name.startswith(_PATH) for name in entries):
+        if any(name.startswith(PATH) for name in entries):
             m = length("path.merges")
             path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,), (total,), (m + 1,), (m + 1,)]
-            named = {f"{_PATH}{k}": s for k, s in zip(_PATH_FIELDS, path_shapes, strict=True)}
-            shapes |= {k: s for k, s in named.items() if k not in _OPTIONAL or k in entries}
+            named = {f"{PATH}{k}": s for k, s in zip(PATH_FIELDS, path_shapes, strict=True)}
+            shapes |= {k: s for k, s in named.items() if k not in OPTIONAL or k in entries}
         if _kept.ARRAY in document["fusion"]:
             shapes[_kept.ARRAY] = (_kept.check(document["fusion"][_kept.ARRAY], silos),)
     return shapes
@@ -241,7 +129,7 @@ def _check_layout(entries: Mapping[str, Entry], shapes: Mapping[str, tuple[int, 
             f"expected the arrays {', '.join(sorted(shapes))}, got {reprlib.repr(sorted(entries))}"
         )
     for name, entry in entries.items():
-        dtype, shape = "I64" if name in _INTEGERS else "F64", shapes[name]
+        dtype, shape = "I64" if name in INTEGERS else "F64", shapes[name]
         if entry.dtype != dtype:
             raise FileFormatError(f"array {name!r}: expected dtype {dtype}, got {entry.dtype!r}")
         if entry.shape != shape:
@@ -257,7 +145,7 @@ def build(document: dict[str, Any], family: Family, arrays: _Arrays) -> Posterio
 def _posterior(part: Mapping[str, Any], family: Family, arrays: _Arrays) -> Posterior:
     structure, prior, counts = part["structure"], arrays.get("prior"), arrays.get("counts")
     if structure is not None:
-        own = {k.removeprefix(_STRUCTURE): a for k, a in arrays.items() if k.startswith(_STRUCTURE)}
+        own = {k.removeprefix(STRUCTURE): a for k, a in arrays.items() if k.startswith(STRUCTURE)}
         structure = Structure(structure["kind"], own, structure["info"])
     with _code_of_families():
         return Posterior(
@@ -293,7 +181,7 @@ def _fusion(part: dict[str, Any], posterior: Posterior, arrays: _Arrays) -> Fusi
     silos = [slice(low, high) for low, high in pairwise(offsets.tolist())]
     names, path = tuple(part["silo_names"]), None
     if "path.merges" in arrays:
-        fields = {key: f"{_PATH}{key}" for key in _PATH_FIELDS}
+        fields = {key: f"{PATH}{key}" for key in PATH_FIELDS}
         path = MergePath(**{k: arrays[name] for k, name in fields.items() if name in arrays})
         _check_range("path.n_components", path.n_components, 1, len(labels))
         _check_range("path.merges", path.merges, 0, int(path.n_components[0]) - 1)
@@ -308,7 +196,7 @@ def _fusion(part: dict[str, Any], posterior: Posterior, arrays: _Arrays) -> Fusi
         silo_names=names,
         labels=BySilo((labels[rows] for rows in silos), names),
         divergences=BySilo((arrays["divergences"][rows] for rows in silos), names),
-        **{key: float(part[key]) for key in _NUMBERS},
+        **{key: float(part[key]) for key in NUMBERS},
         trace=arrays["trace"],
         status=Status[part["status"]],
         settings=settings,

@@ -18,6 +18,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.io import atomic as _files
 from klfusion.io import container
 from klfusion.io import document as _document
+from klfusion.io import parts as _parts
 from klfusion.posteriors.posterior import Posterior
 
 MAX_BYTES = 4 * 2**30
@@ -103,7 +104,7 @@ def loads(
 def _encode(obj: Posterior | Fusion) -> list[memoryview]:
     """The parts of a file, after a check that they can be read again."""
     try:
-        document, arrays = _document.take_apart(obj)
+        document, arrays = _parts.take_apart(obj)
         document["sha256"] = _digest(document, arrays)
         text = container.canonical_json(document).decode()
         entries = {name: container.entry_of(array) for name, array in arrays.items()}
@@ -123,7 +124,7 @@ def _decode(stream: BinaryIO, size: int, max_bytes: int) -> Posterior | Fusion:
     in_file_order = sorted(header.entries, key=lambda name: header.entries[name].begin)
     arrays = {name: container.read_array(stream, header, name) for name in in_file_order}
     written = document
-    if document["version"] != _document.VERSION:  # it was upgraded as it was read
+    if document["version"] != _parts.VERSION:  # it was upgraded as it was read
         written = container.parse_json(header.metadata[_KEY])
     digest = _digest(written, arrays)
     if document["sha256"] != digest:
