@@ -78,14 +78,9 @@ class Part(ABC):
     def log_predictive(self, natural: FloatArray, prior: FloatArray, values: FloatArray) -> Any:
         """Log-density of each row in each component, (n, K), of measured cells."""
 
+    @abstractmethod
     def typical(self, natural: FloatArray, prior: FloatArray, there: FloatArray) -> _Moments:
         """Mean and variance of the log-density of cells ``there`` (n, c), each (n, K)."""
-        mean, variance = self.by_column(natural, prior)
-        return there @ mean.T, there @ variance.T
-
-    def by_column(self, natural: FloatArray, prior: FloatArray) -> _Moments:
-        """Mean and variance of a column's log-density in a component, each (K, c)."""
-        raise NotImplementedError
 
     @abstractmethod
     def imputed(self, natural: FloatArray, share: FloatArray, values: FloatArray) -> FloatArray:
@@ -104,7 +99,20 @@ class Part(ABC):
         return natural
 
 
-class Gaussians(Part):
+class Independent(Part):
+    """Columns that are independent within a component."""
+
+    def typical(self, natural: FloatArray, prior: FloatArray, there: FloatArray) -> _Moments:
+        """Sums over the columns that are there."""
+        mean, variance = self.by_column(natural, prior)
+        return there @ mean.T, there @ variance.T
+
+    @abstractmethod
+    def by_column(self, natural: FloatArray, prior: FloatArray) -> _Moments:
+        """Mean and variance of a column's log-density in a component, each (K, c)."""
+
+
+class Gaussians(Independent):
     """Continuous columns."""
 
     width = 4
@@ -196,7 +204,7 @@ def _log_t(dof: FloatArray) -> FloatArray:
     return np.asarray(gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof) - 0.5 * np.log(dof * np.pi))
 
 
-class Rates(Part):
+class Rates(Independent):
     """Columns of counts: Poisson with a Gamma rate."""
 
     width = 2
@@ -256,7 +264,7 @@ def _negative_binomial(values: FloatArray, shape: FloatArray, rate: FloatArray) 
     return np.asarray(log_density)
 
 
-class Tables(Part):
+class Tables(Independent):
     """Binary, categorical and ordered columns, each a Dirichlet over its categories."""
 
     @cached_property
