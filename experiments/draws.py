@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import klfusion as kf
 from experiments import data
+from experiments.tables import by_name
 from klfusion._utils.arrays import FloatArray
 from klfusion.draws.fused import joint_normal
 
@@ -43,28 +43,17 @@ def main(args: argparse.Namespace, console: Console) -> None:
 
     numpyro.enable_x64()
     results: dict[str, Any] = {"relabelling": relabelling(args.data_dir)}
-    console.print(_table("relabelling", results["relabelling"]))
+    console.print(by_name("relabelling", results["relabelling"]))
     found = regressions(args.data_dir, args.only, args.draws, console)
     results["regressions"] = found
     summary = summarised(found)
-    console.print(_table("divergence from the reference in nats, mean over deals", summary))
+    console.print(by_name("divergence from the reference in nats, mean over deals", summary))
     results["summary"] = summary
     if not args.only:
         results["mixtures"] = {f"{size} components": mixtures(size) for size in (3, 5)}
-        console.print(_table("mixtures at three sites", results["mixtures"]))
+        console.print(by_name("mixtures at three sites", results["mixtures"]))
     path = args.out / "draws.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
-
-
-def _table(title: str, rows: Rows) -> Table:
-    columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for name, row in rows.items():
-        table.add_row(name, *(f"{row[c]:.4g}" if c in row else "" for c in columns))
-    return table
 
 
 # Regressions --------------------------------------------------------------------------------------
@@ -112,7 +101,7 @@ def regressions(data_dir: Path | None, only: str, draws: int, console: Console) 
             sites = [next(sampled) for _ in own]
             for method, found in methods(model, own, sites).items():
                 out[name][f"{n} sites, {how}, {method}"] = compared(found, reference)
-        console.print(_table(name, out[name]))
+        console.print(by_name(name, out[name]))
     return out
 
 

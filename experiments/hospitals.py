@@ -18,13 +18,13 @@ import pandas as pd
 from lifelines import CoxPHFitter
 from lifelines.utils import concordance_index
 from rich.console import Console
-from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments import data, hospitals_data
 from experiments.hospitals_data import FLAMBY_SEED, Hospital, Hospitals, Split
+from experiments.tables import by_name
 from klfusion.adapters import _likelihoods
 from klfusion.posteriors.structure.regression import Information
 
@@ -54,20 +54,9 @@ def main(args: argparse.Namespace, console: Console) -> None:
             args.data_dir, range(3) if args.quick else SURVIVAL_SEEDS
         )
     for title, rows in results.items():
-        console.print(_table(title, rows))
+        console.print(by_name(title, rows, "model", ".4f"))
     path = args.out / "hospitals.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
-
-
-def _table(title: str, rows: dict[str, dict[str, float]]) -> Table:
-    columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-    table = Table(title=title, title_justify="left")
-    table.add_column("model")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for name, row in rows.items():
-        table.add_row(name, *(f"{row[c]:.4f}" if c in row else "" for c in columns))
-    return table
 
 
 # Messages and rounds ----------------------------------------------------------------------------

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments import data, phenotypes_data
 from experiments.phenotypes_data import Consortium, Frame
+from experiments.tables import by_name
 from klfusion.learners import MixedMixture
 
 DESCRIPTION = "phenotypes of mixed and incomplete data: simulated consortium, heart disease"
@@ -51,18 +51,10 @@ def main(args: argparse.Namespace, console: Console) -> None:
             rows = [heart(hospitals, seed) for seed in range(first, first + m)]
             results["heart"] = {"splits": rows, "summary": summary_of_heart(rows)}
     for title, found in results.items():
-        console.print(_table(title, found["summary"]))
+        values = {name: {"value": value} for name, value in found["summary"].items()}
+        console.print(by_name(title, values, "measure", ".4f"))
     path = args.out / "phenotypes.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
-
-
-def _table(title: str, summary: dict[str, float]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("measure")
-    table.add_column("value", justify="right")
-    for name, value in summary.items():
-        table.add_row(name, f"{value:.4f}")
-    return table
 
 
 def fitted(schema: kf.Schema, frame: Frame, seed: int) -> MixedMixture:

@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments.simulation import FloatArray, IntArray, fit_once, true_component
+from experiments.tables import of_rows
 
 DESCRIPTION = "the default's matching of few silos that share all, some or none of their clusters"
 # Development used other seeds.
@@ -199,12 +200,7 @@ def run(out: Path, seeds: int, quick: bool, n_jobs: int) -> list[dict[str, Any]]
 
 def shown(rows: list[dict[str, Any]]) -> Table:
     """One row per level of sharing and setting."""
-    table = Table(*rows[0])
-    for row in rows:
-        if row["setting"] == "all":
-            table.add_section()
-        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
-    return table
+    return of_rows(rows, section=("setting", "all"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
-from rich.table import Table
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments.simulation import IntArray, Simulation, fit_silo, simulate, true_component
+from experiments.tables import of_rows
 
 DESCRIPTION = "the default's size on simulated neurons, topics and difficult mixtures"
 FIRST_SEED = 12000  # of consecutive seeds, none of which served development
@@ -174,7 +174,4 @@ def main(args: argparse.Namespace, console: Console) -> None:
     (args.out / "results.json").write_text(
         json.dumps({"settings": settings, "rows": rows}, indent=1)
     )
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
-    console.print(table)
+    console.print(of_rows(rows))

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
-from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
@@ -28,6 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments.simulation import FloatArray, IntArray
+from experiments.tables import of_rows
 
 DESCRIPTION = "the default's size on mixtures fitted as people fit them"
 FIRST_SEED = 32000  # of consecutive seeds, none of which served development
@@ -227,14 +227,6 @@ def run(out: Path, seeds: int, n_jobs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def shown(rows: list[dict[str, Any]]) -> Table:
-    """One row per scenario."""
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
-    return table
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments users``."""
     parser.add_argument("--seeds", type=int, default=10, help="problems per scenario")
@@ -244,4 +236,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, console: Console) -> None:
     """Run everything, show the table."""
-    console.print(shown(run(args.out, 1 if args.quick else args.seeds, args.jobs)))
+    console.print(of_rows(run(args.out, 1 if args.quick else args.seeds, args.jobs)))

@@ -18,9 +18,8 @@ from scipy.optimize import brentq
 from scipy.special import chdtrc, ndtr, ndtri, stdtrit
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.intervals import DEVIATIONS, UPPER, student_factor
 
-_TAIL = 0.975  # intervals have a probability of 95 %
-NORMAL_QUANTILE = float(ndtri(_TAIL))  # half the width of such an interval, in deviations
 _GRID = 400  # values of tau; twice as many change an interval by less than a percent of its width
 # Confidence of the limit of tau2 that a silo's own interval has. With it 95 % intervals of 2 to 30
 # silos cover 92 to 98 % at any tau2 > 0; `experiments heterogeneity --limits` compares others.
@@ -67,7 +66,7 @@ class MetaAnalysis:
     @property
     def intervals(self) -> list[tuple[float, float]]:
         """95 % intervals of each silo alone."""
-        wide = NORMAL_QUANTILE * np.sqrt(np.array(self.variances))
+        wide = DEVIATIONS * np.sqrt(np.array(self.variances))
         return [(m - w, m + w) for m, w in zip(self.estimates, wide.tolist(), strict=True)]
 
     @property
@@ -126,20 +125,20 @@ class ConfidenceDistribution:
         between = 0.5 * (self.below[1:] + self.below[:-1])
         probability = np.diff(between, prepend=0.0, append=1.0)
         deviation = np.sqrt(self.variance + self.tau2)
-        wide = -float(ndtri((1.0 - _TAIL) / _GRID)) * deviation  # holds that of any mixture
+        wide = -float(ndtri((1.0 - UPPER) / _GRID)) * deviation  # holds that of any mixture
         ends = float((self.mean - wide).min()), float((self.mean + wide).max())
 
         def excess(value: float, level: float) -> float:
             return float(probability @ ndtr((value - self.mean) / deviation)) - level
 
-        return brentq(excess, *ends, args=(1.0 - _TAIL,)), brentq(excess, *ends, args=(_TAIL,))
+        return brentq(excess, *ends, args=(1.0 - UPPER,)), brentq(excess, *ends, args=(UPPER,))
 
     @property
     def for_a_new_silo(self) -> float:
         """The ``tau2`` at which a Normal is as wide as the prediction interval."""
         low, high = self.prediction_interval
         deviation = np.sqrt(self.variance + self.tau2)
-        return float(np.interp(0.5 * (high - low) / NORMAL_QUANTILE, deviation, self.tau2))
+        return float(np.interp(0.5 * (high - low) / DEVIATIONS, deviation, self.tau2))
 
 
 def correction(estimates: FloatArray, variances: FloatArray, tau2: float) -> float:
@@ -161,7 +160,7 @@ def meta_analysis(
     error = float(np.sqrt(correction(estimates, variances, tau2) / weights.sum()))
     fixed = 1.0 / variances
     q = float(fixed @ (estimates - fixed @ estimates / fixed.sum()) ** 2)
-    quantile = NORMAL_QUANTILE if n == 1 else float(stdtrit(n - 1, _TAIL))
+    quantile = DEVIATIONS if n == 1 else float(stdtrit(n - 1, UPPER))
     interval = (mean - quantile * error, mean + quantile * error)
     new = (
         interval if n == 1 else ConfidenceDistribution.of(estimates, variances).prediction_interval
@@ -183,4 +182,4 @@ def meta_analysis(
 
 def normal_factor(n: int) -> float:
     """Quantile of Student's t over that of the Normal: a Normal so much wider has its interval."""
-    return 1.0 if n < 2 else float(stdtrit(n - 1, _TAIL)) / NORMAL_QUANTILE
+    return 1.0 if n < 2 else student_factor(n - 1)

@@ -20,14 +20,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.intervals import student_factor
 from klfusion.families import UncertainLocation
 
 _SMALLEST = 1e-18  # variance, as a share of the largest there can be
 _HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
-_UPPER = 0.975  # quantile at the upper end of a 95 % interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +126,7 @@ class Locations:
     def _ratio(self) -> float:
         """Interval of the t distribution of ``T`` over that of a Normal."""
         freedom = float(max(len(self.location) - self.size, 1))
-        return float(stdtrit(freedom, _UPPER) / ndtri(_UPPER))
+        return student_factor(freedom)
 
     def _due_to(
         self, added: FloatArray, variance: FloatArray, covariance: FloatArray

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._utils.intervals import DEVIATIONS
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.views import short
@@ -24,7 +25,7 @@ def forest_view(fusion: Fusion, silos: Sequence[Posterior] | None) -> dict[str, 
     structure, params = fusion.posterior.structure, fusion.posterior.params()
     assert structure is not None
     names = structure.info["coordinates"]
-    wide = 1.96 * np.sqrt(np.diagonal(params["covariance"][0]))
+    wide = DEVIATIONS * np.sqrt(np.diagonal(params["covariance"][0]))
     fused = [
         {"mean": short(m), "low": short(m - w), "high": short(m + w)}
         for m, w in zip(params["mean"][0], wide, strict=True)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.intervals import DEVIATIONS, UPPER
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Gamma, Product
 from klfusion.families.gaussian import GaussianPosterior, diagonal_of
@@ -24,8 +25,6 @@ from klfusion.posteriors.structure.kinds import MEASURED, factors_of
 
 MIN_CELL = 5  # patients: the rule of many hospitals and statistical offices
 _JEFFREYS = 0.5  # pseudo-patients of a share's prior, with and without
-_TAIL = 0.025  # on either side of a 95 % interval
-_WIDE = 1.96  # standard deviations, half of the central 95 % of a Normal
 _LEAST_EFFECT = 0.2  # standard deviations: Cohen's small effect
 _LISTED = 6  # columns of a phenotype
 
@@ -122,7 +121,7 @@ def suppressed(cells: FloatArray, min_cell: int) -> BoolArray:
 def interval(count: float, total: float) -> tuple[float, float]:
     """95 % credible interval of a share, by Jeffreys' prior."""
     a, b = count + _JEFFREYS, max(total - count, 0.0) + _JEFFREYS
-    return float(betaincinv(a, b, _TAIL)), float(betaincinv(a, b, 1.0 - _TAIL))
+    return float(betaincinv(a, b, 1.0 - UPPER)), float(betaincinv(a, b, UPPER))
 
 
 # Columns ----------------------------------------------------------------------------------------
@@ -179,7 +178,7 @@ def _continuous(
         {
             "effect": float((mean[g] - of_all) / deviation),
             "value": _number(mean[g], digits),
-            "interval": [_number(mean[g] + s * _WIDE * error[g], digits) for s in (-1, 1)],
+            "interval": [_number(mean[g] + s * DEVIATIONS * error[g], digits) for s in (-1, 1)],
             "all": _number(of_all, digits),
         }
         for g in range(len(mean))
@@ -196,7 +195,7 @@ def _rates(natural: FloatArray, weights: FloatArray) -> list[dict[str, Any]]:
             "effect": float((mean[g] - of_all) / deviation),
             "value": _number(mean[g], digits),
             "interval": [
-                _number(max(mean[g] + s * _WIDE * error[g], 0.0), digits) for s in (-1, 1)
+                _number(max(mean[g] + s * DEVIATIONS * error[g], 0.0), digits) for s in (-1, 1)
             ],
             "all": _number(of_all, digits),
         }

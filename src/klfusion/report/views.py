@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.intervals import DEVIATIONS
 from klfusion.families import Dirichlet, GaussianObservations, Located, UncertainLocation
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
@@ -18,7 +19,6 @@ _TOPICS_OF_WORD = 3
 _MAX_STATES = 40
 _MAX_COLUMNS = 64  # of the emissions
 _MAX_LISTED_COLUMNS = 20  # of a component
-_WIDE = 1.96  # standard deviations, half of the central 95 % of a Normal
 _MAX_PIXELS = 100_000  # in total over the units
 _MIN_EDGE = 0.02  # smallest transition probability drawn as an arrow
 _MAX_LOCAL = 200  # ellipses
@@ -128,7 +128,7 @@ def columns_of(posterior: Posterior) -> list[list[dict[str, Any]]] | None:
     info = posterior.structure.info if posterior.structure else {}
     given = info.get("units")
     units: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    low, high = mean - _WIDE * error, mean + _WIDE * error
+    low, high = mean - DEVIATIONS * error, mean + DEVIATIONS * error
     return [
         [
             {

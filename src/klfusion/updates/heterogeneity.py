@@ -17,8 +17,8 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 from klfusion.updates.table import kept_silos
 
-# A change of units is by a factor of ten and more: metres and centimetres, years and months, mmol/l
-# and mg/dl. The same column of two hospitals spreads alike.
+# Ratio of a column's deviations at two silos. Hospitals differ a few times; metres and centimetres,
+# years and months, or mmol/l and mg/dl by ten times and more. Nearer units are not found.
 _OTHER_UNITS = 10.0
 _SAYS_NOTHING = "is constant: it says nothing"
 _UNLIKELY = 1e-3  # probability of a larger Q by chance, of the most extreme coefficient
