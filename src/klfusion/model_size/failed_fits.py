@@ -63,16 +63,18 @@ def link_rows(
     compare: Callable[[FusionProblem], FusionProblem],
     settings: LinkageSettings,
     report: Report,
+    *,
+    varied: bool = False,
 ) -> LinkedRows:
     """Match the components of a problem; leave out failed fits and match the rest anew.
 
-    ``compare`` makes components comparable.
+    ``compare`` makes components comparable. They may be ``varied`` already, see `link`.
     """
     rows, part_of = np.arange(problem.n), np.full(problem.n, -1, dtype=np.intp)
     given = problem
     for last in (*[False] * _ROUNDS, True):
         base = compare(given)
-        linked = link(base, settings, report)
+        linked = link(base, settings, report, varied=varied)
         if not linked.matches or linked.different is None:
             break
         failed = find_failed(given, base, linked)
@@ -113,6 +115,15 @@ def find_failed(given: FusionProblem, base: FusionProblem, linked: Linked) -> Fa
     return Failed(mixed, part_of)
 
 
+def log_failed(share: float, n: int, failed: int, more: int) -> float:
+    """Log-odds that of ``n`` fits ``more`` than those ``failed`` did.
+
+    Their share has a Beta prior with mean ``share``, of one failure.
+    """
+    others = 1.0 / share - 1.0 + n - failed
+    return float(betaln(1.0 + failed + more, others - more) - betaln(1.0 + failed, others))
+
+
 class _Search:
     """Clusters not yet found to be failed fits."""
 
@@ -143,7 +154,7 @@ class _Search:
             self.counts, np.array([[count]], dtype=np.float64), np.zeros((1, 0))
         )
         odds = float(without[0]) - self.linked.prior.of_sizes(self.counts)
-        odds += self._log_failed(count)
+        odds += self._log_failed(int(count))
         if odds + self._mixed_odds(cluster, rows) > 0:
             self.mixed[rows] = True
             self.counts[cluster] = 0
@@ -154,10 +165,9 @@ class _Search:
                 self.counts[cluster] = 0
 
     def _log_failed(self, count: int) -> float:
-        """Log-odds that so many more fits failed; their share has a Beta prior of one failure."""
-        n, failed = self.base.n, int(self.mixed.sum() + (self.part_of >= 0).sum())
-        others = 1.0 / self.linked.settings.failed_fits - 1.0 + n - failed
-        return float(betaln(1.0 + failed + count, others - count) - betaln(1.0 + failed, others))
+        """Log-odds that so many more fits failed."""
+        failed = int(self.mixed.sum() + (self.part_of >= 0).sum())
+        return log_failed(self.linked.settings.failed_fits, self.base.n, failed, count)
 
     def judge_unexplained(self) -> None:
         """Leave out all private clusters if failed fits explain so many better."""

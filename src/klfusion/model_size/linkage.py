@@ -46,6 +46,22 @@ ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
 
 @dataclass(frozen=True, eq=False)
+class LogOdds:
+    """Log-likelihood ratio of *same* against *different*."""
+
+    same: Same
+    different: Different
+    outliers: float
+
+    def __call__(
+        self, distance: FloatArray, n_a: FloatArray | float, n_b: FloatArray | float
+    ) -> FloatArray:
+        """Of clusters of so many members."""
+        shift = farther(n_a, n_b, self.same.ratio)
+        return self.same.log_odds(log_distance(distance), shift, self.different, self.outliers)
+
+
+@dataclass(frozen=True, eq=False)
 class Linked:
     """A matching of components under the model."""
 
@@ -75,14 +91,11 @@ class Linked:
 
     # Evidence -----------------------------------------------------------------------------
 
-    def log_odds(
-        self, distance: FloatArray, n_a: FloatArray | float, n_b: FloatArray | float
-    ) -> FloatArray:
-        """Log-likelihood ratio of *same* against *different* for clusters of such sizes."""
+    @property
+    def log_odds(self) -> LogOdds:
+        """Log-likelihood ratio of *same* against *different*."""
         assert self.same is not None and self.different is not None
-        shift = farther(n_a, n_b, self.same.ratio)
-        outliers = self.settings.failed_fits
-        return self.same.log_odds(log_distance(distance), shift, self.different, outliers)
+        return LogOdds(self.same, self.different, self.settings.failed_fits)
 
     def evidence(self, labels: IntArray) -> float:
         """Log-evidence of a matching."""
@@ -155,8 +168,11 @@ class Linked:
             labels = found._merged()
             if (labels == found.labels).all():
                 break
-            found = replace(found, labels=labels)
-            found = replace(found, labels=found._swept())
+            new = replace(found, labels=labels)
+            new = replace(new, labels=new._swept())
+            if new.evidence(new.labels) <= found.evidence(found.labels):
+                break
+            found = new
         return found
 
     def _merged(self) -> IntArray:
@@ -200,14 +216,19 @@ def link(
     return found.refined() if found.matches else found
 
 
-def cut(problem: FusionProblem, settings: LinkageSettings, report: Report) -> Linked:
-    """The merge path, cut where the evidence is highest."""
+def cut(
+    problem: FusionProblem,
+    settings: LinkageSettings,
+    report: Report,
+    different: Different | None = None,
+) -> Linked:
+    """The merge path, cut where the evidence is highest; *different* may be known."""
     path = penalty_path(problem, report)
     none = Linked(problem, settings, path, np.arange(problem.n, dtype=np.intp))
     if len(path.merges) == 0:
         return none
-    if problem.n > len(problem.silos):
-        different = within_silos(problem, settings)
+    if different is not None or problem.n > len(problem.silos):
+        different = different or within_silos(problem, settings)
         evidence, likelihood = path_evidence(problem, path, different, settings)
         found = int(evidence.argmax()), different, likelihood[evidence.argmax()]
     else:
