@@ -57,33 +57,32 @@ def link_many(
     )
     kept = sample.some(first.rows)
     linked = at_labels(kept, settings, first.linked.labels)
-    prior = PartitionPrior(store.n_silos)
+    odds, prior = linked.log_odds, PartitionPrior(store.n_silos)
 
-    def swept(centres: Centres, odds: LogOdds) -> ClusterSums:
-        joining = prior.joining(centres.counts)
-        rule = Joining(odds, centres.natural, centres.counts, joining)
-        return sweep(store.batches, rule)
+    def swept(centres: Centres) -> ClusterSums:
+        counts = centres.counts
+        return sweep(store.batches, Joining(odds, centres.natural, counts, prior.joining(counts)))
 
     sums = all_found(
         store,
         Centres.of_labels(kept, linked.labels, len(sample.silos) / store.n_silos),
         search,
         most,
-        lambda centres: swept(centres, linked.log_odds).compact(),
+        lambda centres: swept(centres).compact(),
         lambda problem: cut(problem, settings, search.report, linked.different).labels,
     )
     centres, failed = _revised(store, sums, settings, most, search.rng)
-    sums = None
+    labels, settled = sums.all_labels, False
     for number in range(_SWEEPS):
         search.report("sweeping", number + 1, _SWEEPS)
-        before, sums = sums, swept(centres, linked.log_odds)
+        sums = swept(centres)
         used = np.flatnonzero(sums.counts)
-        sums, failed = sums.some(used), failed[used]
-        if before is not None and (before.all_labels == sums.all_labels).all():
+        sums, failed, before = sums.some(used), failed[used], labels
+        labels, centres = sums.all_labels, Centres.of_sums(sums)
+        settled = bool((labels == before).all())
+        if settled:
             break
-        centres = Centres.of_sums(sums)
-    assert sums is not None
-    return _plan(store, sums, failed, first.linked, settings)
+    return _plan(store, sums, failed, first.linked, Status.of(settled))
 
 
 def _revised(
@@ -136,7 +135,7 @@ def _plan(
     sums: ClusterSums,
     failed: BoolArray,
     sample: Linked,
-    settings: LinkageSettings,
+    status: Status,
 ) -> Matching:
     """The plan of a sweep, without clusters that are ``failed`` fits, and its lower bound."""
     labels, kept = sums.all_labels, sums.some(np.flatnonzero(~failed))
@@ -145,7 +144,7 @@ def _plan(
     prior = PartitionPrior(store.n_silos)
     alone = np.ones(int(single.sum()), dtype=np.intp)
     odds = prior.of_sizes(kept.counts) - prior.of_sizes(np.append(kept.counts, alone))
-    odds += log_failed(settings.failed_fits, store.n, int(left_out.sum()), len(alone))
+    odds += log_failed(sample.settings.failed_fits, store.n, int(left_out.sum()), len(alone))
     if len(kept.counts) and odds > 0:
         left_out |= single
     keeps_none = np.logical_and.reduceat(left_out, store.starts)[store.silo]
@@ -161,6 +160,6 @@ def _plan(
         kept.centres,
         sample.penalty,
         [value],
-        Status.CONVERGED,
+        status,
         sample.path,
     )

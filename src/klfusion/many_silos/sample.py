@@ -117,7 +117,7 @@ def certified_plan(
     penalty: float,
     trace: list[float],
     status: Status,
-    path: MergePath,
+    path: MergePath | None,
 ) -> Matching:
     """A plan with its lower bound; of those with label -1, all but some ``left_out`` are single."""
     counts, single = np.bincount(labels[labels >= 0]), (labels < 0) & ~left_out

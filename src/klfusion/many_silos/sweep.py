@@ -95,8 +95,13 @@ class ClusterSums:
 class Rule(Protocol):
     """What it costs a component to join each of some centres, and to join none."""
 
-    centres: FloatArray  # (G, p)
-    new: float
+    @property
+    def centres(self) -> FloatArray:
+        """(G, p)."""
+
+    @property
+    def new(self) -> float:
+        """Cost of joining none."""
 
     def costs(self, batch: FusionProblem) -> FloatArray:
         """Of the components of a batch, (n, G)."""
@@ -233,12 +238,10 @@ class Centres:
 
     def grouped(self, group: IntArray) -> Centres:
         """Averages over groups, weighted by counts; each has a member."""
-        natural, counts = (
-            np.zeros((group.max() + 1, self.natural.shape[1])),
-            np.bincount(group, weights=self.counts),
-        )
+        counts = np.bincount(group, weights=self.counts)
+        natural = np.zeros((len(counts), self.natural.shape[1]))
         np.add.at(natural, group, self.counts[:, None] * self.natural)
-        return Centres(natural / counts[:, None], counts)
+        return Centres(natural / counts[:, None], np.asarray(counts, dtype=np.float64))
 
     def joined(self, others: Centres) -> Centres:
         """These and others."""

@@ -19,7 +19,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations, Tempered
 from klfusion.model_size.cleaning import common_size, gain_of_one
-from klfusion.model_size.distances import between, centre_distances
+from klfusion.model_size.distances import between, centre_distances, to_clusters
 from klfusion.model_size.evidence import LinkageSettings, leave_one_out
 from klfusion.model_size.linkage import Linked, link
 from klfusion.objective.clusters import Clusters
@@ -195,21 +195,22 @@ class _Search:
         ]
         if not pairs:
             return -np.inf
-        best = max(self._average_odds(rows, g, h) for g, h in pairs)
-        return best - float(self.own[rows].sum()) - float(np.log(len(pairs)))
+        best = self._average_odds(rows, np.array(pairs)).max()
+        return float(best) - float(self.own[rows].sum()) - float(np.log(len(pairs)))
 
-    def _average_odds(self, rows: IntArray, g: int, h: int) -> float:
-        """The same of one pair of clusters; each member has the best share."""
-        natural = np.outer(_SHARES, self.centres[g]) + np.outer(1.0 - _SHARES, self.centres[h])
-        averages = self._varied(natural)
-        masses = self.clusters.mass[[g, h]]
-        mass = 1.0 / (_SHARES**2 / masses[0] + (1.0 - _SHARES) ** 2 / masses[1])
-        one, share = (index.ravel() for index in np.indices((len(rows), len(_SHARES))))
-        own = self.problem.weights[rows[one]]
-        weight = 0.5 * own * mass[share] / (own + mass[share])
-        distance = weight * between(self.problem, rows[one], averages[share])
-        odds = self.linked.log_odds(distance, own, mass[share])
-        return float(odds.reshape(len(rows), -1).max(axis=1).sum())
+    def _average_odds(self, rows: IntArray, pairs: IntArray) -> FloatArray:
+        """The same of each pair of clusters, (k,); each member has the best share."""
+        first, second = (np.repeat(pairs[:, i], len(_SHARES)) for i in (0, 1))
+        share = np.tile(_SHARES, len(pairs))
+        natural = (
+            share[:, None] * self.centres[first] + (1.0 - share)[:, None] * self.centres[second]
+        )
+        masses = self.clusters.mass[first], self.clusters.mass[second]
+        mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
+        distance = to_clusters(self.problem, rows, self._varied(natural), mass)
+        odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
+        best = odds.reshape(len(rows), len(pairs), -1).max(axis=2)
+        return np.asarray(best.sum(axis=0))
 
     def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
