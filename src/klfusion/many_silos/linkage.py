@@ -9,6 +9,7 @@ found. A larger sample of whole silos shows which clusters are one, and which ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,10 +39,24 @@ class Joining:
     prior: FloatArray  # log-odds of joining, (G,)
     new: float = 0.0
 
+    @cached_property
+    def farthest(self) -> FloatArray:
+        """Distances beyond which a component is alone, (G,); log-odds fall with the distance."""
+        x = self.odds.different.tabulated[:, None]
+        joins = self._log_odds(np.exp(x), self.counts, self.prior) > 0.0
+        last = np.minimum(joins.sum(axis=0), len(x) - 1)
+        return np.asarray(np.exp(x[last, 0]))
+
+    def _log_odds(self, distance: FloatArray, counts: FloatArray, prior: FloatArray) -> FloatArray:
+        return self.odds(distance, 1.0, counts) + prior
+
     def costs(self, batch: FusionProblem) -> FloatArray:
-        """Of the components of a batch, (n, G)."""
+        """Of the components of a batch, (n, G); infinite where a component is alone."""
         distance = to_clusters(batch, slice(None), self.centres, self.counts)
-        return np.asarray(-(self.odds(distance, 1.0, self.counts) + self.prior))
+        row, g = np.nonzero(distance <= self.farthest)
+        near, distance[:] = distance[row, g], np.inf
+        distance[row, g] = -self._log_odds(near, self.counts[g], self.prior[g])
+        return distance
 
 
 def link_many(

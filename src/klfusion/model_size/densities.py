@@ -92,6 +92,11 @@ class Different:
         table[top:] = table[top]  # what is farther is no less different
         return cls(centre, table)
 
+    @property
+    def tabulated(self) -> FloatArray:
+        """The log-distances of the table."""
+        return self.centre + _Y
+
     def log_density(self, x: FloatArray) -> FloatArray:
         """Of log-distances."""
         return _read(self.table, x - self.centre)
