@@ -201,7 +201,8 @@ class Linked:
                 key = (min(first), max(first))
                 if key in rejected:
                     continue
-                if self._union_gain(clusters, int(a[k]), int(b[k])) + prior[k] > 0.0:
+                single = sizes[k].min() == 1.0  # its own distance is all that changes
+                if single or self._union_gain(clusters, int(a[k]), int(b[k])) + prior[k] > 0.0:
                     break
                 rejected.add(key)
             else:
@@ -211,27 +212,27 @@ class Linked:
         return clusters.labels.copy()
 
     def _union_gain(self, clusters: Clusters, a: int, b: int) -> float:
-        """Log-likelihood ratio of the union of two clusters against the two.
+        """Log-likelihood ratio of the union of two clusters against the two, by all members.
 
         Halves of one cluster have smaller distances within, which is no evidence that they differ:
-        under *different* the density of a component does not depend on its cluster. So where the
-        union may be a Normal cut by a plane, which takes at most 2/pi of the spread, the density
-        under *different* stays what it is.
+        under *different* the density of a component does not depend on its cluster. So that of
+        members stays what it is where the union may be a Normal cut by a plane, which takes at most
+        2/pi of its spread.
         """
         problem, parts = self.problem, [np.flatnonzero(clusters.labels == g) for g in (a, b)]
         rows, own = np.concatenate(parts), np.repeat([0, 1], [len(part) for part in parts])
         sums, mass, n = clusters.sums[[a, b]], clusters.mass[[a, b]], len(rows) - 1.0
         everyone = np.zeros_like(own), sums.sum(axis=0)[None], mass.sum(keepdims=True)
-        union = to_others(problem, rows, *everyone)
-        gain = float(self.log_odds(union, n, 1.0).sum()) * n / (n + 1.0)
+        union, before = (
+            to_others(problem, rows, *groups) for groups in (everyone, (own, sums, mass))
+        )
         others = np.array([len(part) - 1.0 for part in parts])[own]
-        some = np.flatnonzero(others > 0)
-        before, others = to_others(problem, rows[some], own[some], sums, mass), others[some]
-        if len(some) == len(rows) and before.mean() >= (1.0 - 2.0 / np.pi) * union.mean():
-            held = self.log_odds(union, others, 1.0, before).sum() * n / (n + 1.0)
-            gain = max(gain, float(held))
-        two = self.log_odds(before, others, 1.0) * others / (others + 1.0)
-        return gain - float(two.sum())
+        two = (self.log_odds(before, others, 1.0) * others / (others + 1.0)).sum()
+        if before.mean() >= (1.0 - 2.0 / np.pi) * union.mean():
+            one = self.log_odds(union, others, 1.0, before)
+        else:
+            one = self.log_odds(union, n, 1.0)
+        return float(one.sum() * n / (n + 1.0) - two)
 
 
 def link(
