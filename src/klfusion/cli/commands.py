@@ -11,7 +11,7 @@ import click
 import klfusion as kf
 from klfusion._utils.package import library_version
 from klfusion._utils.text import printable
-from klfusion.cli import inspection
+from klfusion.cli import federation, inspection
 from klfusion.cli.shell import EPILOG, FILE, Commands, check_targets, modules
 
 _SIZE = click.IntRange(min=1)
@@ -253,7 +253,7 @@ def _change(file: Path, action: str, silos: Sequence[Any], output: Path, rematch
     console.show_fusion(console.make(), summary, [output])
 
 
-for _command in inspection.COMMANDS:
+for _command in (*inspection.COMMANDS, *federation.COMMANDS):
     main.add_command(_command)
 
 
