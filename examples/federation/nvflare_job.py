@@ -1,12 +1,10 @@
 """The job of three cellars, for NVFlare: here in its simulator, one process per cellar."""
 
-import sys
+from pathlib import Path
 
 from nvflare.recipe import SimEnv
 
 from klfusion.federation.nvflare import FusionRecipe
 
-data, out, workspace = sys.argv[1:]
-recipe = FusionRecipe("wines.py", store=out, folder=data)
-names = ["cellar-1", "cellar-2", "cellar-3"]
-recipe.execute(SimEnv(clients=names, workspace_root=workspace))
+recipe = FusionRecipe("wines.py", store="out", folder=Path("data").resolve())
+recipe.execute(SimEnv(clients=["cellar-1", "cellar-2", "cellar-3"]))

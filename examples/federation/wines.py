@@ -1,7 +1,5 @@
 """Three cellars that may not share their wines make one model of them."""
 
-from pathlib import Path
-
 import numpy as np
 from sklearn.mixture import BayesianGaussianMixture
 
@@ -10,7 +8,7 @@ from klfusion.federation import Round, Site
 
 def fit(site: Site) -> BayesianGaussianMixture:
     """Fit two kinds of wine to the table of a cellar."""
-    x = np.loadtxt(Path(site.config["folder"]) / f"{site.name}.csv", delimiter=",", skiprows=1)
+    x = np.loadtxt(f"{site.config['folder']}/{site.name}.csv", delimiter=",", skiprows=1)
     return BayesianGaussianMixture(n_components=2, n_init=5, max_iter=1000, random_state=0).fit(x)
 
 

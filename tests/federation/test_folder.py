@@ -254,7 +254,7 @@ def test_a_coordinator_that_is_killed_continues(shared, tmp_path):
                "--n-silos", "3", "--every", "0.05"]  # fmt: skip
     log = (tmp_path / "log").open("wb")
     with log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        wait_for(lambda: (shared / "round.json").exists(), process)
+        wait_for((shared / "round.json").exists, process)
         for silo in SILOS[:2]:
             send(shared, silo)
         wait_for(lambda: len(list(shared.glob("store/silo-*"))) == 2, process)

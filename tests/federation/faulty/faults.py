@@ -12,7 +12,7 @@ from klfusion.io.storage import dumps, loads
 
 GAMMA = kf.families.Gamma()
 SHAPES = {"a": [30.0, 900.0], "b": [910.0, 32.0]}  # the honest
-FAULTS = ("killed", "late", "duplicates", "replays", "truncates", "lies", "large", "raises")
+FAULTS = ("killed", "late", "duplicates", "replays", "truncates", "lies")
 
 
 def posterior(name):
@@ -42,21 +42,30 @@ class FaultyRound(Round):
 
 def changed(definition, good, name):
     """The message of a faulty site instead of a good one."""
-    sent = loads(good.data) if good.data else None
-    if name == "duplicates":  # a copy of the message of another silo
-        return Reply(dumps(replace(posterior("a"), provenance=sent.provenance)))
-    if name == "steals":  # numbers of its own in the name of another silo
-        return Reply(dumps(replace(sent, name="a")))
-    if name == "replays":  # a message of its own from an earlier round
-        header = {**sent.provenance["federation"], "round": "last year"}
-        return Reply(dumps(replace(sent, provenance={"federation": header})))
     if name == "truncates":
         return Reply(good.data[:-8])
-    if name == "lies":  # it claims to hold the other silos, which would then count twice
-        return Reply(dumps(replace(sent, provenance={**sent.provenance, "silos": ["a", "b"]})))
     if name == "large":
         return Reply(os.urandom(10 * definition.max_bytes))
-    return good
+    if not good.data or name not in MESSAGES:
+        return good
+    return Reply(dumps(MESSAGES[name](loads(good.data))))
+
+
+def _last_year(sent):
+    header = {**sent.provenance["federation"], "round": "last year"}
+    return replace(sent, provenance={"federation": header})
+
+
+MESSAGES = {
+    # A copy of the message of another silo.
+    "duplicates": lambda sent: replace(posterior("a"), provenance=sent.provenance),
+    # Numbers of its own in the name of another silo.
+    "steals": lambda sent: replace(sent, name="a"),
+    # A message of its own from an earlier round.
+    "replays": _last_year,
+    # A claim to hold the other silos, which would then count twice.
+    "lies": lambda sent: replace(sent, provenance={**sent.provenance, "silos": ["a", "b"]}),
+}
 
 
 ROUND = FaultyRound(name="rates", fit=fit, n_silos=2 + len(FAULTS), timeout=40, max_bytes=100_000)

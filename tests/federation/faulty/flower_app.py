@@ -4,4 +4,5 @@ from faults import ROUND
 
 from klfusion.federation.flower import client_app, server_app
 
-client, server = client_app(ROUND), server_app(ROUND)
+client = client_app(ROUND)
+server = server_app(ROUND)
