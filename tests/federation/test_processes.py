@@ -125,8 +125,8 @@ def check_faults(store, log):
 
 
 REASONS = {
-    "killed": "reply within 40 s",
-    "late": "reply within 40 s",
+    "killed": "reply within",
+    "late": "reply within",
     "replays": "'last year'",
     "truncates": "cut short",
     "lies": "silos counted twice",
@@ -134,14 +134,16 @@ REASONS = {
 
 
 @pytest.mark.slow
-def test_faults_on_flower(tmp_path):
+def test_faults_on_flower(tmp_path, monkeypatch):
     pytest.importorskip("flwr")
+    # Three processes per site start at once: on few cores the honest, too, need most of this.
+    monkeypatch.setenv("FAULTY_TIMEOUT", "75")
     with FlowerFederation(tmp_path) as federation:
         for name in ("a", "b", *faults.FAULTS):
             federation.node(name)
         log = federation.run(FAULTY, store=tmp_path / "store")
     notes = check_faults(tmp_path / "store", log)
-    assert notes.count("no reply within 40 s") == 2
+    assert notes.count("no reply within 75 s") == 2
     assert "a copy of the message of" in notes
     for reason in REASONS.values():
         assert reason in notes

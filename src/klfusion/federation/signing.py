@@ -27,6 +27,7 @@ def make_keys(path: str | os.PathLike[str]) -> Path:
     secret, public = Path(path), Path(f"{os.fspath(path)}.pub")
     pair = _minisign().KeyPair.generate()
     try:
+        secret.parent.mkdir(parents=True, exist_ok=True)
         with open(secret, "xb", opener=lambda p, flags: os.open(p, flags, _OWNER_ONLY)) as file:
             file.write(bytes(pair.secret_key) + b"\n")
     except OSError as error:

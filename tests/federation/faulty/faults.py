@@ -68,7 +68,13 @@ MESSAGES = {
 }
 
 
-ROUND = FaultyRound(name="rates", fit=fit, n_silos=2 + len(FAULTS), timeout=40, max_bytes=100_000)
+ROUND = FaultyRound(
+    name="rates",
+    fit=fit,
+    n_silos=2 + len(FAULTS),
+    timeout=float(os.environ.get("FAULTY_TIMEOUT", "40")),
+    max_bytes=100_000,
+)
 
 if __name__ == "__main__" and "pytest" not in sys.modules:
     from klfusion.federation.nvflare import run_site
