@@ -63,6 +63,7 @@ class Server:
         self.senders: dict[str, str] = {}  # by name of the silo
         self._refused: dict[tuple[str, str], str] = {}  # reasons by request and sender
         self._not_fused: list[str] = []
+        self._members: list[str] = []  # silos that are fused
         self._hashes: dict[tuple[str, str], str] = {}  # by request and name
         self._restored: set[str] = set()  # names whose posteriors an earlier server stored
         if self.store is not None:
@@ -130,7 +131,7 @@ class Server:
                     self._restored.discard(name)
                     self.senders[name] = sender
                 if self.senders.get(name) != sender:
-                    raise KLFusionError(f"a copy of the message of {self.senders[name]}")
+                    raise KLFusionError(f"a copy of the message of {self.senders.get(name)}")
                 return None
         except KLFusionError as error:
             return self.set_aside(sender, str(error), request)
@@ -148,9 +149,7 @@ class Server:
 
     def answering(self, request: str) -> dict[str, str]:
         """Senders of fused silos that answer a request and have not yet, by name of the silo."""
-        if self.fusion is None:
-            return {}
-        headers = {n: self.posteriors[FIT][n].provenance[HEADER] for n in self.fusion.silo_names}
+        headers = {n: self.posteriors[FIT][n].provenance[HEADER] for n in self._members}
         done = self.posteriors.get(request, {})
         names = [n for n, own in headers.items() if request in own["answers"] and n not in done]
         return {name: self.senders[name] for name in names if name in self.senders}
@@ -197,6 +196,7 @@ class Server:
                 )
             if isinstance(weights, Mapping):
                 options["weights"] = {p.name: weights[p.name] for p in kept}
+            self._members = [p.name for p in kept]
             try:
                 return fuse(kept, **options)
             except IncompatibleSilosError as error:
@@ -268,7 +268,7 @@ class Server:
                 self._hashes[request, posterior.name] = sha256(reply.data)
         self._restored = set(self.posteriors[FIT])
         for line in self.journal():
-            if line["silo"] in self.posteriors[FIT]:
+            if line["request"] == FIT and line["silo"] in self.posteriors[FIT]:
                 self.senders[line["silo"]] = line["sender"]
 
     def journal(self) -> list[dict[str, Any]]:
