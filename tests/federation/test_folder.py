@@ -94,6 +94,40 @@ class TestOneRound:
             kf.fuse(both).posterior.natural
         )
 
+    def test_second_round_by_commands(self, shared, tmp_path):
+        path = tmp_path / "again.py"
+        path.write_text(AGAIN, encoding="utf-8")
+        start = ("coordinator", shared, "--definition", path, "--once")
+        klfusion(*start)
+        for asked in ((), ("--after", shared)):
+            for name in ("a", "b"):
+                file = tmp_path / f"{name}.safetensors"
+                klfusion("site", "fit", path, "--name", name, "--set", "rate=10", *asked,
+                         "-o", file)  # fmt: skip
+                klfusion("site", "send", file, "--to", shared)
+            out = klfusion(*start)
+        assert "released" in out
+        result = loads(folder.receive(shared)).params()
+        assert result["rate"] == pytest.approx(40.0)  # the second ones replaced the first
+
+
+AGAIN = """
+import klfusion as kf
+
+GAMMA = kf.families.Gamma()
+
+
+def fit(site, factor=1.0):
+    rate = factor * float(site.config["rate"])
+    return kf.Posterior(GAMMA, GAMMA.natural([30.0 * factor], [rate]), name=site.name)
+
+
+ROUND = kf.federation.Round(
+    name="again", fit=fit, second=lambda fused, site: fit(site, 4.0), n_silos=2,
+    options={"pooling": "average"},
+)
+"""
+
 
 class TestFaults:
     def truncated(self, path):
@@ -114,7 +148,7 @@ class TestFaults:
         ("fault", "reason"),
         [
             ("truncated", "cut short"),
-            ("linked", "expected a file of at most 100000 bytes"),
+            ("linked", "cannot be read"),
             ("piped", "expected a file of at most 100000 bytes"),
             ("large", "expected a file of at most 100000 bytes, got 200000"),
         ],

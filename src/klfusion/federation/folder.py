@@ -62,7 +62,10 @@ def receive(folder: _Path, key: _Path | None = None) -> bytes:
     if key is not None:
         signature = _bytes(Path(f"{path}{signing.SUFFIX}"), _MAX_JSON)
         signing.signer(_bytes(path, _MAX_JSON), signature, {"coordinator": os.fspath(key)})
-    data = _bytes(Path(folder) / _FUSED, int(manifest.get("bytes", 0)))
+    size = manifest.get("bytes")
+    if not isinstance(size, int):
+        raise FileFormatError(f"{path}: expected a number of bytes, got {size!r}")
+    data = _bytes(Path(folder) / _FUSED, size)
     if sha256(data) != manifest.get("sha256"):
         raise FileFormatError(f"{folder}: expected {_FUSED} as in {_MANIFEST}, got another")
     return data
@@ -118,8 +121,8 @@ class Coordinator:
             server.fuse()
         self._collect()
         over = time.time() >= self.asked["opened"] + definition.timeout
+        write_status(self.folder, server, self.asked, released=False)
         if self.waiting > 0 and not over:
-            write_status(self.folder, server, self.asked, released=False)
             return False
         server.fuse(self.asked["request"])
         if self.asked["request"] == FIT and server.answering(SECOND):
@@ -194,13 +197,14 @@ def _mark(path: Path) -> tuple[int, int, str]:
 
 
 def _bytes(path: Path, limit: int) -> bytes:
-    """A regular file of bounded size; no link, no pipe."""
+    """A regular file of bounded size; a link is not followed, a pipe does not block."""
+    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        about = path.lstat()
-        if not stat.S_ISREG(about.st_mode) or about.st_size > limit:
-            text = f"{path.name}: expected a file of at most {limit} bytes"
-            raise FileFormatError(f"{text}, got {about.st_size} bytes or no file")
-        with path.open("rb") as file:
+        with open(path, "rb", opener=lambda p, flags: os.open(p, flags | careful)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > limit:
+                text = f"{path.name}: expected a file of at most {limit} bytes"
+                raise FileFormatError(f"{text}, got {about.st_size} bytes or no file")
             return file.read(limit + 1)
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be read ({error.strerror})") from error

@@ -5,5 +5,6 @@ from nvflare.recipe import SimEnv
 
 from klfusion.federation.nvflare import FusionRecipe
 
-recipe = FusionRecipe("faults.py", store="out")
-recipe.execute(SimEnv(clients=["a", "b", *FAULTS]))
+if __name__ == "__main__":
+    recipe = FusionRecipe("faults.py", store="out")
+    recipe.execute(SimEnv(clients=["a", "b", *FAULTS]))
