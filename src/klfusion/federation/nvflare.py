@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 
@@ -47,7 +48,8 @@ def run_site(definition: Round) -> None:
     >>> if __name__ == "__main__":  # doctest: +SKIP
     ...     run_site(ROUND)
     """
-    config = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+    words = [word.partition("=") for word in sys.argv[1:]]
+    config = {unquote(key): unquote(value) for key, _, value in words}
     flare.init()
     while flare.is_running():
         task = flare.receive()
@@ -103,7 +105,8 @@ class FusionRecipe(Recipe):  # type: ignore[misc]
     Parameters
     ----------
     script : str or path
-        Python file that defines a `Round`, and that calls `run_site` when it is run by itself.
+        Python file that defines a `Round`, and that calls `run_site` when it is run by itself. A
+        file of the current folder goes with the job; another must be at the same path everywhere.
     store : str or path
         Folder of the server, as in `klfusion.federation.Server`.
     **config
@@ -113,13 +116,18 @@ class FusionRecipe(Recipe):  # type: ignore[misc]
     def __init__(
         self, script: str | os.PathLike[str], store: str | os.PathLike[str], **config: Any
     ) -> None:
-        path = str(Path(script).resolve())
+        sent = Path(script).name == os.fspath(script)  # of the current folder
+        path = os.fspath(script) if sent else str(Path(script).resolve())
         definition = Round.load(path)
         job = FedJob(name=definition.name, min_clients=definition.min_silos)
-        job.to_server(FusionController(path, str(Path(store).resolve())))
+        if sent:
+            job.to_server(path)
+        source = Path(path).stem if sent else path
+        job.to_server(FusionController(source, str(Path(store).resolve())))
+        words = [f"{quote(key)}={quote(str(value))}" for key, value in config.items()]
         runner = ScriptRunner(
             script=path,
-            script_args=" ".join(f"{key}={value}" for key, value in config.items()),
+            script_args=" ".join(words),
             framework=FrameworkType.RAW,
             server_expected_format=ExchangeFormat.RAW,
         )
