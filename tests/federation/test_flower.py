@@ -57,7 +57,7 @@ class TestOneRound:
         assert server.left_out == []
         assert server.senders["silo-3"] == "node 11 (silo-3)"
 
-    def test_result_goes_back_to_sites_that_use_it(self, tmp_path):
+    def test_result_goes_back_to_sites_that_use_it(self, tmp_path, caplog):
         received = {}
 
         def use(fused, site):
@@ -66,6 +66,7 @@ class TestOneRound:
         grid = LocalGrid([node(SILOS[0], replace(ROUND, use=use)), *map(node, SILOS[1:3])])
         server = run(ROUND, grid, tmp_path)
         assert received == {"silo-0": dumps(server.fusion.posterior)}
+        assert "did not use" not in caplog.text
         assert [own.asked for own in grid.nodes.values()] == [["train"] * 2, ["train"], ["train"]]
 
     def test_failing_to_use_it_changes_nothing(self, tmp_path, caplog):

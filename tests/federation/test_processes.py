@@ -114,13 +114,18 @@ def test_nvflare(by_folder, tmp_path):
     assert the_same(by_folder, store)
 
 
-def check_faults(store, log):
-    """The round ended with the honest, and says who else there was."""
+def check_faults(store, log, folder):
+    """The round ended with the honest, who have the result, and says who else there was."""
     assert (store / "global.safetensors").exists(), log
     fusion = kf.load(store / "global.safetensors")
     assert fusion.silo_names == ("a", "b")
     expected = kf.fuse([faults.posterior("a"), faults.posterior("b")])
     assert dumps(fusion.posterior) == dumps(expected.posterior)
+    used = {path.name: path.read_bytes() for path in folder.glob("used-*")}
+    assert used == dict.fromkeys(
+        ("used-a.safetensors", "used-b.safetensors"), dumps(fusion.posterior)
+    )
+    assert "did not use the result" not in log
     return " | ".join(fusion.provenance["left_out"])
 
 
@@ -138,11 +143,12 @@ def test_faults_on_flower(tmp_path, monkeypatch):
     pytest.importorskip("flwr")
     # Three processes per site start at once: on few cores the honest, too, need most of this.
     monkeypatch.setenv("FAULTY_TIMEOUT", "75")
+    monkeypatch.setenv("FAULTY_FOLDER", str(tmp_path))
     with FlowerFederation(tmp_path) as federation:
         for name in ("a", "b", *faults.FAULTS):
             federation.node(name)
         log = federation.run(FAULTY, store=tmp_path / "store")
-    notes = check_faults(tmp_path / "store", log)
+    notes = check_faults(tmp_path / "store", log, tmp_path)
     assert notes.count("no reply within 75 s") == 2
     assert "a copy of the message of" in notes
     for reason in REASONS.values():
@@ -150,11 +156,12 @@ def test_faults_on_flower(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_faults_on_nvflare(tmp_path):
+def test_faults_on_nvflare(tmp_path, monkeypatch):
     pytest.importorskip("nvflare")
+    monkeypatch.setenv("FAULTY_FOLDER", str(tmp_path))
     shutil.copytree(FAULTY, tmp_path / "app")
     log = run_nvflare(tmp_path / "app" / "nvflare_job.py", tmp_path / "work")
-    notes = check_faults(tmp_path / "app" / "out", log)
+    notes = check_faults(tmp_path / "app" / "out", log, tmp_path)
     assert "duplicates: expected a message of 'duplicates', got one of 'a'" in notes
     for name, reason in REASONS.items():
         assert any(name in note and reason in note for note in notes.split(" | ")), name

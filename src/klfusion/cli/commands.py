@@ -33,6 +33,9 @@ def main() -> None:
     With your own files:
       klfusion inspect hospital-a.safetensors
       klfusion fuse hospital-*.safetensors -o global.safetensors --report fusion.html
+    Over a shared folder:
+      klfusion coordinator /mnt/consortium --n-silos 3
+      klfusion site send hospital-a.safetensors --to /mnt/consortium
     """  # noqa: D301 (click reads the character)
 
 

@@ -180,7 +180,7 @@ class Round:
             if request == USE:
                 if self.use is not None:
                     self.use(self.read(fused, "fused posterior"), site)
-                return Reply()
+                return Reply(b"used")
             return self.message(site, self.posterior(site, request, fused), request)
         except Exception as error:
             _log.exception("site %r replies with an error", site.name)

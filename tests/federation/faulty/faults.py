@@ -27,6 +27,12 @@ def fit(site):
     return posterior(site.name)
 
 
+def use(fused, site):
+    """Keep the result where a test looks for it."""
+    if "FAULTY_FOLDER" in os.environ:
+        kf.save(f"{os.environ['FAULTY_FOLDER']}/used-{site.name}.safetensors", fused)
+
+
 class FaultyRound(Round):
     """Sites that fail as their names say."""
 
@@ -71,6 +77,7 @@ MESSAGES = {
 ROUND = FaultyRound(
     name="rates",
     fit=fit,
+    use=use,
     n_silos=2 + len(FAULTS),
     timeout=float(os.environ.get("FAULTY_TIMEOUT", "40")),
     max_bytes=100_000,
