@@ -273,7 +273,13 @@ class TestCommands:
                        "-o", tmp_path / "a.safetensors", code=1)  # fmt: skip
         assert "a.csv: expected" in out
 
+    def test_the_name_of_a_round_by_default(self, tmp_path):
+        for _ in range(2):  # the second continues the first
+            klfusion("coordinator", tmp_path / "shared", "--n-silos", 2, "--once")
+        assert folder.read_round(tmp_path / "shared")["round"].startswith("shared 20")
+
     def test_wrong_usage(self, tmp_path):
+        klfusion("coordinator", tmp_path, "--definition", "a.py", "--n-silos", 2, code=2)
         table = tmp_path / "a.csv"
         klfusion("site", "fit", table, "--name", "a", "-o", tmp_path / "a.safetensors", code=2)
         kf.save(tmp_path / "f.safetensors", kf.fuse(SILOS[:2]))

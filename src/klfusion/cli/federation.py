@@ -1,6 +1,7 @@
 """A round over a shared folder: ``klfusion site ...`` and ``klfusion coordinator``."""
 
 import csv
+import time
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,9 @@ def receive(folder: Path, output: Path, key: Path | None) -> None:
 
 @click.command(epilog=EPILOG)
 @click.argument("folder", type=FILE)
-@click.option("--name", help="Name of the round; default: the folder's.")
+@click.option(
+    "--name", help="Name of the round, never used before; default: the folder's, and the time."
+)
 @click.option("--definition", type=FILE, metavar="FILE",
               help="Python file that defines the round; then no other setting of it.")  # fmt: skip
 @click.option("--n-silos", type=_SIZE, help="Wait for so many silos.")
@@ -174,15 +177,14 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
       klfusion coordinator /mnt/consortium --keys keys --key coordinator.key --once
     """  # noqa: D301 (click reads the character)
     folders, rounds = modules("federation.folder", "federation.round")
-    if definition is not None:
-        found = rounds.Round.load(str(definition))
+    if definition is None:
+        found = _round_of(folder, **settings)
     else:
-        keys = settings.pop("keys")
-        silos, name = settings.pop("silos"), settings.pop("name")
-        public = None if keys is None else {p.stem: str(p) for p in sorted(keys.glob("*.pub"))}
-        found = rounds.Round(
-            name=name or folder.resolve().name, keys=public, silos=silos or None, **settings
-        )
+        source = click.get_current_context().get_parameter_source
+        for name in settings:
+            if source(name) == click.core.ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--definition says this already: {name}")
+        found = rounds.Round.load(str(definition))
     running = folders.Coordinator(found, folder, store, key)
     if once:
         running.step()
@@ -196,6 +198,19 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
     if running.server.fusion is not None:
         click.echo(str(running.server.fusion))
     click.echo(f"released: {folder / 'fused.safetensors'}; {folder / 'status.html'}")
+
+
+def _round_of(
+    folder: Path, name: str | None, keys: Path | None, silos: tuple[str, ...], **settings: Any
+) -> Any:
+    """The round of a folder by options; by default its name has the time at which it opened."""
+    folders, rounds = modules("federation.folder", "federation.round")
+    if name is None and (folder / "round.json").exists():
+        name = folders.read_round(folder)["round"]
+    public = None if keys is None else {p.stem: str(p) for p in sorted(keys.glob("*.pub"))}
+    opened = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
+    name = name or f"{folder.resolve().name} {opened}"
+    return rounds.Round(name=name, keys=public, silos=silos or None, **settings)
 
 
 COMMANDS = (site, coordinator)

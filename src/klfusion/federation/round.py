@@ -80,7 +80,8 @@ class Round:
     Parameters
     ----------
     name : str
-        Name of the round. It is in every message, and messages of other rounds are refused.
+        Name of the round, never used before. It is in every message, and messages of other rounds
+        are refused.
     fit : callable, optional
         ``fit(site)`` returns a fitted model that `klfusion.extract` reads, or a `Posterior`.
     privatise : callable, optional
