@@ -37,6 +37,7 @@ NAMES = (  # in the order of the index
     "predictive",
     "hostile",
     "files",
+    "federation",
     "many_silos",
     "rounds",
     "figure7",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from klfusion._utils.package import library_version, provide
 
 if TYPE_CHECKING:
-    from klfusion import adapters, baselines, families, learners
+    from klfusion import adapters, baselines, families, federation, learners
     from klfusion._fuse import fuse
     from klfusion.adapters import extract
     from klfusion.adapters.sklearn_pipeline import agreed_scaling
@@ -45,7 +45,7 @@ __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", 
 __all__ += ["Status", "agreed_scaling"]
 __all__ += ["diagnose", "extract", "from_draws", "fuse", "fuse_files", "load", "refine_rounds"]
 __all__ += ["relabel", "save"]
-__all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
+__all__ += ["adapters", "baselines", "families", "federation", "learners", "vocabulary"]
 
 # Where public names live that are no methods, "module:name" or a module. A name is imported when it
 # is first used: numpy and scipy take a third of a second to import.
@@ -65,6 +65,7 @@ _HOMES = {
     "estimate_prior_sd": "updates.prior:estimate_prior_sd",
     "extract": "adapters:extract",
     "families": "families",
+    "federation": "federation",
     "from_draws": "draws.posterior:from_draws",
     "fuse": "_fuse:fuse",
     "fuse_files": "out_of_core.files:fuse_files",

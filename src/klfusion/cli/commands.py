@@ -11,7 +11,7 @@ import click
 import klfusion as kf
 from klfusion._utils.package import library_version
 from klfusion._utils.text import printable
-from klfusion.cli import inspection
+from klfusion.cli import federation, inspection
 from klfusion.cli.shell import EPILOG, FILE, Commands, check_targets, modules
 
 _SIZE = click.IntRange(min=1)
@@ -33,6 +33,9 @@ def main() -> None:
     With your own files:
       klfusion inspect hospital-a.safetensors
       klfusion fuse hospital-*.safetensors -o global.safetensors --report fusion.html
+    Over a shared folder:
+      klfusion coordinator /mnt/consortium --n-silos 3
+      klfusion site send hospital-a.safetensors --to /mnt/consortium
     """  # noqa: D301 (click reads the character)
 
 
@@ -253,7 +256,7 @@ def _change(file: Path, action: str, silos: Sequence[Any], output: Path, rematch
     console.show_fusion(console.make(), summary, [output])
 
 
-for _command in inspection.COMMANDS:
+for _command in (*inspection.COMMANDS, *federation.COMMANDS):
     main.add_command(_command)
 
 

@@ -43,22 +43,22 @@ def refuse(reasons: Sequence[str]) -> None:
 def usable(files: Sequence[Path]) -> tuple[list[Any], list[str]]:
     """The silos that can be read and fused with each other, and the reasons for all others."""
     read, compatible = modules("_fuse", "federation.compatible")
-    silos: dict[int, Any] = {}
-    bad, names = [], set()
+    silos: list[Any] = []
+    bad: list[str] = []
+    where: dict[str, Path] = {}
     for number, file in enumerate(files):
         try:
             silo = read.posterior_of(file, None, number)
-            if silo.name in names:
+            if silo.name in where:
                 raise KLFusionError(f"{file}: another file is of silo {silo.name!r}, too")
         except KLFusionError as error:
             bad.append(str(error))
         else:
-            names.add(silo.name)
-            silos[number] = silo
-    kept, refused = compatible.compatible(silos)
-    bad += [f"{files[n]}: silo {silos[n].name!r} {reason}" for n, reason in refused.items()]
-    order = {silo.name: number for number, silo in silos.items()}
-    return sorted(kept, key=lambda silo: order[silo.name]), bad
+            where[silo.name] = file
+            silos.append(silo)
+    _, refused = compatible.compatible(silos)
+    bad += [f"{where[name]}: silo {name!r} {reason}" for name, reason in refused.items()]
+    return [silo for silo in silos if silo.name not in refused], bad
 
 
 @click.command(epilog=EPILOG)

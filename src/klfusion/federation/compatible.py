@@ -1,6 +1,6 @@
 """Which of the posteriors received can be fused with each other, and why others cannot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
 
@@ -23,16 +23,16 @@ def check_same(first: Posterior, second: Posterior) -> None:
         raise IncompatibleSilosError(reason)
 
 
-def compatible(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], dict[int, str]]:
-    """Largest set of compatible posteriors, by name; and the reason per refused node.
+def compatible(posteriors: Sequence[Posterior]) -> tuple[list[Posterior], dict[str, str]]:
+    """Largest set of compatible posteriors, by name; and the reason per refused silo.
 
     The order of arrival does not matter. Names are unique.
     """
     refused = _false_claims(posteriors)
-    nodes = {p.name: node for node, p in posteriors.items() if node not in refused}
     groups: list[list[Posterior]] = []
-    for _, node in sorted(nodes.items()):
-        posterior = posteriors[node]
+    for posterior in sorted(posteriors, key=lambda p: p.name):
+        if posterior.name in refused:
+            continue
         group = next((g for g in groups if _misfit(g, posterior) is None), None)
         if group is None:
             groups.append(group := [])
@@ -40,21 +40,20 @@ def compatible(posteriors: Mapping[int, Posterior]) -> tuple[list[Posterior], di
     kept = max(groups, key=len, default=[])  # the first of equals
     for group in groups:
         if group is not kept:
-            refused |= {nodes[p.name]: str(_misfit(kept, p)) for p in group}
+            refused |= {p.name: str(_misfit(kept, p)) for p in group}
     return kept, refused
 
 
-def _false_claims(posteriors: Mapping[int, Posterior]) -> dict[int, str]:
-    """Nodes whose posteriors count silos that sent their own, or that another counts."""
+def _false_claims(posteriors: Sequence[Posterior]) -> dict[str, str]:
+    """Silos whose posteriors count silos that sent their own, or that another counts."""
     # Who sends in his own name alone comes first: a claim excludes none of these.
-    order = sorted(posteriors.items(), key=lambda item: (_claims(item[1]), item[1].name))
     accepted: list[Posterior] = []
     refused = {}
-    for node, posterior in order:
+    for posterior in sorted(posteriors, key=lambda p: (_claims(p), p.name)):
         try:
             check_counted_once([*accepted, posterior] if _claims(posterior) else [])
         except IncompatibleSilosError as error:
-            refused[node] = str(error)
+            refused[posterior.name] = str(error)
         else:
             accepted.append(posterior)
     return refused

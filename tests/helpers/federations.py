@@ -1,4 +1,4 @@
-"""A Flower federation of real processes on loopback, each ended by its id."""
+"""Federations of real processes on loopback, each ended by its id: Flower and NVFlare."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wait_until(condition, what: str) -> None:
         time.sleep(0.05)
 
 
-class Federation:
+class FlowerFederation:
     """A SuperLink and its SuperNodes; use it in a with statement."""
 
     def __init__(self, folder: Path, tls: dict[str, str] | None = None, auth: bool = False):
@@ -52,7 +52,7 @@ class Federation:
         }
         self._processes: list[subprocess.Popen] = []
 
-    def __enter__(self) -> Federation:
+    def __enter__(self) -> FlowerFederation:
         how = ["--insecure"]
         if self.tls:
             how = ["--ssl-ca-certfile", self.tls["ca"], "--ssl-certfile", self.tls["cert"],
@@ -71,11 +71,11 @@ class Federation:
     def __exit__(self, *_) -> None:
         self.end(self._processes[::-1])
 
-    def node(self, name: str, key: str | None = None, **config) -> subprocess.Popen:
-        """Start a SuperNode; the strategy waits for it to connect."""
+    def node(self, name: str, auth: str | None = None, **config) -> subprocess.Popen:
+        """Start a SuperNode; the server waits for it to connect."""
         how = ["--root-certificates", self.tls["ca"]] if self.tls else ["--insecure"]
-        if key is not None:
-            how += ["--auth-supernode-private-key", key]
+        if auth is not None:
+            how += ["--auth-supernode-private-key", auth]
         words = {"name": f'"{name}"'} | {
             k: f'"{v}"' if isinstance(v, str) else v for k, v in config.items()
         }
@@ -130,3 +130,14 @@ class Federation:
 
 def _toml(value) -> str:
     return f"'{value}'" if isinstance(value, str | Path) else str(value).lower()
+
+
+def run_nvflare(job: Path, workspace: Path) -> str:
+    """Run a job in NVFlare's simulator, which starts a process per client, and return its log."""
+    own = {"NVFLARE_SIMULATOR_WORKSPACE_ROOT": str(workspace), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(job)],
+        env={**os.environ, **own}, cwd=job.parent, text=True, timeout=4 * PATIENCE, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    return done.stdout

@@ -1,0 +1,288 @@
+"""What the server of a round does: collect, set aside, fuse, release; all state is in a folder."""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from klfusion._fuse import fuse
+from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.federation.compatible import check_same, compatible
+from klfusion.federation.round import FIT, HEADER, SECOND, USE, Reply, Round, one_line
+from klfusion.federation.signing import SUFFIX
+from klfusion.fusion.result import Fusion
+from klfusion.io.atomic import write_atomically
+from klfusion.io.storage import dumps, save
+from klfusion.posteriors.posterior import Posterior
+
+_FILES = {FIT: "silo-{}.safetensors", SECOND: "second-{}.safetensors"}
+_JOURNAL = "journal.jsonl"
+Ask = Callable[[str, bytes, Callable[[str], bool], int], Iterable[tuple[str, Reply]]]
+_log = logging.getLogger("klfusion.federation")
+
+
+class Server:
+    """The server of a round.
+
+    Parameters
+    ----------
+    definition : Round
+    store : str or path, optional
+        Folder for messages as they came, a journal, ``global.safetensors`` and ``report.html``. A
+        server that is restarted with it continues where the last one stopped.
+    senders : {"named", "identified", "unknown"}
+        What the framework knows of senders. Named: the sender is the silo's name. Identified: the
+        second message of a silo must come from the sender of its first.
+
+    Attributes
+    ----------
+    posteriors : dict
+        Accepted posteriors by name of the silo, in the first and in the second round.
+    fusion : Fusion or None
+        The result.
+    """
+
+    def __init__(
+        self,
+        definition: Round,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        senders: Literal["named", "identified", "unknown"] = "identified",
+    ) -> None:
+        self.round, self._known_senders = definition, senders
+        self.store = None if store is None else Path(store)
+        self.fusion: Fusion | None = None
+        self.posteriors: dict[str, dict[str, Posterior]] = {request: {} for request in _FILES}
+        self.senders: dict[str, str] = {}  # by name of the silo
+        self._refused: dict[tuple[str, str], str] = {}  # reasons by request and sender
+        self._not_fused: list[str] = []
+        self._members: list[str] = []  # silos that are fused
+        self._hashes: dict[tuple[str, str], str] = {}  # by request and name
+        self._restored: set[str] = set()  # names whose posteriors an earlier server stored
+        if self.store is not None:
+            self.store.mkdir(parents=True, exist_ok=True)
+            self._read_store(self.store)
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many silos have sent as the round waits for."""
+        return len(self.posteriors[FIT]) >= self.round.expected
+
+    @property
+    def left_out(self) -> list[str]:
+        """Silos and senders left out, with reasons."""
+        again = " (round 2: first posterior used)"
+        notes = [
+            one_line(f"{self._who(sender)}: {reason}") + (again if request == SECOND else "")
+            for (request, sender), reason in self._refused.items()
+        ]
+        return notes + [note for note in self._not_fused if note not in notes]
+
+    def run(self, ask: Ask) -> None:
+        """Run a round to its end: collect posteriors, fuse them, send the result back.
+
+        ``ask(request, data, wanted, n)`` sends a request to senders for which ``wanted`` holds, to
+        at least ``n`` of them, and yields their replies with the senders.
+        """
+        if not self.complete:
+            missing = self.round.expected - len(self.posteriors[FIT])
+            for sender, reply in ask(FIT, b"", lambda who: not self.known(who), missing):
+                self.receive(sender, reply)
+        self.fuse()
+        if self.round.second is not None:
+            for sender, reply in ask(SECOND, self.fused(), self._answers(SECOND), 0):
+                self.receive(sender, reply, SECOND)
+            self.fuse(SECOND)
+        for sender, reply in ask(USE, self.fused(), self._answers(USE), 0):
+            if reply.error:
+                _log.warning("%s did not use the result: %s", self._who(sender), reply.error)
+
+    def _answers(self, request: str) -> Callable[[str], bool]:
+        return set(self.answering(request).values()).__contains__
+
+    def known(self, sender: str, request: str = FIT) -> bool:
+        """Whether a posterior of this sender is in the store."""
+        return any(self.senders.get(name) == sender for name in self.posteriors[request])
+
+    def receive(self, sender: str, reply: Reply, request: str = FIT) -> str | None:
+        """Check and store a message; returns the reason if it is set aside.
+
+        The first message of a silo counts; another one changes nothing.
+        """
+        try:
+            posterior = self.round.accept(reply, request)
+            name, mine = posterior.name, self.posteriors[request]
+            if self._known_senders == "named" and name != sender:
+                raise KLFusionError(f"expected a message of {sender!r}, got one of {name!r}")
+            if request == SECOND:
+                self._check_second(sender, posterior)
+            if name in mine:
+                if self._hashes[request, name] != sha256(reply.data):
+                    owner = self.senders.get(name, "the store")
+                    raise KLFusionError(f"the name {name!r} belongs to a message of {owner}")
+                if name in self._restored:  # a site may connect anew with another identity
+                    self._restored.discard(name)
+                    self.senders[name] = sender
+                if self.senders.get(name) != sender:
+                    raise KLFusionError(f"a copy of the message of {self.senders.get(name)}")
+                return None
+        except KLFusionError as error:
+            return self.set_aside(sender, str(error), request)
+        self._keep(sender, reply, posterior, request)
+        self._refused.pop((request, sender), None)
+        _log.info("received %s from %s", posterior, sender)
+        return None
+
+    def set_aside(self, sender: str, reason: str, request: str = FIT) -> str:
+        """Note a sender without a usable message, with the reason."""
+        if self._refused.get((request, sender)) != reason:
+            self._refused[request, sender] = reason
+            _log.warning("left out %s", one_line(f"{self._who(sender)}: {reason}"))
+        return reason
+
+    def answering(self, request: str) -> dict[str, str]:
+        """Senders of fused silos that answer a request and have not yet, by name of the silo."""
+        headers = {n: self.posteriors[FIT][n].provenance[HEADER] for n in self._members}
+        done = self.posteriors.get(request, {})
+        names = [n for n, own in headers.items() if request in own["answers"] and n not in done]
+        return {name: self.senders[name] for name in names if name in self.senders}
+
+    def fused(self) -> bytes:
+        """The fused posterior as the bytes of a message."""
+        if self.fusion is None:
+            raise KLFusionError("expected a round with a result, got one before `fuse`")
+        return dumps(self.fusion.posterior)
+
+    def fuse(self, request: str = FIT) -> Fusion:
+        """Fuse what can be fused and release it; the fusion lists who was left out, and why."""
+        first, second = self.posteriors[FIT], self.posteriors[SECOND]
+        combine = self.round.combine
+        if request == SECOND and combine is not None and self.fusion is not None:
+            fusion = combine(self.fusion, [second[name] for name in sorted(second)])
+        else:
+            fusion = self._fused(first | second if request == SECOND else first)
+        if self.left_out:
+            provenance = {**fusion.provenance, "left_out": self.left_out}
+            fusion = replace(fusion, provenance=provenance)
+        self.fusion = fusion
+        if self.store is not None:
+            save(self.store / "global.safetensors", fusion)
+            fusion.report(str(self.store / "report.html"))
+        _log.info("%s", fusion)
+        return fusion
+
+    def _fused(self, posteriors: Mapping[str, Posterior]) -> Fusion:
+        options = dict(self.round.options)
+        weights = options.get("weights")
+        refused = {}
+        if isinstance(weights, Mapping):
+            refused = {n: f"no weight is given for {n!r}" for n in posteriors if n not in weights}
+        kept, others = compatible([p for n, p in posteriors.items() if n not in refused])
+        refused |= others
+        while True:
+            self._note(refused)
+            if len(kept) < self.round.min_silos:
+                raise KLFusionError(
+                    f"expected posteriors of at least {self.round.min_silos} silos within "
+                    f"{self.round.timeout:g} s, got {len(kept)}; left out: "
+                    f"{'; '.join(self.left_out) or 'no other site'}"
+                )
+            if isinstance(weights, Mapping):
+                options["weights"] = {p.name: weights[p.name] for p in kept}
+            self._members = [p.name for p in kept]
+            try:
+                return fuse(kept, **options)
+            except IncompatibleSilosError as error:
+                if error.silo is None:
+                    raise
+                refused = {**refused, error.silo: str(error)}
+                kept = [p for p in kept if p.name != error.silo]
+
+    def _note(self, refused: Mapping[str, str]) -> None:
+        """Silos that sent a posterior which is not fused, and expected silos without one."""
+        notes = {self._named(name): reason for name, reason in refused.items()}
+        absent = set(self.round.silos or ()) - set(self.posteriors[FIT])
+        notes |= {f"silo {name!r}": "no usable message" for name in sorted(absent)}
+        self._not_fused = [one_line(f"{who}: {reason}") for who, reason in notes.items()]
+
+    def _check_second(self, sender: str, posterior: Posterior) -> None:
+        name = posterior.name
+        other = self._known_senders != "unknown" and self.senders.get(name, sender) != sender
+        if other or name not in self.posteriors[FIT]:
+            raise IncompatibleSilosError(f"expected the silo of the first message, got {name!r}")
+        if self.round.combine is None:
+            check_same(self.posteriors[FIT][name], posterior)
+
+    def _named(self, name: str) -> str:
+        sender = self.senders.get(name, name)
+        return f"silo {name!r}" if sender == name else f"silo {name!r} ({sender})"
+
+    def _who(self, sender: str) -> str:
+        names = [name for name, own in self.senders.items() if own == sender]
+        return self._named(names[0]) if names else sender
+
+    # What the folder holds.
+
+    def _path(self, name: str, request: str) -> Path:
+        assert self.store is not None
+        return self.store / _FILES[request].format(quote(name, safe=""))
+
+    def _keep(self, sender: str, reply: Reply, posterior: Posterior, request: str) -> None:
+        name = posterior.name
+        if self.store is not None:
+            path = self._path(name, request)
+            if reply.signature:
+                write_atomically(f"{path}{SUFFIX}", [memoryview(reply.signature)])
+            write_atomically(path, [memoryview(reply.data)])
+            line = {"request": request, "silo": name, "sender": sender,
+                    "sha256": sha256(reply.data), "bytes": len(reply.data),
+                    "received": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())}  # fmt: skip
+            with (self.store / _JOURNAL).open("a", encoding="utf-8") as file:
+                file.write("\n" * (file.tell() > 0) + json.dumps(line))  # also after a cut line
+                file.flush()
+                os.fsync(file.fileno())
+        self._hashes[request, name] = sha256(reply.data)
+        self.posteriors[request][name] = posterior
+        self.senders.setdefault(name, sender)
+
+    def _read_store(self, store: Path) -> None:
+        """Read what the folder holds; a damaged file counts as absent."""
+        for request, pattern in _FILES.items():
+            for path in sorted(store.glob(pattern.format("*"))):
+                signature = Path(f"{path}{SUFFIX}")
+                signed = signature.read_bytes() if signature.is_file() else b""
+                try:
+                    reply = Reply(path.read_bytes(), signed)
+                    posterior = self.round.accept(reply, request)
+                except KLFusionError as error:
+                    _log.warning("%s will be asked for again: %s", path, error)
+                    continue
+                self.posteriors[request][posterior.name] = posterior
+                self._hashes[request, posterior.name] = sha256(reply.data)
+        self._restored = set(self.posteriors[FIT])
+        for line in self.journal():
+            if line["request"] == FIT and line["silo"] in self.posteriors[FIT]:
+                self.senders[line["silo"]] = line["sender"]
+
+    def journal(self) -> list[dict[str, Any]]:
+        """Accepted messages in the order of arrival; a last line cut by a crash is left out."""
+        path = None if self.store is None else self.store / _JOURNAL
+        if path is None or not path.is_file():
+            return []
+        found = []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+
+def sha256(data: bytes) -> str:
+    """Hash of a message, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()

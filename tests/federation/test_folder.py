@@ -1,0 +1,322 @@
+"""A round over a folder: commands, faults of files, restarts, signatures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import klfusion as kf
+from klfusion.cli.commands import main
+from klfusion.errors import KLFusionError
+from klfusion.federation import Round, folder
+from klfusion.federation.folder import Coordinator, send
+from klfusion.io.storage import dumps, loads
+from tests.federation.faulty import faults
+from tests.helpers.silos import rate_silos
+
+SILOS, _ = rate_silos(n_silos=4)
+ROUND = Round(name="rates", n_silos=3, max_bytes=100_000)
+
+
+def bits(fusion):
+    return dumps(replace(fusion, provenance={}, silos=None))
+
+
+def klfusion(*words, code=0):
+    """Output of a command."""
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return tmp_path / "shared"
+
+
+def status(shared):
+    return (shared / "status.html").read_text(encoding="utf-8")
+
+
+class TestOneRound:
+    def test_equals_fuse(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        assert not coordinator.step()
+        for silo in SILOS[:3]:
+            send(shared, silo)
+        assert coordinator.step()
+        expected = kf.fuse(SILOS[:3])
+        assert bits(coordinator.server.fusion) == bits(expected)
+        assert folder.receive(shared) == dumps(expected.posterior)
+        manifest = json.loads((shared / "manifest.json").read_bytes())
+        assert [line["silo"] for line in manifest["messages"]] == [s.name for s in SILOS[:3]]
+        assert "Ended: Fusion(3 silos" in status(shared)
+
+    def test_status(self, shared):
+        coordinator = Coordinator(replace(ROUND, silos=("silo-0", "silo-1", "<b>")), shared)
+        send(shared, SILOS[0])
+        coordinator.step()
+        page = status(shared)
+        assert "1 of 3 silos have sent" in page
+        assert "silo &#x27;&lt;b&gt;&#x27;: nothing yet" in page
+        assert "http-equiv" in page
+
+    def test_second_round(self, shared):
+        definition = Round(
+            name="rates", fit=lambda site: SILOS[0], second=lambda fused, site: SILOS[3]
+        )
+        coordinator = Coordinator(definition, shared)
+        sites = [folder.Site("silo-0"), folder.Site("silo-1")]
+        for site in sites:
+            send(shared, definition.posterior(site))
+        assert not coordinator.step()
+        assert folder.read_round(shared)["request"] == "second"
+        fused = (shared / "request.safetensors").read_bytes()
+        assert fused == dumps(coordinator.server.fusion.posterior)
+        send(shared, definition.posterior(sites[0], "second", fused))
+        again = Coordinator(definition, shared)  # started anew in the second round
+        assert not again.step()
+        assert again.waiting == 1
+        send(shared, definition.posterior(sites[1], "second", fused))
+        assert again.step()
+        both = [replace(SILOS[3], name=site.name) for site in sites]
+        assert again.server.fusion.posterior.natural == pytest.approx(
+            kf.fuse(both).posterior.natural
+        )
+
+    def test_second_round_by_commands(self, shared, tmp_path):
+        path = tmp_path / "again.py"
+        path.write_text(AGAIN, encoding="utf-8")
+        start = ("coordinator", shared, "--definition", path, "--once")
+        klfusion(*start)
+        for asked in ((), ("--after", shared)):
+            for name in ("a", "b"):
+                file = tmp_path / f"{name}.safetensors"
+                klfusion("site", "fit", path, "--name", name, "--set", "rate=10", *asked,
+                         "-o", file)  # fmt: skip
+                klfusion("site", "send", file, "--to", shared)
+            out = klfusion(*start)
+        assert "released" in out
+        result = loads(folder.receive(shared)).params()
+        assert result["rate"] == pytest.approx(40.0)  # the second ones replaced the first
+
+
+AGAIN = """
+import klfusion as kf
+
+GAMMA = kf.families.Gamma()
+
+
+def fit(site, factor=1.0):
+    rate = factor * float(site.config["rate"])
+    return kf.Posterior(GAMMA, GAMMA.natural([30.0 * factor], [rate]), name=site.name)
+
+
+ROUND = kf.federation.Round(
+    name="again", fit=fit, second=lambda fused, site: fit(site, 4.0), n_silos=2,
+    options={"pooling": "average"},
+)
+"""
+
+
+class TestFaults:
+    def truncated(self, path):
+        path.write_bytes(path.read_bytes()[:-8])
+
+    def linked(self, path):
+        path.rename(path.with_suffix(".real"))
+        path.symlink_to(path.with_suffix(".real"))
+
+    def piped(self, path):
+        path.unlink()
+        os.mkfifo(path)
+
+    def large(self, path):
+        path.write_bytes(os.urandom(200_000))
+
+    @pytest.mark.parametrize(
+        ("fault", "reason"),
+        [
+            ("truncated", "cut short"),
+            ("linked", "cannot be read"),
+            ("piped", "expected a file of at most 100000 bytes"),
+            ("large", "expected a file of at most 100000 bytes, got 200000"),
+        ],
+    )
+    def test_files_that_cannot_be_used(self, fault, reason, shared):
+        coordinator = Coordinator(ROUND, shared)
+        for silo in SILOS[:2]:
+            send(shared, silo)
+        path = send(shared, SILOS[2])
+        getattr(self, fault)(path)
+        assert not coordinator.step()
+        (note,) = coordinator.server.left_out
+        assert note.startswith(f"file {path.name}: ")
+        assert reason in note
+        assert reason in status(shared)
+        path.unlink()
+        send(shared, SILOS[2])  # sent again, or the copy of a mounted folder became whole
+        assert coordinator.step()
+        assert coordinator.server.left_out == []
+
+    @pytest.mark.parametrize("name", ["duplicates", "replays", "truncates", "lies", "steals"])
+    def test_messages_of_faulty_sites(self, name, shared):
+        definition = replace(faults.ROUND, n_silos=2)
+        coordinator = Coordinator(definition, shared)
+        for honest in ("a", "b"):
+            send(shared, faults.posterior(honest))
+        message = definition.message(folder.Site(name), faults.posterior(name))
+        bad = faults.changed(definition, message, name)
+        path = shared / "inbox" / f"{name}-fit-0.safetensors"
+        path.write_bytes(bad.data)
+        assert coordinator.step()
+        expected = kf.fuse([faults.posterior("a"), faults.posterior("b")])
+        assert dumps(coordinator.server.fusion.posterior) == dumps(expected.posterior)
+        assert path.name in str(coordinator.server.left_out)
+
+    def test_what_is_accepted_stays_when_the_inbox_changes(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        first = send(shared, SILOS[0])
+        coordinator.step()
+        first.unlink()
+        for silo in SILOS[1:3]:
+            send(shared, silo)
+        again = Coordinator(ROUND, shared)
+        assert again.step()
+        assert bits(again.server.fusion) == bits(kf.fuse(SILOS[:3]))
+
+    def test_too_late(self, shared):
+        coordinator = Coordinator(replace(ROUND, timeout=1e-6), shared)
+        with pytest.raises(KLFusionError, match="expected posteriors of at least 2 silos"):
+            coordinator.step()
+        for silo in SILOS[:2]:
+            send(shared, silo)
+        assert coordinator.step()
+        send(shared, SILOS[2])
+        before = (shared / "fused.safetensors").read_bytes()
+        assert Coordinator(ROUND, shared).step()  # released: a late file changes nothing
+        assert (shared / "fused.safetensors").read_bytes() == before
+
+    def test_a_folder_of_another_round(self, shared):
+        Coordinator(ROUND, shared)
+        with pytest.raises(KLFusionError, match="expected a folder of round 'other', got one of"):
+            Coordinator(replace(ROUND, name="other"), shared)
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "1"}'])
+    def test_damaged_requests(self, text, shared):
+        Coordinator(ROUND, shared)
+        (shared / "round.json").write_text(text, encoding="utf-8")
+        with pytest.raises(KLFusionError, match=r"expected (JSON|a JSON object|version)"):
+            send(shared, SILOS[0])
+
+    def test_a_released_file_that_was_changed(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        for silo in SILOS[:3]:
+            send(shared, silo)
+        coordinator.step()
+        (shared / "fused.safetensors").write_bytes(dumps(SILOS[0]))
+        with pytest.raises(KLFusionError, match=r"expected (a file|fused\.safetensors)"):
+            folder.receive(shared)
+
+
+class TestCommands:
+    def test_signed_from_keys_to_the_result(self, tmp_path, monkeypatch):
+        pytest.importorskip("minisign")
+        monkeypatch.chdir(tmp_path)
+        klfusion("site", "example", "data")
+        Path("keys").mkdir()
+        for name in ("cellar-1", "cellar-2", "cellar-3"):
+            klfusion("site", "key", f"{name}.key")
+            Path(f"{name}.key.pub").rename(f"keys/{name}.pub")
+            klfusion("site", "fit", f"data/{name}.csv", "--name", name, "--n-components", 2,
+                     "-o", f"{name}.safetensors")  # fmt: skip
+        klfusion("site", "key", "coordinator.key")
+        start = ("coordinator", "shared", "--keys", "keys", "--key", "coordinator.key", "--once")
+        assert "waiting for 3 more" in klfusion(*start)
+        klfusion("site", "send", "cellar-1.safetensors", "--to", "shared")
+        out = klfusion(*start)
+        assert "expected a signed message, got none" in out
+        for name in ("cellar-1", "cellar-2", "cellar-3"):
+            klfusion("site", "send", f"{name}.safetensors", "--to", "shared", "--key",
+                     f"{name}.key")  # fmt: skip
+        assert "released: shared/fused.safetensors" in klfusion(*start)
+        klfusion("site", "receive", "shared", "-o", "fused.safetensors", "--key",
+                 "coordinator.key.pub")  # fmt: skip
+        assert kf.load("fused.safetensors").n_components == 3
+        klfusion("site", "receive", "shared", "-o", "x.safetensors", "--key", "keys/cellar-1.pub",
+                 code=1)  # fmt: skip
+
+    def test_a_table_keeps_the_names_of_its_columns(self, tmp_path):
+        klfusion("site", "example", tmp_path)
+        out = tmp_path / "a.safetensors"
+        klfusion("site", "fit", tmp_path / "cellar-1.csv", "--name", "a", "--n-components", 2,
+                 "-o", out)  # fmt: skip
+        assert kf.load(out).structure.info["features"][0] == "alcohol"
+
+    @pytest.mark.parametrize(
+        "text", ["", "a,b\n", "a,b\n1,x\n", "a,b\n1,2\n3\n", "a,b\n1,nan\n2,3\n", "a,b\n1,2\n"]
+    )
+    def test_tables_that_cannot_be_used(self, text, tmp_path):
+        table = tmp_path / "a.csv"
+        table.write_text(text, encoding="utf-8")
+        out = klfusion("site", "fit", table, "--name", "a", "--n-components", 2,
+                       "-o", tmp_path / "a.safetensors", code=1)  # fmt: skip
+        assert "a.csv: expected" in out
+
+    def test_the_name_of_a_round_by_default(self, tmp_path):
+        for _ in range(2):  # the second continues the first
+            klfusion("coordinator", tmp_path / "shared", "--n-silos", 2, "--once")
+        assert folder.read_round(tmp_path / "shared")["round"].startswith("shared 20")
+
+    def test_wrong_usage(self, tmp_path):
+        klfusion("coordinator", tmp_path, "--definition", "a.py", "--n-silos", 2, code=2)
+        table = tmp_path / "a.csv"
+        klfusion("site", "fit", table, "--name", "a", "-o", tmp_path / "a.safetensors", code=2)
+        kf.save(tmp_path / "f.safetensors", kf.fuse(SILOS[:2]))
+        out = klfusion("site", "send", tmp_path / "f.safetensors", "--to", tmp_path, code=1)
+        assert "expected the posterior of one silo, got a fusion" in out
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_is_killed_continues(shared, tmp_path):
+    """A real process is killed after it accepted two of three messages."""
+    command = [sys.executable, "-m", "klfusion", "coordinator", str(shared), "--name", "rates",
+               "--n-silos", "3", "--every", "0.05"]  # fmt: skip
+    log = (tmp_path / "log").open("wb")
+    with log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        wait_for((shared / "round.json").exists, process)
+        for silo in SILOS[:2]:
+            send(shared, silo)
+        wait_for(lambda: len(list(shared.glob("store/silo-*"))) == 2, process)
+        process.send_signal(signal.SIGKILL)
+    for path in (shared / "inbox").iterdir():  # accepted messages are the coordinator's own
+        path.write_bytes(b"")
+    send(shared, SILOS[2])
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert folder.receive(shared) == dumps(kf.fuse(SILOS[:3]).posterior)
+    fusion = kf.load(shared / "store" / "global.safetensors")
+    assert fusion.silo_names == ("silo-0", "silo-1", "silo-2")
+
+
+def wait_for(condition, process, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_messages_are_what_was_saved(shared):
+    Coordinator(ROUND, shared)
+    sent = loads(send(shared, SILOS[0]).read_bytes())
+    np.testing.assert_array_equal(sent.natural, SILOS[0].natural)
