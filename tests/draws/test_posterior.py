@@ -84,6 +84,14 @@ class TestMoments:
         assert again.structure.info["variables"] == posterior.structure.info["variables"]
 
 
+def test_merged_chains_are_refused():
+    """As get_samples() of NumPyro gives them."""
+    merged = np.random.default_rng(0).normal(size=(4000, 3))
+    with pytest.raises(kf.KLFusionError, match=r"\(chain, draw, ...\), got shape \(4000, 3\)"):
+        kf.from_draws({"beta": merged}, name="a")
+    assert kf.from_draws({"beta": merged[None]}, name="a").family.dim == 3
+
+
 class TestPriors:
     def prior_of(self, prior, own=None, **options):
         posterior = kf.from_draws(own or draws(), name="a", prior=prior, **(options or DIMS))

@@ -241,6 +241,11 @@ def _variable(
 ) -> Variable:
     """The variable, checked against its draws."""
     shape, here = values.shape[2:], f"{where}: {name!r}"
+    if dims is None and values.shape[0] > values.shape[1]:  # an InferenceData names its axes
+        raise KLFusionError(
+            f"{here}: expected an array (chain, draw, ...), got shape {values.shape}, with more "
+            "chains than draws: array[None] is one chain, array.swapaxes(0, 1) has chains first"
+        )
     flat = values.reshape(-1, *shape)
     found = guessed(name, flat) if support is None else Support.of(support, here)
     own = [f"{name}_dim_{k}" for k in range(len(shape))] if dims is None else [*dims]
