@@ -12,6 +12,7 @@ uncertain. Its confidence distribution says how much: ``Q(tau2)`` has the chi-sq
 Furukawa, 2019). The interval of a silo with data has an upper confidence limit of ``tau2``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ _GRID = 400  # values of tau; twice as many change an interval by less than a pe
 # Confidence of the limit of tau2 that a silo's own interval has. With it 95 % intervals of 2 to 30
 # silos cover 92 to 98 % at any tau2 > 0; `experiments heterogeneity --limits` compares others.
 _LIMIT = 0.85
+_UNLIKELY = 1e-3  # probability of a larger Q by chance, of the most extreme of several numbers
 _TOLERANCE = 1e-12  # of the variance, as a share of the largest there can be
 
 
@@ -75,6 +77,11 @@ class MetaAnalysis:
         """Share of each silo in the mean."""
         weights = 1.0 / (np.array(self.variances) + self.tau2)
         return tuple((weights / weights.sum()).tolist())
+
+
+def varying(tests: Mapping[str, MetaAnalysis]) -> list[str]:
+    """Numbers that differ between silos more than chance allows."""
+    return [name for name, own in tests.items() if own.q_p_value * len(tests) < _UNLIKELY]
 
 
 def paule_mandel(estimates: FloatArray, variances: FloatArray) -> float:

@@ -9,7 +9,7 @@ from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
-from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis
+from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis, varying
 from klfusion.pooling.regressions import NOTHING, VARYING, Silos
 from klfusion.posteriors.coefficients import flattest, is_regression
 from klfusion.posteriors.compatibility import aligned_silos
@@ -21,7 +21,6 @@ from klfusion.updates.table import kept_silos
 # years and months, or mmol/l and mg/dl by ten times and more. Nearer units are not found.
 _OTHER_UNITS = 10.0
 _SAYS_NOTHING = "is constant: it says nothing"
-_UNLIKELY = 1e-3  # probability of a larger Q by chance, of the most extreme coefficient
 
 
 def heterogeneity(fusion: Fusion) -> dict[str, MetaAnalysis]:
@@ -65,14 +64,14 @@ def doubtful_columns(fusion: Fusion, silos: Sequence[Posterior]) -> list[tuple[s
     for silo in silos:
         found += [(silo.name, text) for text in _undetermined(silo, silo.name in constant)]
     tests = heterogeneity(fusion)
-    for name, test in tests.items():
-        if test.q_p_value * len(tests) < _UNLIKELY:
-            away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
-            text = f"coefficient {name!r} differs most from those of other silos (Q {test.q:.3g}, "
-            text += f"p {test.q_p_value:.1e})"
-            if fusion.settings.pooling not in VARYING:
-                text += ": pooling='hierarchical' lets it vary"
-            found.append((test.silos[int(away.argmax())], text))
+    for name in varying(tests):
+        test = tests[name]
+        away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
+        text = f"coefficient {name!r} differs most from those of other silos (Q {test.q:.3g}, "
+        text += f"p {test.q_p_value:.1e})"
+        if fusion.settings.pooling not in VARYING:
+            text += ": pooling='hierarchical' lets it vary"
+        found.append((test.silos[int(away.argmax())], text))
     return found
 
 
