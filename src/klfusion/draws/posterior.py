@@ -11,7 +11,7 @@ from klfusion.draws.priors import prior_information
 from klfusion.draws.variables import Draws, read_draws
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.coefficients import regression
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import UNKNOWN, Posterior
 
 
 def from_draws(
@@ -112,7 +112,9 @@ def from_draws(
         info,
     )
     n_draws = table.shape[0] * table.shape[1]
-    return replace(made, provenance=provenance(n_draws=n_draws, findings=findings or None))
+    stated = UNKNOWN if prior is None else None
+    own = provenance(n_draws=n_draws, findings=findings or None, prior=stated)
+    return replace(made, provenance=own)
 
 
 def _expanded(local: Sequence[str], draws: Draws, where: str) -> list[str]:
