@@ -92,6 +92,19 @@ def test_merged_chains_are_refused():
     assert kf.from_draws({"beta": merged[None]}, name="a").family.dim == 3
 
 
+def test_bounds_that_the_normal_passes_are_found():
+    rng = np.random.default_rng(0)
+    own = {"theta": rng.beta(2, 20, (4, 500)), "lam": rng.gamma(2, 2, (4, 500)),
+           "far": rng.normal(9, 1, (4, 500))}  # fmt: skip
+    found = kf.from_draws(own, name="a").provenance["findings"]
+    assert any("every draw of 'theta' is between 0 and 1" in text for text in found)
+    assert any("supports={'lam': 'positive'}" in text for text in found)
+    assert not any("far" in text for text in found)
+    supports = {"theta": "unit_interval", "lam": "positive"}
+    found = kf.from_draws(own, name="a", supports=supports).provenance.get("findings", [])
+    assert not any("every draw" in text for text in found)
+
+
 class TestPriors:
     def prior_of(self, prior, own=None, **options):
         posterior = kf.from_draws(own or draws(), name="a", prior=prior, **(options or DIMS))

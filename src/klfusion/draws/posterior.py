@@ -44,7 +44,8 @@ def from_draws(
     name : str
         The silo's name.
     variables : sequence of str, optional
-        Which variables to use; default: all. Discrete ones and functions of others are refused.
+        Which variables to use; default: all. Discrete ones and linear functions of others are
+        refused; leave other functions of variables out.
     supports : mapping of name to support, optional
         ``"real"``, ``"positive"``, ``"unit_interval"``, ``"simplex"``, ``"ordered"``,
         ``"positive_ordered"``, ``"cholesky"``, ``"cholesky_corr"``, or a pair of bounds. Default:
@@ -101,6 +102,7 @@ def from_draws(
         read = read.scaled_by(scales, where)
     table, names = read.table(), read.coordinates
     information, findings = matched_normal(table, names, where, read.n_divergent)
+    findings += read.doubts()
     info = {**SOURCE, "variables": [v.to_json() for v in read.variables], "units": units}
     made = regression(
         information,

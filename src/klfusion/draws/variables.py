@@ -12,7 +12,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief, few
-from klfusion.draws.supports import Support, guessed
+from klfusion.draws.supports import Support, guessed, unbounded
 from klfusion.draws.transforms import shape_of
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
@@ -151,6 +151,12 @@ class Draws:
         """Unconstrained coordinates, ``(chains, draws, d)``."""
         parts = [v.unconstrain(self.values[v.name]) for v in self.variables]
         return np.concatenate(parts, axis=-1)
+
+    def doubts(self) -> list[str]:
+        """What is doubtful about the supports of real variables."""
+        real = [v for v in self.variables if v.support.kind == "real" and v.scale is None]
+        values = {v.name: self.values[v.name].reshape(-1, v.size) for v in real}
+        return [text for name, own in values.items() for text in unbounded(name, own)]
 
     def columns(self) -> Iterator[tuple[Variable, slice]]:
         """Each variable and its columns in the table."""
