@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -122,6 +124,13 @@ def test_edges():
     one = meta_analysis(np.array([1.0]), np.array([0.04]), ("a",))
     assert one.interval == pytest.approx((0.608, 1.392), abs=1e-3)
     assert one.q_p_value == 1.0
+    assert np.isnan(one.prediction_interval).all()  # nothing is known of variation
+
+
+def test_a_report_of_one_silo(tmp_path):
+    fusion = kf.fuse([kf.coefficients([1.0], [[0.01]], ["b"], name="a")])
+    page = Path(fusion.report(str(tmp_path / "one.html"))).read_text(encoding="utf-8")
+    assert "nan," not in page and "nan to" not in page
 
 
 def test_only_regressions():

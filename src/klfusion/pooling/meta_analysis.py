@@ -41,7 +41,8 @@ class MetaAnalysis:
     interval : tuple of float
         95 % confidence interval of the mean.
     prediction_interval : tuple of float
-        Where a new silo's own number lies with probability 95 %.
+        Where a new silo's own number lies with probability 95 %; NaN of one silo, which says
+        nothing about others.
     tau2 : float
         Variance between silos.
     i2 : float
@@ -172,9 +173,9 @@ def meta_analysis(
     q = float(fixed @ (estimates - fixed @ estimates / fixed.sum()) ** 2)
     wide = DEVIATIONS * width(estimates, variances, tau2) * error
     interval = (mean - wide, mean + wide)
-    new = (
-        interval if n == 1 else ConfidenceDistribution.of(estimates, variances).prediction_interval
-    )
+    new = (np.nan, np.nan)
+    if n > 1:
+        new = ConfidenceDistribution.of(estimates, variances).prediction_interval
     return MetaAnalysis(
         estimate=mean,
         standard_error=error,
