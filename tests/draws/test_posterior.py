@@ -57,7 +57,7 @@ class TestMoments:
         fused = kf.fuse([a, b]).posterior
         assert fused.params()["mean"][0][1] == pytest.approx(0.5, abs=0.02)
         flat = kf.from_draws(own, name="b", **only_age)
-        with pytest.raises(kf.KLFusionError, match=r"silo 'b': expected the coefficient 'beta\[d"):
+        with pytest.raises(kf.KLFusionError, match=r"the coordinate 'beta\[d.*give prior at"):
             kf.fuse([kf.from_draws(draws(0), name="a", **DIMS), flat])
 
     def test_other_supports_are_refused(self):

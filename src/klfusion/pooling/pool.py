@@ -254,7 +254,7 @@ def _checked(family: Family, natural: FloatArray) -> FloatArray:
         family.check(natural, "pooling 'product'")
     except InvalidPosteriorError as error:
         raise InvalidPosteriorError(
-            f"{error}: the silos' priors are not what their posteriors came from; 'auto' takes "
-            "out less of them, 'average' none"
+            f"{error}: the silos' priors are not what their posteriors came from; "
+            "pooling='average' takes none of them out"
         ) from error
     return natural
