@@ -19,8 +19,8 @@ from benchmarks import accepted, trace
 from benchmarks.measure import Row, machine
 
 NAMES = (
-    "assignment", "fusion", "growth", "hmm", "homogeneous", "kl", "local", "membership",
-    "mixed", "neurons", "scale", "topics",
+    "assignment", "fusion", "growth", "hmm", "homogeneous", "kl", "limit", "local",
+    "membership", "mixed", "neurons", "scale", "topics",
 )  # fmt: skip
 DRAWN = ("scale",)
 TRACE = "trace"  # without a peer; not part of "all"

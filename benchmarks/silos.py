@@ -36,3 +36,38 @@ def mixture_silos(
         silos.append(kf.Posterior(family, natural, name=f"silo-{j}", counts=counts))
         truth.append(chosen)
     return silos, np.concatenate(truth)
+
+
+def uneven_silos(
+    n_silos: int,
+    rng: np.random.Generator,
+    *,
+    n_true: int = 200,
+    size: int = 20,
+    dim: int = 10,
+    shift: float = 0.5,
+) -> tuple[list[kf.Posterior], NDArray[np.intp]]:
+    """The same with 40 to 400 observations each, means moved by deviations, and no prior."""
+    means = rng.normal(scale=np.sqrt(10.0), size=(n_true, dim))
+    factors = rng.normal(size=(n_true, dim, dim))
+    roots = np.linalg.cholesky(factors @ factors.transpose(0, 2, 1) / dim + 0.3 * np.eye(dim))
+    family = kf.families.NormalWishart(dim)
+    silos, truth = [], []
+    for j in range(n_silos):
+        chosen = rng.permutation(n_true)[:size]
+        counts = rng.integers(40, 401, size=size)
+        natural = []
+        for component, count in zip(chosen, counts.tolist(), strict=True):
+            root = roots[component]
+            moved = means[component] + shift * root @ rng.normal(size=dim)
+            x = moved + rng.normal(size=(count, dim)) @ root.T
+            centred = x - x.mean(axis=0)
+            scatter = (centred.T @ centred)[None]
+            mean = x.mean(axis=0, keepdims=True)
+            natural.append(family.natural(mean, [count], scatter, [count + dim]))
+        counted = counts.astype(np.float64)
+        silos.append(
+            kf.Posterior(family, np.concatenate(natural), name=f"silo-{j}", counts=counted)
+        )
+        truth.append(chosen)
+    return silos, np.concatenate(truth)
