@@ -55,3 +55,11 @@ def test_what_newcomers_pass_is_answered_with_what_to_pass():
     model.means_ = model.means_[:1]
     with pytest.raises(kf.KLFusionError, match=r"silo 'a': expected a fitted Bayesian.* agree"):
         kf.extract(model, name="a")
+
+
+def test_messages_name_each_kind_once_and_the_way_for_draws():
+    with pytest.raises(kf.KLFusionError) as error:
+        kf.extract(object(), name="a")
+    assert str(error.value).count("a mapping of means and variances") == 1
+    with pytest.raises(kf.KLFusionError, match=r"got ndarray; kf.from_draws takes draws by name"):
+        kf.fuse({"a": {"beta": np.zeros((4, 100))}})

@@ -234,3 +234,21 @@ def test_bad_input(make, text):
 def gamma():
     family = kf.families.Gamma()
     return kf.Posterior(family, family.natural([2.0], [1.0]))
+
+
+def test_rows_and_outcomes_that_no_regression_has():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2))
+    y, gap = x[:, 0] + rng.normal(size=30), np.full(30, np.nan)
+    constant = np.column_stack([x[:, 0], np.ones(30)])
+    labels = np.where(np.arange(30) == 3, np.nan, (y > 0).astype(float))
+    for model, data, text in (
+        (LinearRegression(), (x[:0], y[:0]), "'a': expected rows"),
+        (LinearRegression(), (x[:1], y[:1]), "'a': expected more rows .*, got 1 rows of rank 1"),
+        (LinearRegression(), (constant, y), "no constant or repeated column, got .* rank 2 for 3"),
+        (LinearRegression(), (x, gap), "'a': expected y without gaps"),
+        (LinearRegression(), (x, np.column_stack([y, y])), "'a': expected rows, and y with one"),
+        (LogisticRegression(), (x, labels), "'a': expected y without gaps"),
+    ):
+        with pytest.raises(kf.KLFusionError, match=text):
+            kf.extract(model, name="a", data=data)

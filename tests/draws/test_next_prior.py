@@ -81,6 +81,20 @@ def test_stan_code_computes_the_variables(fused):
             assert own == pytest.approx(values[index], abs=1e-12), (name, index)
 
 
+def test_silos_that_differ_make_a_warning():
+    """Six silos of deviation 0.05 that lie 0.2 apart; not where they agree, or may vary."""
+    rng = np.random.default_rng(0)
+    silos = {
+        name: kf.from_draws({"beta": rng.normal(m, 0.05, (4, 1000))}, name=name)
+        for name, m in zip("abcdef", [1.06, 0.93, 1.32, 1.05, 0.73, 1.18], strict=True)
+    }
+    with pytest.warns(UserWarning, match="differ in 'beta' .*'hierarchical'") as w:
+        kf.fuse(silos).as_prior("stan")
+    assert w[0].filename == __file__
+    kf.fuse(silos, pooling="hierarchical").as_prior("stan")
+    kf.fuse([silos["a"], silos["d"]]).as_prior("stan")
+
+
 def test_other_libraries_are_refused(fused):
     with pytest.raises(
         kf.KLFusionError, match=r"expected a library of \['numpyro', 'pymc', 'stan'\]"

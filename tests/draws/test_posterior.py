@@ -57,7 +57,7 @@ class TestMoments:
         fused = kf.fuse([a, b]).posterior
         assert fused.params()["mean"][0][1] == pytest.approx(0.5, abs=0.02)
         flat = kf.from_draws(own, name="b", **only_age)
-        with pytest.raises(kf.KLFusionError, match=r"silo 'b': expected the coefficient 'beta\[d"):
+        with pytest.raises(kf.KLFusionError, match=r"the coordinate 'beta\[d.*give prior at"):
             kf.fuse([kf.from_draws(draws(0), name="a", **DIMS), flat])
 
     def test_other_supports_are_refused(self):
@@ -82,6 +82,27 @@ class TestMoments:
         kf.save(tmp_path / "a.safetensors", posterior)
         again = kf.load(tmp_path / "a.safetensors")
         assert again.structure.info["variables"] == posterior.structure.info["variables"]
+
+
+def test_merged_chains_are_refused():
+    """As get_samples() of NumPyro gives them."""
+    merged = np.random.default_rng(0).normal(size=(4000, 3))
+    with pytest.raises(kf.KLFusionError, match=r"\(chain, draw, ...\), got shape \(4000, 3\)"):
+        kf.from_draws({"beta": merged}, name="a")
+    assert kf.from_draws({"beta": merged[None]}, name="a").family.dim == 3
+
+
+def test_bounds_that_the_normal_passes_are_found():
+    rng = np.random.default_rng(0)
+    own = {"theta": rng.beta(2, 20, (4, 500)), "lam": rng.gamma(2, 2, (4, 500)),
+           "far": rng.normal(9, 1, (4, 500))}  # fmt: skip
+    found = kf.from_draws(own, name="a").provenance["findings"]
+    assert any("every draw of 'theta' is between 0 and 1" in text for text in found)
+    assert any("supports={'lam': 'positive'}" in text for text in found)
+    assert not any("far" in text for text in found)
+    supports = {"theta": "unit_interval", "lam": "positive"}
+    found = kf.from_draws(own, name="a", supports=supports).provenance.get("findings", [])
+    assert not any("every draw" in text for text in found)
 
 
 class TestPriors:

@@ -97,3 +97,8 @@ def test_names_of_silos_are_printed_without_control_characters():
     doubtful = replace(fusion, probability=[np.array([0.5, 0.5]), np.array([1.0, 1.0])])
     assert "\x1b" not in doubtful.explain()
     assert "\\x1b" in doubtful.explain()
+
+
+def test_what_was_left_out_says_where_the_reason_is():
+    text = kf.fuse(rates()).with_min_support(2).explain()
+    assert "1 local component was left out: fusion.unmatched says why." in text

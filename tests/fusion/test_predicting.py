@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 import klfusion as kf
 from klfusion.errors import KLFusionError
@@ -84,3 +85,16 @@ def test_a_component_without_a_match_has_responsibilities_and_shapes_nothing(red
     np.testing.assert_allclose(natural.sum(), counts[:2].sum() + 6.0)
     np.testing.assert_allclose(share.sum(axis=1), 1.0)
     assert share[2].argmax() == 0
+
+
+def test_levels_and_silos_are_checked():
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    data = (x, x[:, 0] + x[:, 1] ** 2)
+    fusion = kf.fuse([kf.extract(LinearRegression(), name=n, data=data) for n in "ab"])
+    for level in (95, -1, "x", np.nan):
+        with pytest.raises(kf.KLFusionError, match="expected level to be a number > 0 and < 1"):
+            fusion.model().predict_interval(x, level=level)
+    for silo in (5, "c"):
+        with pytest.raises(kf.KLFusionError, match="expected a silo of 'a', 'b', or a position"):
+            fusion.labels[silo]
+    assert [name for name, own in fusion.labels.items() if own.tolist() == [0]] == ["a", "b"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -103,12 +105,32 @@ def test_the_global_posterior_has_the_corrected_interval():
     assert new > found.tau2
 
 
+def test_silos_that_agree_by_chance_know_no_more_than_all_of_them():
+    """Five estimates of deviation 0.1 have one of 0.1 / sqrt(5), however near they lie."""
+    silos = [
+        kf.coefficients([m], [[0.01]], ["b"], name=f"s{j}")
+        for j, m in enumerate([1.0, 1.01, 0.99, 1.005, 0.995])
+    ]
+    fusion, pooled = kf.fuse(silos, pooling="hierarchical"), 0.1 / np.sqrt(5)
+    assert np.sqrt(fusion.posterior.params()["covariance"].item()) == pytest.approx(pooled)
+    found = fusion.heterogeneity()["b"]
+    assert found.standard_error == pytest.approx(pooled)
+    assert found.interval == pytest.approx((1 - 1.959964 * pooled, 1 + 1.959964 * pooled))
+
+
 def test_edges():
     assert paule_mandel(np.array([1.0]), np.array([0.1])) == 0.0
     assert paule_mandel(np.array([1.0, 1.1]), np.array([0.5, 0.5])) == 0.0
     one = meta_analysis(np.array([1.0]), np.array([0.04]), ("a",))
     assert one.interval == pytest.approx((0.608, 1.392), abs=1e-3)
     assert one.q_p_value == 1.0
+    assert np.isnan(one.prediction_interval).all()  # nothing is known of variation
+
+
+def test_a_report_of_one_silo(tmp_path):
+    fusion = kf.fuse([kf.coefficients([1.0], [[0.01]], ["b"], name="a")])
+    page = Path(fusion.report(str(tmp_path / "one.html"))).read_text(encoding="utf-8")
+    assert "nan," not in page and "nan to" not in page
 
 
 def test_only_regressions():

@@ -29,6 +29,26 @@ def discriminant(kind):
     return lambda x, y, name: kf.extract(kind(), name=name, data=(x, y))
 
 
+def test_other_priors_are_found():
+    rng = np.random.default_rng(0)
+    own = {n: {"mu": rng.normal(1.0, 0.2, (4, 500))} for n in "abc"}
+    stated = [kf.from_draws(own[n], name=n, prior={"mu": 0.5}) for n in "ab"]
+    unknown = [kf.from_draws(own[n], name=n) for n in "abc"]
+    assert kf.fuse(stated).settings.pooled == "product"
+    assert kf.fuse(unknown).settings.pooled == "product, prior unknown"
+    assert not kf.diagnose(kf.fuse(unknown)).findings
+    (found,) = kf.diagnose(kf.fuse([*stated, unknown[2]])).findings
+    assert found.silo == "c" and "states no prior" in found.reason
+
+    x = rng.normal(size=(800, 1))
+    y = (x[:, 0] + rng.logistic(size=800) > 0).astype(int)
+    models = {"a": LogisticRegression(C=1.0), "b": LogisticRegression(C=1e-4)}
+    silos = [kf.extract(m, name=n, data=(x[i::2], y[i::2]))
+             for i, (n, m) in enumerate(models.items())]  # fmt: skip
+    reasons = [str(finding) for finding in kf.diagnose(kf.fuse(silos)).findings]
+    assert any("'b': its prior of 'x0' has deviation 0.01" in text for text in reasons)
+
+
 ALL = {
     "logistic": logistic,
     "bayesian": bayesian,

@@ -135,6 +135,11 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
         raise KLFusionError(f"expected x of shape (n, d), got {array.shape}")
     if y is not None and np.shape(y)[:1] != (len(array),):
         raise KLFusionError(f"expected y with {len(array)} rows, as x, got shape {np.shape(y)}")
+    outcome = np.asarray(0.0 if y is None else y)
+    if len(array) == 0 or (outcome.ndim > 1 and outcome.shape[1:] != (1,)):
+        raise KLFusionError(f"expected rows, and y with one column, got shape {outcome.shape}")
+    if outcome.dtype.kind == "f" and not np.isfinite(outcome).all():
+        raise KLFusionError("expected y without gaps, got missing or infinite values")
     names = names or ([*known] if known is not None else [f"x{k}" for k in range(array.shape[1])])
     if len(names) != array.shape[1]:
         raise KLFusionError(f"expected {len(names)} columns, got {array.shape[1]}")

@@ -7,6 +7,7 @@ from scipy.special import expit, logit, logsumexp, ndtri, softmax
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.checks import check_number
 
 _PROBIT = np.pi / 8.0  # MacKay's scale between the logistic curve and that of the Normal
 
@@ -27,6 +28,7 @@ class Uncertain:
 
     def predict_interval(self, x: Any, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
         """Interval of the expected outcome, or the probability of the second class."""
+        check_number("level", level, high=1.0)
         middle = self.linear(x)
         wide = ndtri(0.5 * (1.0 + level)) * self.linear_sd(x)
         return self.curve(middle - wide), self.curve(middle + wide)
@@ -86,6 +88,7 @@ class FusedLogisticRegression(Uncertain, LogisticRegression):  # type: ignore[mi
         """Interval of the probability of the second class; of three or more, of every class."""
         if len(self.classes_) == 2:
             return super().predict_interval(x, level)
+        check_number("level", level, high=1.0)
         decision = self.decision_function(x)
         p = softmax(decision, axis=1)
         # Derivatives of each class's log-odds by the linear predictors.

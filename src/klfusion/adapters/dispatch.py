@@ -153,7 +153,7 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         raise KLFusionError(f"{where}: expected a posterior, got {estimate}")
     regression = type(model).__module__.partition(".")[0] in ("statsmodels", "lifelines")
     hint = ": kf.coefficients takes estimates and their covariance" * regression
-    supported = ", ".join(sorted(_readable(*key) for key in _ADAPTERS))
+    supported = ", ".join(sorted({_readable(*key) for key in _ADAPTERS}))
     raise KLFusionError(
         f"{where}: cannot read a posterior from {kind}{_HINTS.get(kind, hint)}; "
         f"supported: {supported}, klfusion.Posterior, or the path of a saved one"

@@ -229,7 +229,13 @@ def _residual_deviation(
     penalty = strength * np.eye(len(gram))
     if (x[:, 0] == 1.0).all():
         penalty[0, 0] = 0.0
-    fit = np.linalg.solve(gram + penalty, np.column_stack([moment, gram]))
+    try:
+        fit = np.linalg.solve(gram + penalty, np.column_stack([moment, gram]))
+    except np.linalg.LinAlgError as error:
+        raise KLFusionError(
+            f"expected more rows than coefficients, and no constant or repeated column, got "
+            f"{len(x)} rows of rank {np.linalg.matrix_rank(x)} for {len(gram)} coefficients"
+        ) from error
     freedom = len(x) - float(np.trace(fit[:, 1:]))
     if freedom < 1:
         raise KLFusionError("expected more rows than coefficients to estimate the noise: noise_sd=")

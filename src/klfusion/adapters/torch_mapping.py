@@ -36,7 +36,8 @@ def extract(
 
 def _pair(value: Any, key: str) -> Moments:
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise KLFusionError(f"{key}: expected a pair (mean, variance), got {type(value).__name__}")
+        got = f"got {type(value).__name__}; kf.from_draws takes draws by name"
+        raise KLFusionError(f"{key}: expected a pair (mean, variance), {got}")
     try:
         return numbers(value[0]), numbers(value[1])
     except (TypeError, ValueError) as error:

@@ -31,7 +31,7 @@ def components_posterior(
     where = f"silo {name!r}"
     layout = Layout.of(draws, components, where)
     layout, relabelling = relabelled(layout)
-    findings = [*relabelling.findings]
+    findings = [*relabelling.findings, *draws.doubts()]
     if relabelling.n_switched:
         n = relabelling.probability.size
         findings.append(f"label switching was undone in {relabelling.n_switched} of {n} draws")

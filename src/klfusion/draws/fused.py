@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +13,14 @@ from scipy.special import polygamma, psi
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_integer, generator
+from klfusion._utils.text import few
 from klfusion.draws.supports import Support
 from klfusion.draws.variables import Variable, constrained, variables_of
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.families import Normal
 from klfusion.fusion.result import Fusion
+from klfusion.pooling.meta_analysis import varying
+from klfusion.pooling.regressions import VARYING
 from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import components
@@ -119,11 +123,19 @@ def _sticks(alpha: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def joint_of(fusion: Fusion, silo: str | None) -> JointNormal:
     """Of a fusion, or of one of its silos with what is local there."""
-    if silo is None:
-        return joint_normal(fusion.posterior)
-    if not is_regression(fusion.posterior):
+    regression = is_regression(fusion.posterior)
+    if silo is not None and not regression:
         raise KLFusionError(f"silo {silo!r}: expected a fusion of draws without components")
-    return joint_normal(fusion.site(silo))
+    made = joint_normal(fusion.posterior if silo is None else fusion.site(silo))
+    pooling = fusion.settings.pooling
+    compared = regression and fusion.silos is not None and pooling not in VARYING
+    if compared and (apart := varying(fusion.heterogeneity())):
+        warnings.warn(
+            f"silos differ in {few(apart)} more than chance allows, and pooling {pooling!r} "
+            "is as certain as if they agreed: pooling='hierarchical' lets them vary",
+            stacklevel=4,  # the caller of the method of the fusion
+        )
+    return made
 
 
 def to_inference_data(

@@ -11,7 +11,7 @@ from klfusion.draws.priors import prior_information
 from klfusion.draws.variables import Draws, read_draws
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.coefficients import regression
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import UNKNOWN, Posterior
 
 
 def from_draws(
@@ -44,7 +44,8 @@ def from_draws(
     name : str
         The silo's name.
     variables : sequence of str, optional
-        Which variables to use; default: all. Discrete ones and functions of others are refused.
+        Which variables to use; default: all. Discrete ones and linear functions of others are
+        refused; leave other functions of variables out.
     supports : mapping of name to support, optional
         ``"real"``, ``"positive"``, ``"unit_interval"``, ``"simplex"``, ``"ordered"``,
         ``"positive_ordered"``, ``"cholesky"``, ``"cholesky_corr"``, or a pair of bounds. Default:
@@ -101,6 +102,7 @@ def from_draws(
         read = read.scaled_by(scales, where)
     table, names = read.table(), read.coordinates
     information, findings = matched_normal(table, names, where, read.n_divergent)
+    findings += read.doubts()
     info = {**SOURCE, "variables": [v.to_json() for v in read.variables], "units": units}
     made = regression(
         information,
@@ -112,7 +114,9 @@ def from_draws(
         info,
     )
     n_draws = table.shape[0] * table.shape[1]
-    return replace(made, provenance=provenance(n_draws=n_draws, findings=findings or None))
+    stated = UNKNOWN if prior is None else None
+    own = provenance(n_draws=n_draws, findings=findings or None, prior=stated)
+    return replace(made, provenance=own)
 
 
 def _expanded(local: Sequence[str], draws: Draws, where: str) -> list[str]:

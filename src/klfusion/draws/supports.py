@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
@@ -25,6 +26,7 @@ _NAMED: dict[str, tuple[str, float | None, float | None]] = {
     "cholesky": ("cholesky", None, None),
     "cholesky_corr": ("cholesky_corr", None, None),
 }
+_BY_CHANCE = 0.01  # probability that draws of a Normal are reported
 _TOLERANCE = 1e-4  # of sums that are one, in draws that may be stored as float32
 
 
@@ -99,6 +101,27 @@ def _of_bounds(low: Any, high: Any) -> Support:
     if low is None or high is None:
         return Support("above" if high is None else "below", low, high)
     return Support("between", low, high)
+
+
+def unbounded(name: str, values: FloatArray) -> list[str]:
+    """A line if all draws (n, ...) of a real variable are within bounds that its Normal passes.
+
+    Of as many draws of the Normal, some would be outside but for a probability of `_BY_CHANCE`.
+    """
+    flat = values.reshape(len(values), -1)
+    mean, deviation = flat.mean(axis=0), flat.std(axis=0)
+    if not (flat > 0).all() or not deviation.all():
+        return []
+    kind, where = (
+        ("unit_interval", "between 0 and 1") if flat.max() < 1 else ("positive", "above 0")
+    )
+    inside = (ndtr((1.0 - mean) / deviation) if kind == "unit_interval" else 1.0) - ndtr(
+        -mean / deviation
+    )
+    if not (inside.min() ** len(flat)) < _BY_CHANCE:
+        return []
+    text = f"every draw of {name!r} is {where}, {1.0 - inside.min():.1%} of its Normal is not"
+    return [f"{text}: supports={{{name!r}: {kind!r}}}"]
 
 
 _POSITIVE = {"sigma", "sd", "std", "tau", "scale", "noise", "rate", "concentration", "kappa"}

@@ -12,7 +12,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief, few
-from klfusion.draws.supports import Support, guessed
+from klfusion.draws.supports import Support, guessed, unbounded
 from klfusion.draws.transforms import shape_of
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
@@ -152,6 +152,12 @@ class Draws:
         parts = [v.unconstrain(self.values[v.name]) for v in self.variables]
         return np.concatenate(parts, axis=-1)
 
+    def doubts(self) -> list[str]:
+        """What is doubtful about the supports of real variables."""
+        real = [v for v in self.variables if v.support.kind == "real" and v.scale is None]
+        values = {v.name: self.values[v.name].reshape(-1, v.size) for v in real}
+        return [text for name, own in values.items() for text in unbounded(name, own)]
+
     def columns(self) -> Iterator[tuple[Variable, slice]]:
         """Each variable and its columns in the table."""
         return columns_of(self.variables)
@@ -241,6 +247,11 @@ def _variable(
 ) -> Variable:
     """The variable, checked against its draws."""
     shape, here = values.shape[2:], f"{where}: {name!r}"
+    if dims is None and values.shape[0] > values.shape[1]:  # an InferenceData names its axes
+        raise KLFusionError(
+            f"{here}: expected an array (chain, draw, ...), got shape {values.shape}, with more "
+            "chains than draws: array[None] is one chain, array.swapaxes(0, 1) has chains first"
+        )
     flat = values.reshape(-1, *shape)
     found = guessed(name, flat) if support is None else Support.of(support, here)
     own = [f"{name}_dim_{k}" for k in range(len(shape))] if dims is None else [*dims]

@@ -30,8 +30,12 @@ class BySilo(tuple[_Array, ...]):
     def __getitem__(self, key: slice, /) -> tuple[_Array, ...]: ...
     def __getitem__(self, key: SupportsIndex | slice | str, /) -> _Array | tuple[_Array, ...]:
         """An array by position or by the silo's name; several by a slice."""
-        if not isinstance(key, str):
-            return super().__getitem__(key)
-        if key not in self._names:
-            raise KLFusionError(f"expected a silo of {few(self._names)}, got {key!r}")
-        return super().__getitem__(self._names.index(key))
+        try:
+            return super().__getitem__(self._names.index(key) if isinstance(key, str) else key)
+        except (IndexError, ValueError) as error:
+            known = f"expected a silo of {few(self._names)}, or a position up to {len(self) - 1}"
+            raise KLFusionError(f"{known}, got {key!r}") from error
+
+    def items(self) -> Iterable[tuple[str, _Array]]:
+        """Names of silos and their arrays."""
+        return zip(self._names, self, strict=True)

@@ -106,7 +106,8 @@ def _by_evidence(fusion: Fusion, known: list[Size]) -> list[str]:
         text.append(_moved(fusion, size))
     if (n := fusion.n_unmatched) > 0:
         text.append(
-            f"{n} local {'component was' if n == 1 else 'components were'} left out before."
+            f"{n} local {'component was' if n == 1 else 'components were'} left out: "
+            "fusion.unmatched says why."
         )
     return text
 

@@ -3,7 +3,8 @@
 The model is ``y_j ~ N(m, v_j + tau2)``. Paule and Mandel choose the variance ``tau2`` between silos
 so that the weighted squares of the residuals add up to their degrees of freedom. Hartung, Knapp,
 Sidik and Jonkman correct the interval for few silos: the squares of the residuals scale it, and
-its quantiles are those of Student's t.
+its quantiles are those of Student's t. It is never narrower than where silos share the number:
+that few estimates lie close together by chance adds nothing to what each of them knows.
 
 Where a new silo lies, and where one of the silos does, depends on ``tau2``, which few silos leave
 uncertain. Its confidence distribution says how much: ``Q(tau2)`` has the chi-squared distribution
@@ -11,11 +12,12 @@ uncertain. Its confidence distribution says how much: ``Q(tau2)`` has the chi-sq
 Furukawa, 2019). The interval of a silo with data has an upper confidence limit of ``tau2``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import chdtrc, ndtr, ndtri, stdtrit
+from scipy.special import chdtrc, ndtr, ndtri
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.intervals import DEVIATIONS, UPPER, student_factor
@@ -24,6 +26,7 @@ _GRID = 400  # values of tau; twice as many change an interval by less than a pe
 # Confidence of the limit of tau2 that a silo's own interval has. With it 95 % intervals of 2 to 30
 # silos cover 92 to 98 % at any tau2 > 0; `experiments heterogeneity --limits` compares others.
 _LIMIT = 0.85
+_UNLIKELY = 1e-3  # probability of a larger Q by chance, of the most extreme of several numbers
 _TOLERANCE = 1e-12  # of the variance, as a share of the largest there can be
 
 
@@ -38,7 +41,8 @@ class MetaAnalysis:
     interval : tuple of float
         95 % confidence interval of the mean.
     prediction_interval : tuple of float
-        Where a new silo's own number lies with probability 95 %.
+        Where a new silo's own number lies with probability 95 %; NaN of one silo, which says
+        nothing about others.
     tau2 : float
         Variance between silos.
     i2 : float
@@ -74,6 +78,11 @@ class MetaAnalysis:
         """Share of each silo in the mean."""
         weights = 1.0 / (np.array(self.variances) + self.tau2)
         return tuple((weights / weights.sum()).tolist())
+
+
+def varying(tests: Mapping[str, MetaAnalysis]) -> list[str]:
+    """Numbers that differ between silos more than chance allows."""
+    return [name for name, own in tests.items() if own.q_p_value * len(tests) < _UNLIKELY]
 
 
 def paule_mandel(estimates: FloatArray, variances: FloatArray) -> float:
@@ -141,13 +150,15 @@ class ConfidenceDistribution:
         return float(np.interp(0.5 * (high - low) / DEVIATIONS, deviation, self.tau2))
 
 
-def correction(estimates: FloatArray, variances: FloatArray, tau2: float) -> float:
-    """The factor of Hartung, Knapp, Sidik and Jonkman on the variance of the mean."""
+def width(estimates: FloatArray, variances: FloatArray, tau2: float) -> float:
+    """Of the interval of the mean, relative to that of a Normal with its standard error."""
     if len(estimates) < 2:
         return 1.0
     weights = 1.0 / (variances + tau2)
     residual = estimates - weights @ estimates / weights.sum()
-    return float(weights @ residual**2) / (len(estimates) - 1)
+    freedom = len(estimates) - 1
+    scale = float(np.sqrt(weights @ residual**2 / freedom))  # 1 where the variation is not 0
+    return max(scale * student_factor(freedom), 1.0)
 
 
 def meta_analysis(
@@ -157,14 +168,14 @@ def meta_analysis(
     n, tau2 = len(estimates), paule_mandel(estimates, variances)
     weights = 1.0 / (variances + tau2)
     mean = float(weights @ estimates / weights.sum())
-    error = float(np.sqrt(correction(estimates, variances, tau2) / weights.sum()))
+    error = float(1.0 / np.sqrt(weights.sum()))
     fixed = 1.0 / variances
     q = float(fixed @ (estimates - fixed @ estimates / fixed.sum()) ** 2)
-    quantile = DEVIATIONS if n == 1 else float(stdtrit(n - 1, UPPER))
-    interval = (mean - quantile * error, mean + quantile * error)
-    new = (
-        interval if n == 1 else ConfidenceDistribution.of(estimates, variances).prediction_interval
-    )
+    wide = DEVIATIONS * width(estimates, variances, tau2) * error
+    interval = (mean - wide, mean + wide)
+    new = (np.nan, np.nan)
+    if n > 1:
+        new = ConfidenceDistribution.of(estimates, variances).prediction_interval
     return MetaAnalysis(
         estimate=mean,
         standard_error=error,

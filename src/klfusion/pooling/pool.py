@@ -31,7 +31,7 @@ from klfusion.pooling.random_effects import Locations, within_silos
 from klfusion.pooling.regressions import Silos
 from klfusion.pooling.robust import robust_average
 from klfusion.posteriors.compatibility import Silo, component_names
-from klfusion.posteriors.posterior import Posterior, less_prior
+from klfusion.posteriors.posterior import UNKNOWN, Posterior, less_prior
 from klfusion.posteriors.structure import network, regression
 
 
@@ -136,6 +136,8 @@ def chosen(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) -> st
 def described(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) -> str:
     """What is done with these silos, in words."""
     pooling = chosen(pooling, silos, divergence)
+    if pooling == "product" and any(silo.provenance.get("prior") == UNKNOWN for silo in silos):
+        return "product, prior unknown"
     if pooling != "auto":
         return pooling
     known = all(silo.prior is not None for silo in silos)
@@ -252,7 +254,7 @@ def _checked(family: Family, natural: FloatArray) -> FloatArray:
         family.check(natural, "pooling 'product'")
     except InvalidPosteriorError as error:
         raise InvalidPosteriorError(
-            f"{error}: the silos' priors are not what their posteriors came from; 'auto' takes "
-            "out less of them, 'average' none"
+            f"{error}: the silos' priors are not what their posteriors came from; "
+            "pooling='average' takes none of them out"
         ) from error
     return natural

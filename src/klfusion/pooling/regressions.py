@@ -20,9 +20,9 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.families import Family, Normal
 from klfusion.pooling.meta_analysis import (
     ConfidenceDistribution,
-    correction,
     normal_factor,
     paule_mandel,
+    width,
 )
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
@@ -140,13 +140,10 @@ class Silos:
 
     def corrected(self, information: Information) -> Information:
         """As wide per coefficient as the interval that few silos allow."""
-        width = np.ones(self.dim)
-        for k in range(self.dim):
-            silos, mean, variance = self.estimates(k)
-            factor = correction(mean, variance, float(self.variation[k]))
-            width[k] = np.sqrt(factor) * normal_factor(len(silos)) if factor > 0 else 1.0
+        found = [self.estimates(k)[1:] for k in range(self.dim)]
+        wide = [width(*own, float(tau2)) for own, tau2 in zip(found, self.variation, strict=True)]
         centre = np.linalg.solve(information.precision, information.shift)
-        precision = information.precision / np.outer(width, width)
+        precision = information.precision / np.outer(wide, wide)
         return Information(precision @ centre, precision)
 
 

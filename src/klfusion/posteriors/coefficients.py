@@ -275,10 +275,12 @@ def _reordered(
     away = np.array([union.index(key) for key in lacking], dtype=np.intp)
     flat = [key for key, k in zip(lacking, away, strict=True) if not prior.precision[k, k] > 0]
     if flat:
+        draws = "variables" in structure.info
+        what, option = ("coordinate", "prior") if draws else ("coefficient", "prior_sd")
         raise IncompatibleSilosError(
-            f"silo {posterior.name!r}: expected the coefficient {flat[0]!r}, as in other silos, "
-            "got none, and its prior is flat; give prior_sd at all silos, and a silo without it "
-            "has the prior"
+            f"silo {posterior.name!r}: expected the {what} {flat[0]!r}, as in other silos, got "
+            f"none, and its prior is flat; give {option} at all silos, and a silo without it has "
+            "the prior"
         )
     rows = np.array([union.index(key) for key in names])
     rest, both = prior.some(away).spread(away, dim), []

@@ -14,6 +14,7 @@ from klfusion.families import Family
 from klfusion.posteriors.structure import Structure, components, regression
 from klfusion.posteriors.structure.schema import check_structure
 
+UNKNOWN = "unknown"  # provenance["prior"] of draws without prior=, which is taken to be flat
 GLOBAL = "global"  # name of a fused posterior
 
 _MAY_BE_FLAT = (regression.KIND, components.KIND)  # kinds whose priors may be

@@ -63,8 +63,9 @@ def _plot(own: Any, fused: dict[str, Any]) -> dict[str, Any]:
     shown = sorted(order.tolist())
     # A silo that hardly counts may run out of the plot.
     ends = [own.intervals[j] for j in shown if own.weights[j] > _COUNTS / len(own.silos)]
-    low = min(*(e[0] for e in ends), own.prediction_interval[0], 0.0)
-    high = max(*(e[1] for e in ends), own.prediction_interval[1], 0.0)
+    new = own.prediction_interval if len(own.silos) > 1 else own.interval
+    low = min(*(e[0] for e in ends), new[0], 0.0)
+    high = max(*(e[1] for e in ends), new[1], 0.0)
     span = (high - low) or 1.0
 
     def at(value: float) -> float:
@@ -91,7 +92,7 @@ def _plot(own: Any, fused: dict[str, Any]) -> dict[str, Any]:
         "n_not_shown": len(own.silos) - len(rows),
         "zero": at(0.0),
         "mean": [at(own.interval[0]), at(own.estimate), at(own.interval[1])],
-        "new": [at(value) for value in own.prediction_interval],
+        "new": [at(value) for value in new],
         "fused": [at(fused[key] or 0.0) for key in ("low", "mean", "high")],
         "ticks": [{"x": at(value), "text": f"{value + 0.0:.4g}"} for value in ticks],
     }

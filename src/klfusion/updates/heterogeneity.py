@@ -9,11 +9,11 @@ from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
-from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis
+from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis, varying
 from klfusion.pooling.regressions import NOTHING, VARYING, Silos
 from klfusion.posteriors.coefficients import flattest, is_regression
 from klfusion.posteriors.compatibility import aligned_silos
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import UNKNOWN, Posterior
 from klfusion.posteriors.structure.regression import Information
 from klfusion.updates.table import kept_silos
 
@@ -21,7 +21,6 @@ from klfusion.updates.table import kept_silos
 # years and months, or mmol/l and mg/dl by ten times and more. Nearer units are not found.
 _OTHER_UNITS = 10.0
 _SAYS_NOTHING = "is constant: it says nothing"
-_UNLIKELY = 1e-3  # probability of a larger Q by chance, of the most extreme coefficient
 
 
 def heterogeneity(fusion: Fusion) -> dict[str, MetaAnalysis]:
@@ -64,15 +63,41 @@ def doubtful_columns(fusion: Fusion, silos: Sequence[Posterior]) -> list[tuple[s
     constant = {name for name, text in found if text.endswith(_SAYS_NOTHING)}
     for silo in silos:
         found += [(silo.name, text) for text in _undetermined(silo, silo.name in constant)]
+    found += _other_priors(silos)
     tests = heterogeneity(fusion)
-    for name, test in tests.items():
-        if test.q_p_value * len(tests) < _UNLIKELY:
-            away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
-            text = f"coefficient {name!r} differs most from those of other silos (Q {test.q:.3g}, "
-            text += f"p {test.q_p_value:.1e})"
-            if fusion.settings.pooling not in VARYING:
-                text += ": pooling='hierarchical' lets it vary"
-            found.append((test.silos[int(away.argmax())], text))
+    for name in varying(tests):
+        test = tests[name]
+        away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
+        text = f"coefficient {name!r} differs most from those of other silos (Q {test.q:.3g}, "
+        text += f"p {test.q_p_value:.1e})"
+        if fusion.settings.pooling not in VARYING:
+            text += ": pooling='hierarchical' lets it vary"
+        found.append((test.silos[int(away.argmax())], text))
+    return found
+
+
+def _other_priors(silos: Sequence[Posterior]) -> list[tuple[str, str]]:
+    """Silos that state no prior where others do, or one of another deviation."""
+    unknown = [silo.name for silo in silos if silo.provenance.get("prior") == UNKNOWN]
+    found = [
+        (name, "states no prior, other silos do: what it has is counted once more: give prior=")
+        for name in unknown if len(unknown) < len(silos)
+    ]  # fmt: skip
+    structure = silos[0].structure
+    assert structure is not None
+    names = structure.info["coordinates"]
+    precisions = [Information.of(np.asarray(p.prior), len(names)).precision for p in silos]
+    for k, name in enumerate(names):
+        own = {
+            p.name: a[k, k] ** -0.5 for p, a in zip(silos, precisions, strict=True) if a[k, k] > 0
+        }
+        middle = float(np.median([*own.values()])) if own else 0.0
+        text = f"its prior of {name!r} has deviation {{:.2g}}, those of others {middle:.2g}"
+        found += [
+            (silo, text.format(sd))
+            for silo, sd in own.items()
+            if not 1 / _OTHER_UNITS < sd / middle < _OTHER_UNITS
+        ]
     return found
 
 
