@@ -201,8 +201,7 @@ class Linked:
                 key = (min(first), max(first))
                 if key in rejected:
                     continue
-                single = sizes[k].min() == 1.0  # its own distance is all that changes
-                if single or self._union_gain(clusters, int(a[k]), int(b[k])) + prior[k] > 0.0:
+                if self._union_gain(clusters, int(a[k]), int(b[k])) + prior[k] > 0.0:
                     break
                 rejected.add(key)
             else:
@@ -216,23 +215,23 @@ class Linked:
 
         Halves of one cluster have smaller distances within, which is no evidence that they differ:
         under *different* the density of a component does not depend on its cluster. So that of
-        members stays what it is where the union may be a Normal cut by a plane, which takes at most
-        2/pi of its spread.
+        members stays what it is where a single component joins them, and where the union may be a
+        Normal cut by a plane, which takes at most 2/pi of its spread.
         """
         problem, parts = self.problem, [np.flatnonzero(clusters.labels == g) for g in (a, b)]
         rows, own = np.concatenate(parts), np.repeat([0, 1], [len(part) for part in parts])
         sums, mass, n = clusters.sums[[a, b]], clusters.mass[[a, b]], len(rows) - 1.0
         everyone = np.zeros_like(own), sums.sum(axis=0)[None], mass.sum(keepdims=True)
-        union, before = (
-            to_others(problem, rows, *groups) for groups in (everyone, (own, sums, mass))
-        )
+        union = to_others(problem, rows, *everyone)
         others = np.array([len(part) - 1.0 for part in parts])[own]
-        two = (self.log_odds(before, others, 1.0) * others / (others + 1.0)).sum()
-        if before.mean() >= (1.0 - 2.0 / np.pi) * union.mean():
-            one = self.log_odds(union, others, 1.0, before)
-        else:
-            one = self.log_odds(union, n, 1.0)
-        return float(one.sum() * n / (n + 1.0) - two)
+        some = np.flatnonzero(others > 0)
+        before = to_others(problem, rows[some], own[some], sums, mass)
+        two = self.log_odds(before, others[some], 1.0) * others[some] / (others[some] + 1.0)
+        if_different, among = union.copy(), np.full(len(rows), n)
+        if len(some) < len(rows) or before.mean() >= (1.0 - 2.0 / np.pi) * union.mean():
+            if_different[some], among[some] = before, others[some]
+        one = self.log_odds(union, among, 1.0, if_different).sum() * n / (n + 1.0)
+        return float(one - two.sum())
 
 
 def link(
