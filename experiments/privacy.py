@@ -30,7 +30,7 @@ from experiments.tables import by_name
 from klfusion.pooling.noisy_sums import NoisySums, noise_aware
 from klfusion.privacy import regressions
 from klfusion.privacy.bounds import ClippedWarning
-from klfusion.privacy.mechanism import Budget, Noised, Statistic, noised, testing
+from klfusion.privacy.mechanism import Budget, Noised, Statistic, noised, seeds_allowed
 from klfusion.privacy.plan import Request
 
 DESCRIPTION = "accuracy, coverage and audits of sums with noise, by epsilon"
@@ -104,7 +104,7 @@ def heart_sites(
             plan = regressions.logistic(LogisticRegression(), request)
             sites.append(plan.posterior(without_noise(plan.statistics)))
         else:
-            with testing():
+            with seeds_allowed():
                 site = kf.privatize(
                     LogisticRegression(), data=(own.x, own.y), name=name, epsilon=epsilon,
                     delta=HEART_DELTA, local=["intercept"], random_state=[seed, number], **common,
@@ -193,7 +193,7 @@ def simulated_sums(
     mixing = np.linalg.cholesky(0.3 + 0.7 * np.eye(d))
     bounds: dict[str, Any] = dict.fromkeys(names, (-1.0, 1.0)) | {"y": (-3.0, 3.0)}
     first, sums = None, []
-    with testing():
+    with seeds_allowed():
         for number in range(SITES):
             x = np.clip(0.4 * rng.normal(size=(rows, d)) @ mixing.T + 0.1, -1.0, 1.0)
             y = theta[0] + x @ theta[1:] + 0.4 * rng.normal(size=rows)

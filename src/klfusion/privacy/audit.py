@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from klfusion.adapters._regressions import table
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.budgets import AUDITED
 from klfusion.posteriors.posterior import Posterior
+from klfusion.privacy.bounds import ClippedWarning
 from klfusion.privacy.mechanism import packed_rows
 from klfusion.privacy.plan import Request
 from klfusion.privacy.privatize import KINDS
@@ -177,7 +179,9 @@ def _sums(posterior: Posterior, rows: Any, kind: Any) -> tuple[FloatArray, float
     pairs = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
     request = Request("audit", x, y, tuple(names), True, pairs, norm, 1.0, (), classes)
     model = SimpleNamespace(fit_intercept=True, alpha=1.0)
-    statistics = kind(model, request).statistics
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ClippedWarning)  # the site has seen it
+        statistics = kind(model, request).statistics
     noise = [0.0]
     if "noise_sd" in privacy:
         units = {n: s.bound / math.sqrt(s.share) for n, s in statistics.items()}

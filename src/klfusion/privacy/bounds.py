@@ -73,7 +73,8 @@ class Bounds:
         out = (inside - self.centre) / self.half
         length = np.sqrt(np.square(out).sum(axis=1, keepdims=True))
         shorter = np.minimum(1.0, self.norm * (1.0 - 1e-12) / np.maximum(length, 1e-300))
-        clipped = int(((inside != x).any(axis=1) | (shorter[:, 0] < 1.0)).sum())
+        long = length[:, 0] > self.norm * (1.0 + 1e-9)
+        clipped = int(((inside != x).any(axis=1) | long).sum())
         if clipped:
             warnings.warn(
                 f"{where}: {clipped} of {len(x)} rows lay outside the bounds and were clipped; the "

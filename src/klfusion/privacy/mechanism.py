@@ -27,7 +27,7 @@ _GRID = 2**20  # whole numbers per sensitivity: rounding is a millionth of what 
 # Noise over sensitivity that is searched: epsilon from some 1e-5 to 80; more promises nothing.
 _SCALES = (0.1, 1e6)
 _PRECISION = 1e-6  # relative, of the scale, which is never too small
-_testing: ContextVar[bool] = ContextVar("klfusion_privacy_testing", default=False)
+_seeds: ContextVar[bool] = ContextVar("klfusion_privacy_seeds", default=False)
 ADD_REMOVE, REPLACE = "add-remove", "replace"
 
 
@@ -92,21 +92,21 @@ class Noised:
 
 
 @contextmanager
-def testing() -> Iterator[None]:
+def seeds_allowed() -> Iterator[None]:
     """Allow seeds within: for tests and simulations, whose results are not private."""
-    token = _testing.set(True)
+    token = _seeds.set(True)
     try:
         yield
     finally:
-        _testing.reset(token)
+        _seeds.reset(token)
 
 
 def check_seed(random_state: Any) -> None:
-    """Refuse a seed outside `testing`: who has it can take the noise off."""
-    if random_state is not None and not _testing.get():
+    """Refuse a seed outside `seeds_allowed`: who has it can take the noise off."""
+    if random_state is not None and not _seeds.get():
         raise KLFusionError(
             "expected no random_state: with a seed the noise can be taken off again; simulations "
-            "use klfusion.privacy.mechanism.testing()"
+            "use klfusion.privacy.mechanism.seeds_allowed()"
         )
 
 
@@ -125,7 +125,7 @@ def noised(
     >>> ages = Statistic(np.array([[0.3], [0.9], [-0.2]]), bound=1.0)
     >>> found = noised({"ages": ages}, Budget(1.0, 1e-5))
     >>> found.sums["ages"].shape, round(found.deviations["ages"], 1)
-    ((1,), 4.1)
+    ((1,), 4.0)
     """
     check_seed(random_state)
     total = sum(own.share for own in statistics.values())

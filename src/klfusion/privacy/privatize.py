@@ -106,7 +106,7 @@ def privatize(
     limit : tuple (epsilon, delta), optional
         A release that would exceed this in the record is refused.
     random_state : None
-        Seeds are for `klfusion.privacy.mechanism.testing` only.
+        Seeds are for `klfusion.privacy.mechanism.seeds_allowed` only.
 
     Returns
     -------
