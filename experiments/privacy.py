@@ -24,10 +24,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
-from experiments import data, hospitals_data
+from experiments import data, hospitals_data, tables
 from experiments.hospitals_data import FLAMBY_SEED, Hospitals, Split
-from experiments.tables import by_name
-from klfusion.pooling.noisy_sums import NoisySums, noise_aware
+from klfusion.pooling.noisy_sums import NoisySums, by_name, noise_aware
 from klfusion.privacy import regressions
 from klfusion.privacy.bounds import ClippedWarning
 from klfusion.privacy.mechanism import Budget, Noised, Statistic, noised, seeds_allowed
@@ -69,7 +68,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
         if "audits" in args.parts:
             results["audits"] = audits(2 if few else 20, 2_000 if few else 50_000)
     for title, found in results.items():
-        console.print(by_name(title, found, "", ".4f"))
+        console.print(tables.by_name(title, found, "", ".4f"))
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "privacy.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
@@ -212,7 +211,7 @@ def simulated_sums(
 
 def _covered(rows: int, epsilon: float, seed: int) -> dict[str, float]:
     sums, theta, prior = simulated_sums(rows, epsilon, seed)
-    mean, covariance, _, _ = noise_aware(sums)
+    mean, covariance, _, _ = noise_aware(by_name(sums))
     precision = np.diag([deviation**-2 for deviation in prior.values()])
     one = sums[0].matrix
     gram, moment = (sum(getattr(s, key) for s in sums) for key in ("gram", "moment"))

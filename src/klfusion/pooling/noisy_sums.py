@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,9 @@ _PUBLIC = ("matrix", "origin", "largest", "prior")  # arrays that no data enter
 # Two columns correlate by at most 1. Beforehand a correlation has this standard deviation, so that
 # its range is two of them either way.
 _CORRELATION = 0.5
-_SPREAD = 1.0  # standard deviation of the mean square of a column, as a share of their mean
+_SPREAD = 0.5  # standard deviation of the mean square of a column, as a share of their mean
 _STEPS = 20  # to the start of the sampling: it settles in fewer than ten
-_ROUNDS, _DRAWS = 4, 2000  # of importance sampling: the error of a mean is some 3 % of its sd
+_ROUNDS, _DRAWS = 4, 1000  # of importance sampling: the error of a mean is some 5 % of its sd
 _FREEDOM = 5.0  # degrees of freedom of proposals: tails wider than those of the posterior
 _LEAST = 1e-4  # variance of an observation, as a share of the largest
 _TINY = np.finfo(np.float64).tiny
@@ -86,6 +87,17 @@ class NoisySums:
             *(np.asarray(arrays[f"{KEY}.{key}"]) for key in _PUBLIC),
         )
 
+    def _content(self) -> tuple[Any, ...]:
+        values = (self.squares, *self.deviations.items())
+        arrays = (self.gram, self.moment, *(getattr(self, key) for key in _PUBLIC))
+        return (self.name, self.columns, self.local, values, *(a.tobytes() for a in arrays))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NoisySums) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
     def like(self, other: NoisySums) -> bool:
         """Whether sums may be added: same columns in the same units, and the same prior."""
         names = (self.columns, self.local, self.squares is None)
@@ -120,7 +132,7 @@ def sums_of(
 
 def pooled(silos: Sequence[NoisySums], names: Sequence[str]) -> FloatArray:
     """Natural parameters (p,) of the coefficients ``names`` given the sums of all silos."""
-    mean, covariance, columns, _ = noise_aware(sorted(silos, key=lambda own: own.name))
+    mean, covariance, columns, _ = noise_aware(by_name(silos))
     return _marginal(mean, covariance, [columns.index(name) for name in names]).natural()
 
 
@@ -128,18 +140,27 @@ def of_silo(
     silos: Sequence[NoisySums], names: Sequence[str], silo: str
 ) -> tuple[Information, list[str]]:
     """The coefficients ``names`` and the local ones of one silo, and the names of all."""
-    # Its own local coefficients come before those of others.
-    mean, covariance, columns, _ = noise_aware(sorted(silos, key=lambda own: own.name != silo))
-    every = [*names, *silos[0].local]
-    return _marginal(mean, covariance, [columns.index(name) for name in every]), every
+    mean, covariance, columns, _ = noise_aware(by_name(silos))
+    local = silos[0].local
+    before = sorted(own.name for own in silos).index(silo) * len(local)
+    shared = len(columns) - len(silos) * len(local)
+    rows = [columns.index(name) for name in names]
+    rows += [before + columns.index(name, shared) for name in local]
+    return _marginal(mean, covariance, rows), [*names, *local]
+
+
+def by_name(silos: Sequence[NoisySums]) -> tuple[NoisySums, ...]:
+    """In an order that does not depend on who came first."""
+    return tuple(sorted(silos, key=lambda own: own.name))
 
 
 def _marginal(mean: FloatArray, covariance: FloatArray, rows: list[int]) -> Information:
     return Information.of_moments(mean[rows], covariance[np.ix_(rows, rows)])
 
 
+@lru_cache(maxsize=8)  # the models of all silos of a fusion are from one computation
 def noise_aware(
-    silos: Sequence[NoisySums],
+    silos: tuple[NoisySums, ...],
 ) -> tuple[FloatArray, FloatArray, list[str], float]:
     """Mean, covariance and names of all coefficients, and the deviation of an observation.
 
@@ -147,7 +168,6 @@ def noise_aware(
     regression, in which a local coefficient of a silo is a column that is zero at all others.
     """
     first = silos[0]
-    silos = [first, *sorted(silos[1:], key=lambda own: own.name)]
     shared = [k for k, c in enumerate(first.columns) if c not in first.local]
     own = [k for k, c in enumerate(first.columns) if c in first.local]
     size = len(shared) + len(own) * len(silos)
@@ -217,7 +237,9 @@ class _Model:
         own, noise = (_SPREAD * mean) ** 2, np.diag(self.noise)
         share = np.where(self.constant, 1.0, own / (own + noise))
         diagonal = mean + (diagonal - mean) * share
-        prior = _CORRELATION**2 * np.outer(diagonal, diagonal)
+        # Squares of the true diagonal are expected to be larger than those of the estimate.
+        root = np.sqrt(diagonal**2 + noise * share)
+        prior = _CORRELATION**2 * np.outer(root, root)
         shares = prior / (prior + self.noise)
         np.fill_diagonal(shares, share)
         found = self.gram * shares

@@ -89,11 +89,11 @@ def audit(
 ) -> Audit:
     """How well a posterior gives away whether a row was in the site's data.
 
-    The sums that a conjugate posterior is made of are Normal over tables of people, so that the
-    likelihood ratio of one row's membership is exact: its squared advantage grows with the distance
-    of the row from the mean, over the number of rows, and falls with noise. Of other models shadow
-    models are fitted to random halves of the rows, and scores of each row are compared with it in
-    and out.
+    The sums that a conjugate posterior is made of are Normal over tables of people. So the
+    likelihood ratio of a row's membership is known. Its advantage grows with the distance of the
+    row from the mean, and falls with the number of rows and with noise. Of other models, shadow
+    models are fitted to random halves of the rows. Scores of each row are compared with it in and
+    out.
 
     Parameters
     ----------

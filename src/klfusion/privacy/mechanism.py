@@ -222,6 +222,7 @@ def multiplier(epsilon: float, delta: float) -> float:
     return high * (1.0 + 1e-9)  # rho is rounded up
 
 
+@cache
 def epsilon_of(rho: float, delta: float) -> float:
     """The epsilon at ``delta`` of zero-concentrated differential privacy with ``rho``."""
     dp = library()

@@ -119,7 +119,7 @@ def _plan(
             **info,
         }
         sums = NoisySums.read(request.name, request.local, settings, arrays)
-        mean, covariance, order, deviation = noise_aware([sums])
+        mean, covariance, order, deviation = noise_aware((sums,))
         rows = [order.index(name) for name in used]
         n = sums.mass / (0.25 if info["likelihood"] == "logistic" else 1.0)
         if info["likelihood"] == "normal":
