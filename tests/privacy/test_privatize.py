@@ -261,3 +261,30 @@ def test_absence_of_the_library_names_the_pip_line(monkeypatch):
     mechanism.multiplier.cache_clear()
     with pytest.raises(MissingDependencyError, match=r"pip install 'klfusion\[privacy\]'"):
         private("linear")
+
+
+def test_a_second_round_corrects_the_first():
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name in "abcd":
+        x = rng.uniform(-1.0, 1.0, size=(1000, 2))
+        tables[name] = x, (x @ [3.0, -1.5] + rng.logistic(size=1000) > 0).astype(int)
+    public = {"bounds": {"x0": (-1, 1), "x1": (-1, 1)}, "prior_sd": 5.0, "classes": [0, 1]}
+    found = [None]
+    for _ in range(3):
+        sites = [
+            kf.privatize(
+                LogisticRegression(), name=name, data=data, at=found[-1], local=["intercept"],
+                epsilon=10.0, delta=1e-5, **public,
+            )
+            for name, data in tables.items()
+        ]  # fmt: skip
+        found.append(kf.fuse(sites))
+    means = [fusion.posterior.params()["mean"][0] for fusion in found[1:]]
+    assert means[0][0] < 2.4  # one step from zero
+    assert means[-1] == pytest.approx([3.0, -1.5], abs=0.6)
+    plain = kf.fuse([kf.extract(LogisticRegression(), name="a", data=tables["a"], prior_sd=5.0)])
+    with pytest.raises(KLFusionError, match="at: expected silos with budgets, got none for 'a'"):
+        kf.privatize(LogisticRegression(), name="a", data=tables["a"], at=plain, **BUDGET, **public)
+    with pytest.raises(KLFusionError, match="at: expected a fusion"):
+        kf.privatize(LogisticRegression(), name="a", data=tables["a"], at=3, **BUDGET, **public)

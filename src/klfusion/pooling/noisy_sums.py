@@ -29,7 +29,8 @@ from klfusion.posteriors.structure.regression import Information
 
 KEY = "sums"  # in `info` of a structure, and the first part of the names of its arrays
 INTERCEPT = "intercept"
-_PUBLIC = ("matrix", "origin", "largest", "prior")  # arrays that no data enter
+_UNITS = ("matrix", "largest", "prior")
+_PUBLIC = ("origin", *_UNITS)  # arrays that no data enter
 # Two columns correlate by at most 1. Beforehand a correlation has this standard deviation, so that
 # its range is two of them either way.
 _CORRELATION = 0.5
@@ -84,7 +85,10 @@ class NoisySums:
             arrays[f"{KEY}.moment"],
             float(arrays[f"{KEY}.squares"]) if f"{KEY}.squares" in arrays else None,
             info[KEY]["deviations"],
-            *(np.asarray(arrays[f"{KEY}.{key}"]) for key in _PUBLIC),
+            *(
+                np.asarray(arrays[f"{KEY}.{key}"])
+                for key in ("matrix", "origin", "largest", "prior")
+            ),
         )
 
     def _content(self) -> tuple[Any, ...]:
@@ -99,10 +103,16 @@ class NoisySums:
         return hash(self._content())
 
     def like(self, other: NoisySums) -> bool:
-        """Whether sums may be added: same columns in the same units, and the same prior."""
+        """Whether sums may be added: same columns in the same units, and the same prior.
+
+        Local coefficients may have origins of their own.
+        """
+        shared = np.array([column not in self.local for column in self.columns])
         names = (self.columns, self.local, self.squares is None)
-        return names == (other.columns, other.local, other.squares is None) and all(
-            np.array_equal(getattr(self, key), getattr(other, key)) for key in _PUBLIC
+        return (
+            names == (other.columns, other.local, other.squares is None)
+            and np.array_equal(self.origin[shared], other.origin[shared])
+            and all(np.array_equal(getattr(self, key), getattr(other, key)) for key in _UNITS)
         )
 
     @property

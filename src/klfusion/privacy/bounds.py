@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.checks import check_number, is_number
 from klfusion._utils.text import brief, few
 from klfusion.errors import KLFusionError
@@ -18,6 +18,17 @@ from klfusion.errors import KLFusionError
 
 class ClippedWarning(UserWarning):
     """Rows lie outside the bounds. How many is for the site alone: no file has it."""
+
+
+def warn_clipped(rows: BoolArray, where: str) -> None:
+    """Say at the site how many ``rows`` (n,) were clipped, if any."""
+    if rows.any():
+        warnings.warn(
+            f"{where}: {int(rows.sum())} of {len(rows)} rows lay outside the bounds and were "
+            "clipped; the number stays here and is in no file",
+            ClippedWarning,
+            stacklevel=2,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +85,7 @@ class Bounds:
         length = np.sqrt(np.square(out).sum(axis=1, keepdims=True))
         shorter = np.minimum(1.0, self.norm * (1.0 - 1e-12) / np.maximum(length, 1e-300))
         long = length[:, 0] > self.norm * (1.0 + 1e-9)
-        clipped = int(((inside != x).any(axis=1) | long).sum())
-        if clipped:
-            warnings.warn(
-                f"{where}: {clipped} of {len(x)} rows lay outside the bounds and were clipped; the "
-                "number stays here and is in no file",
-                ClippedWarning,
-                stacklevel=2,
-            )
+        warn_clipped((inside != x).any(axis=1) | long, where)
         return np.asarray(out * shorter)
 
     def described(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from klfusion.adapters.sklearn_classes import class_posterior, gammas, wisharts
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
 from klfusion.posteriors.posterior import Posterior
+from klfusion.privacy.bounds import warn_clipped
 from klfusion.privacy.mechanism import Noised, Statistic
 from klfusion.privacy.plan import Plan, Request
 
@@ -94,6 +95,7 @@ def categorical(model: Any, request: Request) -> Plan:
         )
     numbers = [int(size) for size in sizes if size is not None]
     values = np.clip(np.rint(request.x), 0, np.array(numbers) - 1)
+    warn_clipped((values != request.x).any(axis=1), request.where)
     columns = [values[:, [k]] == np.arange(size) for k, size in enumerate(numbers)]
     table = np.hstack(columns).astype(np.float64)
     alpha = float(model.alpha)
@@ -122,6 +124,7 @@ def multinomial(model: Any, request: Request) -> Plan:
         raise KLFusionError(f"{request.where}: expected counts >= 0")
     norm = float(request.norm)
     length = np.sqrt(np.square(request.x).sum(axis=1, keepdims=True))
+    warn_clipped(length[:, 0] > norm, request.where)
     rows = request.x * np.minimum(1.0, norm * (1.0 - 1e-12) / np.maximum(length, 1e-300))
     family = Dirichlet(request.x.shape[1])
     prior = np.broadcast_to(np.asarray(model.alpha, dtype=np.float64), family.size).copy()

@@ -101,9 +101,14 @@ def seeds_allowed() -> Iterator[None]:
         _seeds.reset(token)
 
 
+def seeds_in_use() -> bool:
+    """Whether nothing is private anyway."""
+    return _seeds.get()
+
+
 def check_seed(random_state: Any) -> None:
     """Refuse a seed outside `seeds_allowed`: who has it can take the noise off."""
-    if random_state is not None and not _seeds.get():
+    if random_state is not None and not seeds_in_use():
         raise KLFusionError(
             "expected no random_state: with a seed the noise can be taken off again; simulations "
             "use klfusion.privacy.mechanism.seeds_allowed()"

@@ -30,6 +30,7 @@ class Request:
     prior_sd: Any
     local: tuple[str, ...]
     classes: Sequence[Any] | None
+    at: Mapping[str, float] | None = None  # coefficients, public, by name
 
     @property
     def where(self) -> str:

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.package import provenance
+from klfusion._utils.text import few
 from klfusion.adapters._library import feature_names
 from klfusion.adapters._regressions import table
 from klfusion.errors import KLFusionError
+from klfusion.fusion.result import Fusion
+from klfusion.posteriors.budgets import budgets
 from klfusion.posteriors.posterior import Posterior
 from klfusion.privacy import classes as of_classes
 from klfusion.privacy import regressions
-from klfusion.privacy.mechanism import Budget, check_seed, noised
+from klfusion.privacy.mechanism import Budget, check_seed, noised, seeds_in_use
 from klfusion.privacy.plan import Plan, Request
 from klfusion.privacy.spending import spend
 
@@ -63,6 +66,7 @@ def privatize(
     prior_sd: float | Mapping[str, float] | None = None,
     local: Sequence[str] = (),
     classes: Sequence[Any] | None = None,
+    at: Any = None,
     neighbours: str = "add-remove",
     record: str | Path | None = None,
     limit: tuple[float, float] | None = None,
@@ -99,6 +103,9 @@ def privatize(
         Coefficients that differ between silos.
     classes : sequence
         All classes, known without looking at the data.
+    at : Fusion, optional
+        Of files with budgets: where a logistic regression is expanded in a second round. Strong
+        effects are shrunk by one step from zero; a second step corrects that, and spends again.
     neighbours : {"add-remove", "replace"}
         Which tables are to look alike.
     record : path, optional
@@ -139,7 +146,7 @@ def privatize(
     named = hasattr(data[0], "columns") or feature_names(model) is not None
     request = Request(
         name, x, np.asarray(y), tuple(features), named, dict(bounds or {}), norm, prior_sd,
-        tuple(local), classes,
+        tuple(local), classes, None if at is None else _point(at, name),
     )  # fmt: skip
     plan = kind(model, request)
     spent = spend(record, limit, name, budget)  # before the release, should that fail
@@ -147,6 +154,20 @@ def privatize(
     statement = {**found.statement, **plan.public, **({} if spent is None else {"spent": spent})}
     made: Posterior = plan.posterior(found)
     return replace(made, provenance=provenance(privacy=statement))
+
+
+def _point(at: Any, name: str) -> dict[str, float]:
+    """Coefficients of a fusion for a silo; refused unless all its silos have budgets."""
+    if not isinstance(at, Fusion):
+        raise KLFusionError(f"at: expected a fusion, got {type(at).__name__}")
+    having = budgets([at.posterior]) or {}
+    without = [own for own in at.silo_names if "epsilon" not in having.get(own, {})]
+    if without and not seeds_in_use():
+        raise KLFusionError(f"at: expected silos with budgets, got none for {few(without)}")
+    site = at.site(name if name in at.silo_names else None)
+    assert site.structure is not None
+    coordinates = site.structure.info["coordinates"]
+    return dict(zip(coordinates, site.params()["mean"][0].tolist(), strict=True))
 
 
 def _class_of(model: Any) -> str | None:
