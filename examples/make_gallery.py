@@ -26,6 +26,7 @@ NAMES = (  # in the order of the index
     "hospitals",
     "phenotypes",
     "regressions",
+    "private",
     "draws",
     "one_class",
     "overfitted",

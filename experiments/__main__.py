@@ -18,6 +18,7 @@ from experiments import (
     hospitals,
     mocap,
     phenotypes,
+    privacy,
     probabilities,
     rounds,
     sharing,
@@ -45,6 +46,7 @@ EXPERIMENTS = {
     "hospitals": hospitals,
     "heterogeneity": heterogeneity,
     "phenotypes": phenotypes,
+    "privacy": privacy,
     "draws": draws,
 }
 

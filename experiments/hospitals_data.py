@@ -56,10 +56,21 @@ def heart(data_dir: Path | None) -> Hospitals:
 
 def split_heart(hospitals: Hospitals, seed: int) -> Split:
     """FLamby's split with any seed; columns standardised per hospital on its training rows."""
+    train, test = split_rows(hospitals, seed)
+    for name, own in train.items():
+        mean, deviation = own.x.mean(), own.x.std()
+        deviation = deviation.where(deviation > 0, 1.0)
+        for part in (train, test):
+            part[name] = Hospital((part[name].x - mean) / deviation, part[name].y)
+    return train, test
+
+
+def split_rows(hospitals: Hospitals, seed: int) -> Split:
+    """FLamby's split with any seed, columns as they are."""
     train, test = {}, {}
     for name, own in hospitals.items():
         few = np.bincount(own.y, minlength=2).min() <= 2
-        first, second = train_test_split(
+        rows = train_test_split(
             np.arange(len(own.y)),
             test_size=_TEST,
             train_size=1.0 - _TEST,
@@ -67,9 +78,7 @@ def split_heart(hospitals: Hospitals, seed: int) -> Split:
             shuffle=True,
             stratify=None if few else own.y,
         )
-        mean, deviation = own.x.iloc[first].mean(), own.x.iloc[first].std()
-        x = (own.x - mean) / deviation.where(deviation > 0, 1.0)
-        train[name], test[name] = (Hospital(x, own.y).some(rows) for rows in (first, second))
+        train[name], test[name] = own.some(rows[0]), own.some(rows[1])
     return train, test
 
 

@@ -18,6 +18,8 @@ settings.load_profile("klfusion")
 EXAMPLES = {
     "klfusion.fusion.result.Fusion.to_frame": "pandas",
     "klfusion.baselines.networks.Ensemble": "torch",
+    "klfusion.privacy.mechanism.noised": "opendp",
+    "klfusion.privacy.privatize.privatize": "opendp",
 }
 
 

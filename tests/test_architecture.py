@@ -31,6 +31,7 @@ ORDER = [
     "networks",
     "learners",
     "adapters",
+    "privacy",
     "_fuse",
     "out_of_core",
     "updates",

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from klfusion.posteriors import vocabularies as vocabulary
     from klfusion.posteriors.coefficients import coefficients
     from klfusion.posteriors.posterior import Posterior
+    from klfusion.privacy.audit import audit
+    from klfusion.privacy.privatize import privatize
     from klfusion.updates.diagnostics import diagnose
     from klfusion.updates.prior import estimate_prior_sd
     from klfusion.updates.rounds import refine_rounds
@@ -43,8 +45,8 @@ __all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Netw
 __all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
 __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Schema"]
 __all__ += ["Status", "agreed_scaling"]
-__all__ += ["diagnose", "extract", "from_draws", "fuse", "fuse_files", "load", "refine_rounds"]
-__all__ += ["relabel", "save"]
+__all__ += ["audit", "diagnose", "extract", "from_draws", "fuse", "fuse_files", "load"]
+__all__ += ["privatize", "refine_rounds", "relabel", "save"]
 __all__ += ["adapters", "baselines", "families", "federation", "learners", "vocabulary"]
 
 # Where public names live that are no methods, "module:name" or a module. A name is imported when it
@@ -59,6 +61,7 @@ _HOMES = {
     "Status": "objective.solution:Status",
     "adapters": "adapters",
     "agreed_scaling": "adapters.sklearn_pipeline:agreed_scaling",
+    "audit": "privacy.audit:audit",
     "baselines": "baselines",
     "coefficients": "posteriors.coefficients:coefficients",
     "diagnose": "updates.diagnostics:diagnose",
@@ -71,6 +74,7 @@ _HOMES = {
     "fuse_files": "out_of_core.files:fuse_files",
     "learners": "learners",
     "load": "io.storage:load",
+    "privatize": "privacy.privatize:privatize",
     "refine_rounds": "updates.rounds:refine_rounds",
     "relabel": "draws.inference_data:relabel",
     "save": "io.storage:save",

@@ -41,8 +41,8 @@ def extract(model: Any, name: str, *, data: Any = None) -> Posterior:
         counts, width = np.asarray(model.class_count_), model.theta_.shape[1]
         variance = np.maximum(model.var_ - model.epsilon_, 0.0)
         family: Family = NormalGamma(width)
-        natural = _gamma(counts, model.theta_, counts[:, None] * variance)
-        prior, settings = _gamma(np.zeros(1), np.zeros((1, width)), np.zeros((1, width)))[0], {}
+        natural = gammas(counts, model.theta_, counts[:, None] * variance)
+        prior, settings = gammas(np.zeros(1), np.zeros((1, width)), np.zeros((1, width)))[0], {}
         settings = {"var_smoothing": float(model.var_smoothing)}
         whole = counts @ model.theta_ / counts.sum()
         spread = counts @ (variance + (model.theta_ - whole) ** 2) / counts.sum()
@@ -63,10 +63,12 @@ def extract(model: Any, name: str, *, data: Any = None) -> Posterior:
         settings = {"alpha": alpha}
     features = feature_names(model)
     given = (features, deviations)
-    return _posterior(model, name, model.classes_, family, natural, prior, counts, settings, *given)
+    return class_posterior(
+        model, name, model.classes_, family, natural, prior, counts, settings, *given
+    )
 
 
-def _posterior(
+def class_posterior(
     model: Any,
     name: str,
     classes: Any,
@@ -78,6 +80,7 @@ def _posterior(
     features: list[str] | None,
     deviations: dict[str, float],
 ) -> Posterior:
+    """Classes as named components, with the settings of their model."""
     kind = type(np.asarray(classes).tolist()[0]).__name__
     if kind not in _TYPES:
         raise KLFusionError(f"expected classes that are numbers, text or booleans, got {kind}")
@@ -106,7 +109,7 @@ def _pseudo_counts(model: Any) -> Any:
     return alpha
 
 
-def _gamma(n: FloatArray, mean: FloatArray, scatter: FloatArray) -> FloatArray:
+def gammas(n: FloatArray, mean: FloatArray, scatter: FloatArray) -> FloatArray:
     """Normal-Gammas (c, p) of class counts (c,), means (c, d) and sums of squares (c, d)."""
     weight = _ROWS + n
     middle = mean * (n / weight)[:, None]
@@ -115,7 +118,7 @@ def _gamma(n: FloatArray, mean: FloatArray, scatter: FloatArray) -> FloatArray:
     return NormalGamma(mean.shape[1]).natural(middle, weight, 0.5 * weight, rate)
 
 
-def _wishart(n: FloatArray, mean: FloatArray, scatter: FloatArray) -> FloatArray:
+def wisharts(n: FloatArray, mean: FloatArray, scatter: FloatArray) -> FloatArray:
     """Normal-Wisharts (c, p) of class counts (c,), means (c, d) and scatters (c, d, d)."""
     d, weight = mean.shape[1], _ROWS + n
     between = (_ROWS * n / weight)[:, None, None] * mean[:, :, None] * mean[:, None, :]
@@ -138,15 +141,15 @@ def _discriminant(model: Any, name: str, data: Any) -> Posterior:
     scatter = np.stack([centred[row == c].T @ centred[row == c] for c in range(len(classes))])
     names = features if hasattr(data[0], "columns") else None
     family, none = NormalWishart(x.shape[1]), np.zeros((1, x.shape[1]))
-    prior = _wishart(np.zeros(1), none, none[:, :, None] * none[:, None, :])[0]
+    prior = wisharts(np.zeros(1), none, none[:, :, None] * none[:, None, :])[0]
     settings = {"solver": str(model.solver), "tol": float(model.tol)}
     if getattr(model, "shrinkage", None) is not None:
         raise KLFusionError("expected no shrinkage: it depends on more than class statistics")
     if isinstance(model, QuadraticDiscriminantAnalysis):
         settings["reg_param"] = float(model.reg_param)
-    natural = _wishart(counts, means, scatter)
+    natural = wisharts(counts, means, scatter)
     given = (names, scales(x, features))
-    return _posterior(model, name, classes, family, natural, prior, counts, settings, *given)
+    return class_posterior(model, name, classes, family, natural, prior, counts, settings, *given)
 
 
 def rebuild(posterior: Posterior) -> Any:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from klfusion._utils.text import printable
 from klfusion.fusion.result import Fusion
+from klfusion.posteriors.budgets import AUDITED, described
 from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # the demo imports scikit-learn
 
 _MAX_ROWS = 50
 _MAX_NAMES = 8
+_AUDITED = "The site says that it audited this file; what it found stays there."
 _FEW_OBSERVATIONS = 10.0  # a mean of fewer than this is close to the observations
 
 
@@ -142,6 +144,12 @@ def show_file(console: Console, header: Mapping[str, Any], loaded: Posterior | F
     console.print(_table("array", "type", "shape", "bytes", right=("bytes",), rows=arrays))
     console.print(_component_table(posterior))
     _say(console, _privacy_note(posterior))
+    members = loaded.n_silos if isinstance(loaded, Fusion) else None
+    for sentence in described(posterior.provenance, members):
+        _say(console, printable(sentence))
+    if members is None:
+        audited = posterior.provenance.get(AUDITED) is True
+        _say(console, _AUDITED if audited else "No audit was made: see klfusion audit.")
 
 
 def _privacy_note(posterior: Posterior) -> str:

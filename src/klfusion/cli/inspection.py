@@ -1,4 +1,4 @@
-"""Commands that look at files: ``klfusion inspect | report | check | diagnose | share``."""
+"""Commands that look at files: ``klfusion inspect | report | check | diagnose | share | audit``."""
 
 import json
 from collections.abc import Sequence
@@ -193,4 +193,32 @@ def share(fusion: Path, output: Path, min_support: int) -> None:
         )
 
 
-COMMANDS = (inspect, report, check, diagnose, share)
+@click.command(epilog=EPILOG)
+@click.argument("file", type=FILE)
+@click.argument("rows", type=FILE)
+@click.option("--outcome", default="y", show_default=True, help="Column of ROWS with the outcome.")
+@click.option("-o", "--output", type=FILE, metavar="FILE",
+              help="Also write FILE with a note that it was audited, and no number.")  # fmt: skip
+def audit(file: Path, rows: Path, outcome: str, output: Path | None) -> None:
+    """Say how well FILE gives away whether one of the site's own ROWS was there.
+
+    ROWS is a table of numbers with column names, CSV. It is read here and goes nowhere.
+
+    \b
+    Example:
+      klfusion audit hospital-a.safetensors patients.csv --outcome died
+    """  # noqa: D301 (click reads the character)
+    (tables,) = modules("privacy.tables")
+    posterior = kf.load(file)
+    if isinstance(posterior, kf.Fusion):
+        raise KLFusionError(f"{file}: expected the posterior of one silo, got a fusion")
+    if output is not None:
+        check_targets([output], [rows])
+    found = kf.audit(posterior, tables.read(rows, outcome))
+    click.echo(str(found))
+    if output is not None:
+        kf.save(output, found.noted(posterior))
+        click.echo(f"written: {output}")
+
+
+COMMANDS = (inspect, report, check, diagnose, share, audit)

@@ -18,6 +18,7 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
 from klfusion.pooling.pool import described
 from klfusion.pooling.robust import bounded, robust_barycenter
+from klfusion.posteriors.budgets import budgets
 from klfusion.posteriors.compatibility import Silo, counted
 from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import fuse_structures, network
@@ -109,7 +110,9 @@ def _global_posterior(
         prior=prior,
         counts=scatter(known, labels, size) if len(known) == len(labels) else None,
         structure=fuse_structures(structures, labels, size, match),
-        provenance=provenance(silos=[name for p in silos for name in counted(p)]),
+        provenance=provenance(
+            silos=[name for p in silos for name in counted(p)], privacy=budgets(silos)
+        ),
     )
 
 

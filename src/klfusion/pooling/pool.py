@@ -27,6 +27,8 @@ from klfusion.families import (
 )
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
+from klfusion.pooling import noisy_sums
+from klfusion.pooling.noisy_sums import NoisySums, sums_of
 from klfusion.pooling.random_effects import Locations, within_silos
 from klfusion.pooling.regressions import Silos
 from klfusion.pooling.robust import robust_average
@@ -37,11 +39,15 @@ from klfusion.posteriors.structure import network, regression
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Matched components, one per silo and label (n,), and their silos' priors (n, p), if sent."""
+    """Matched components, one per silo and label (n,), and their silos' priors (n, p), if sent.
+
+    ``sums`` are those of regressions to which noise was added, with the names of coefficients.
+    """
 
     problem: FusionProblem
     labels: IntArray
     priors: FloatArray | None
+    sums: tuple[Sequence[NoisySums], Sequence[str]] | None = None
 
 
 def matched(
@@ -66,7 +72,8 @@ def matched(
     order = np.argsort(first)  # as the silos have them
     natural, which, labels_of_units = natural[order], which[order], found[rows[first[order]]]
     problem = FusionProblem(posteriors[0].family, natural, which, silo_weights[which])
-    return Matched(problem, labels_of_units, priors_of(posteriors, which))
+    priors, sums = priors_of(posteriors, which), sums_of(posteriors, silo_weights)
+    return Matched(problem, labels_of_units, priors, sums)
 
 
 def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
@@ -76,6 +83,7 @@ def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | N
 
 
 _Plan = FloatArray | IntArray
+_EXACT = {"variables", noisy_sums.KEY}  # settings of draws, and of sums with noise
 Pooling = Literal["auto", "average", "product", "random-effects", "hierarchical", "robust"]
 
 
@@ -83,11 +91,12 @@ def chosen_pooling(pooling: str, posteriors: Sequence[Posterior], divergence: st
     """The pooling, checked.
 
     ``"auto"`` is ``"product"`` for classes, whose counts are exact, and for draws: their
-    coordinates are curved functions of the variables, which would not vary about one mean.
+    coordinates are curved functions of the variables, which would not vary about one mean. It is
+    for sums with noise, too, which are added before anything is inferred.
     """
     exact = all(
         p.structure is not None
-        and (p.structure.kind != regression.KIND or "variables" in p.structure.info)
+        and (p.structure.kind != regression.KIND or p.structure.info.keys() & _EXACT)
         and component_names(p) is not None
         and p.prior is not None
         for p in posteriors
@@ -151,7 +160,8 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
     """Natural parameters (size, p) of the global components; ``plan`` (n, size) is fractional."""
     problem, labels = units.problem, units.labels
     coefficients = isinstance(problem.family, Normal) and size == 1 and units.priors is not None
-    if pooling in ("auto", "hierarchical") and coefficients and plan is None:
+    summed = units.sums is not None and pooling in ("auto", "product")
+    if plan is None and (summed or (coefficients and pooling in ("auto", "hierarchical"))):
         return _one_normal(units, pooling)
     if pooling == "auto" and plan is None:
         blocks = [_automatic(f, units, size, columns) for f, columns in _factors(problem.family)]
@@ -176,6 +186,8 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
 
 def _one_normal(units: Matched, pooling: str) -> FloatArray:
     """One Normal per silo, the prior counted once, as uncertain as few silos make it."""
+    if units.sums is not None and pooling in ("auto", "product"):
+        return noisy_sums.pooled(*units.sums)[None]
     problem = units.problem
     assert units.priors is not None
     silos = Silos.of_natural(

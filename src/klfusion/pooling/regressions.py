@@ -24,6 +24,7 @@ from klfusion.pooling.meta_analysis import (
     paule_mandel,
     width,
 )
+from klfusion.pooling.noisy_sums import of_silo, sums_of
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.regression import KIND, LOCAL, Information
@@ -173,8 +174,12 @@ def silo_posterior(
     assert isinstance(fused.family, Normal) and fused.structure is not None
     shared = Information.of(fused.natural[0], fused.family.dim)
     if posteriors is not None and pooling in (*VARYING, "auto", "product"):
-        silos = Silos.of(posteriors, weights, pooling)
-        shared = silos.of_varying_silo(silo) if silos.varies else silos.of_silo(silo)
+        sums = None if pooling in VARYING else sums_of(posteriors, weights)
+        if sums is not None and silo is not None:
+            return _as_posterior(fused, *of_silo(*sums, posteriors[silo].name))
+        if sums is None:
+            silos = Silos.of(posteriors, weights, pooling)
+            shared = silos.of_varying_silo(silo) if silos.varies else silos.of_silo(silo)
     return _with_local(fused, shared, silo)
 
 
@@ -182,8 +187,6 @@ def _with_local(fused: Posterior, shared: Information, silo: int | None) -> Post
     """Shared coefficients and the local ones given them."""
     structure = fused.structure
     assert structure is not None
-    info = {**structure.info, "local": []}
-    arrays = {key: a for key, a in structure.arrays.items() if key not in LOCAL}
     information, names = shared, list(structure.info["coordinates"])
     if LOCAL[0] in structure.arrays:
         offset, gain, covariance = (structure.arrays[key] for key in LOCAL)
@@ -194,7 +197,15 @@ def _with_local(fused: Posterior, shared: Information, silo: int | None) -> Post
             offset, gain, covariance = offset[silo], gain[silo], covariance[silo]
         information = joint(shared, offset, gain, covariance)
         names += structure.info["local"]
-    info["coordinates"] = names
+    return _as_posterior(fused, information, names)
+
+
+def _as_posterior(fused: Posterior, information: Information, names: list[str]) -> Posterior:
+    """Coefficients of one silo, none of them local."""
+    structure = fused.structure
+    assert structure is not None
+    info = {**structure.info, "local": [], "coordinates": names}
+    arrays = {key: a for key, a in structure.arrays.items() if key not in LOCAL}
     family = Normal(len(names))
     natural, prior = information.natural()[None], np.zeros(family.size)
     structure = Structure(KIND, arrays, info)

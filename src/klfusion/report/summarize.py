@@ -12,6 +12,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.fusion import explanation
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import MergePath, Status
+from klfusion.posteriors.budgets import described
 from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
@@ -97,6 +98,7 @@ def summarize(
         "components": _components(fusion, min_cell if clinical else None),
         "map": component_map(fusion, natural),
         "view": view,
+        "privacy": described(posterior.provenance, fusion.n_silos),
         "provenance": {**posterior.provenance, **fusion.provenance},
     }
 

@@ -42,6 +42,12 @@ class Information(NamedTuple):
         """From natural parameters (p,) of `klfusion.families.Normal`."""
         return cls(natural[:dim], unpack(natural[dim:], dim))
 
+    @classmethod
+    def of_moments(cls, mean: FloatArray, covariance: FloatArray) -> Information:
+        """From a mean (d,) and covariance (d, d)."""
+        precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+        return cls(precision @ mean, precision)
+
     def natural(self) -> FloatArray:
         """Natural parameters (p,) of `klfusion.families.Normal`."""
         precision = 0.5 * (self.precision + self.precision.T)
@@ -106,7 +112,8 @@ def fuse(
     """Collect what silos say about their local coefficients, one row per silo."""
     del labels, n_components  # a regression is one component
     info = dict(agreed_info(silos, *_COMMON))
-    info.pop("scales", None)  # of one silo
+    for key in ("scales", "sums"):  # of one silo
+        info.pop(key, None)
     if all("variables" in s.info for s in silos):
         info["variables"] = merged_variables([s.info["variables"] for s in silos])
     columns = [s.info["columns"] for s in silos if "columns" in s.info]

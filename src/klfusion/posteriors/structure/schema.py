@@ -220,12 +220,40 @@ def _regression(own: _Checked) -> None:
     if "noise" in own.arrays:
         own.array("noise", (), above=True)
         own.array("n", ())
+    if own.setting("sums", lambda v: v is None or _are_sums(v), _SUMS) is not None:
+        columns = own.info["sums"]["columns"]
+        if not {*names, *local} <= {*columns}:
+            own.refuse("sums", "of all coefficients", columns)
+        q = len(columns)
+        for key in ("gram", "matrix"):
+            own.shaped(f"sums.{key}", (q, q))
+        for key in ("moment", "origin", "largest", "prior"):
+            own.shaped(f"sums.{key}", (q,))
+        if "sums.squares" in own.arrays:
+            own.shaped("sums.squares", ())
     if own.arrays.keys() & {*regression.LOCAL}:
         offset, gain, covariance = regression.LOCAL
         rows = max(len(np.atleast_1d(own.arrays.get(offset, []))), 1)
         own.shaped(offset, (rows, len(local)))
         own.shaped(gain, (rows, len(local), len(names)))
         own.shaped(covariance, (rows, len(local), len(local)))
+
+
+_SUMS = "columns, the first of them the intercept, and deviations of the noise > 0"
+
+
+def _are_sums(value: Any) -> bool:
+    """Whether sums with noise have columns, and a positive deviation of each noise."""
+    if not (isinstance(value, Mapping) and _are_texts(value.get("columns"))):
+        return False
+    columns, noise = value["columns"], value.get("deviations")
+    return (
+        len({*columns}) == len(columns) > 0
+        and columns[0] == "intercept"
+        and isinstance(noise, Mapping)
+        and {"gram", "moment"} <= noise.keys()
+        and all(map(_is_positive, noise.values()))
+    )
 
 
 _VARIABLES = "variables with name, dims, labels and support"

@@ -1,0 +1,69 @@
+"""What a release of any model is: bounded statistics of rows, and a posterior of their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import brief
+from klfusion.errors import KLFusionError
+from klfusion.posteriors.posterior import Posterior
+from klfusion.privacy.bounds import Bounds
+from klfusion.privacy.mechanism import Noised, Statistic
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What `klfusion.privatize` was asked for."""
+
+    name: str
+    x: FloatArray
+    y: Any
+    features: tuple[str, ...]
+    named: bool  # whether columns have names of their own
+    bounds: Mapping[str, Any]
+    norm: float | None
+    prior_sd: Any
+    local: tuple[str, ...]
+    classes: Sequence[Any] | None
+    at: Mapping[str, float] | None = None  # coefficients, public, by name
+
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return f"silo {self.name!r}"
+
+    def of_columns(self) -> Bounds:
+        """Bounds of the columns."""
+        return Bounds.of(self.bounds, self.features, self.norm, self.where)
+
+    def labels(self) -> tuple[list[Any], FloatArray]:
+        """All classes, which are public, and rows of ones and zeros, (n, classes)."""
+        if self.classes is None or len({*self.classes}) < 2:
+            raise KLFusionError(
+                f"{self.where}: expected classes=, all classes there may be, got "
+                f"{brief(self.classes)}: those of the data are private"
+            )
+        labels = sorted({*self.classes})
+        hot = np.asarray(self.y).reshape(-1, 1) == np.array(labels)[None]
+        if not hot.any(axis=1).all():
+            raise KLFusionError(f"{self.where}: expected y to be one of {labels}, got others")
+        return labels, hot.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Statistics to be summed with noise, the posterior given these sums, and what is public."""
+
+    statistics: Mapping[str, Statistic]
+    posterior: Callable[[Noised], Posterior]
+    public: Mapping[str, Any]
+
+
+def library_class(model: Any) -> str:
+    """The library's class, of which a model of the fusion will be."""
+    return next(c.__name__ for c in type(model).__mro__ if c.__module__.startswith("sklearn"))

@@ -1,0 +1,86 @@
+"""The site's record of releases, a file of JSON lines that is only ever appended to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from klfusion.errors import KLFusionError
+from klfusion.privacy.mechanism import Budget, epsilon_of, multiplier
+
+_FIELDS = ("epsilon", "delta", "rho")
+
+
+def spent(record: str | os.PathLike[str], delta: float) -> dict[str, Any]:
+    """What all releases of a record spend: their number, the sum of ``rho``, and epsilon.
+
+    Epsilon at ``delta`` is the less of two: that of the sum of ``rho``, and, if the sum of deltas
+    is at most ``delta``, the sum of epsilons.
+    """
+    return _total(_read(Path(record)), delta)
+
+
+def spend(
+    record: str | os.PathLike[str] | None,
+    limit: tuple[float, float] | None,
+    name: str,
+    budget: Budget,
+) -> dict[str, Any] | None:
+    """Add a release to the record, and return what all spend; refuse one above the limit."""
+    if record is None:
+        if limit is not None:
+            raise KLFusionError("limit: expected record=, the site's earlier releases, got none")
+        return None
+    path = Path(record)
+    entry = {
+        "silo": name,
+        "epsilon": float(budget.epsilon),
+        "delta": float(budget.delta),
+        "neighbours": budget.neighbours,
+        "rho": 0.5 / multiplier(budget.epsilon, budget.delta) ** 2,
+    }
+    every = [*_read(path), entry]
+    if limit is not None and (total := _total(every, limit[1])["epsilon"]) > limit[0]:
+        raise KLFusionError(
+            f"{path}: expected releases within epsilon {limit[0]:g} at delta {limit[1]:g}, got "
+            f"{total:.4g} with this one"
+        )
+    line = (json.dumps(entry) + "\n").encode()
+    try:  # one write to the end: other releases of the site are never overwritten
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(handle, line)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise KLFusionError(f"{path}: cannot be written ({error.strerror})") from error
+    return _total(every, budget.delta)
+
+
+def _total(entries: Sequence[dict[str, Any]], delta: float) -> dict[str, Any]:
+    rho = sum(entry["rho"] for entry in entries)
+    epsilon = epsilon_of(rho, delta) if entries else 0.0
+    if sum(entry["delta"] for entry in entries) <= delta:
+        epsilon = min(epsilon, sum(entry["epsilon"] for entry in entries))
+    return {"releases": len(entries), "rho": rho, "epsilon": epsilon, "delta": delta}
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """All releases; a damaged record is refused, for what it spent is unknown."""
+    if not path.exists():
+        return []
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            good = all(isinstance(entry[key], float) and entry[key] > 0 for key in _FIELDS)
+        except (ValueError, KeyError, TypeError):
+            good = False
+        if not good:
+            raise KLFusionError(f"{path}, line {number}: expected a release, got {line[:80]!r}")
+        found.append(entry)
+    return found

@@ -1,0 +1,118 @@
+"""Audits: exposed rows are found, noise hides them, budgets hold."""
+
+import csv
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.naive_bayes import GaussianNB
+
+import klfusion as kf
+from klfusion.cli.commands import main
+from klfusion.errors import KLFusionError
+from klfusion.posteriors.budgets import described
+
+BOUNDS = {"x0": (-9.0, 9.0), "x1": (-9.0, 9.0)}
+
+
+def table(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    x[7] = [8.0, -8.0]  # no one else is like this
+    return x, (x[:, 0] + rng.normal(size=n) > 0).astype(int)
+
+
+def private(epsilon, data):
+    return kf.privatize(
+        LogisticRegression(), name="a", data=data, epsilon=epsilon, delta=1e-5, bounds=BOUNDS,
+        prior_sd=3.0, classes=[0, 1],
+    )  # fmt: skip
+
+
+def test_the_exposed_row_is_found():
+    data = table()
+    found = kf.audit(kf.extract(LogisticRegression(), name="a", data=data), data)
+    assert found.exposed[0] == 7 and found.informed == found.promised == 1.0
+    assert found.advantages[7] > 3.0 * np.median(found.advantages)
+    assert "No budget limits this" in str(found)
+
+
+def test_classes_are_audited_too():
+    x, y = table()
+    found = kf.audit(kf.extract(GaussianNB().fit(x, y), name="a"), (x, y))
+    assert found.exposed[0] == 7
+
+
+def test_noise_lowers_the_advantage_to_less_than_the_budget_allows():
+    pytest.importorskip("opendp")
+    data = table()
+    advantages = []
+    for epsilon in (0.1, 1.0, 10.0):
+        found = kf.audit(private(epsilon, data), data)
+        assert found.advantage <= found.informed + 1e-9 and found.informed <= found.promised
+        advantages.append(found.informed)
+    assert advantages == sorted(advantages)
+
+
+def test_shadow_models_of_a_mixture():
+    x = table()[0][:80]
+    mixture = BayesianGaussianMixture(n_components=2, random_state=0)
+    posterior = kf.extract(mixture.fit(x), name="a")
+    with pytest.raises(KLFusionError, match="expected fit="):
+        kf.audit(posterior, x)
+
+    def fit(rows):
+        return BayesianGaussianMixture(n_components=1, random_state=0).fit(rows)
+
+    found = kf.audit(posterior, x, fit=fit)
+    assert found.exposed[0] == 7 and 0.0 <= found.advantages.min() <= found.advantage <= 1.0
+
+
+def test_note_has_no_number():
+    data = table()
+    posterior = kf.extract(LinearRegression(), name="a", data=data)
+    noted = kf.audit(posterior, data).noted(posterior)
+    assert noted.provenance == {**posterior.provenance, "audited": True}
+
+
+def test_command_and_inspection(tmp_path):
+    pytest.importorskip("opendp")
+    x, y = data = table()
+    site, rows, noted = (tmp_path / name for name in ("a.safetensors", "rows.csv", "b.safetensors"))
+    kf.save(site, private(1.0, data))
+    with rows.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["x0", "x1", "sick"])
+        writer.writerows(np.column_stack([x, y]).tolist())
+    run = CliRunner()
+    shown = run.invoke(main, ["inspect", str(site)]).output
+    for text in ("Noise was added", "epsilon 1 at delta 1e-05", "Sensitivity", "No audit was made"):
+        assert text in shown
+    found = run.invoke(main, ["audit", str(site), str(rows), "--outcome", "sick", "-o", str(noted)])
+    assert found.exit_code == 0 and "Most exposed rows: 7" in found.output
+    assert "audited this file" in run.invoke(main, ["inspect", str(noted)]).output
+    wrong = run.invoke(main, ["audit", str(site), str(rows), "--outcome", "died"])
+    assert wrong.exit_code != 0 and "expected a column 'died'" in wrong.output
+
+
+def test_files_without_a_budget_say_so(tmp_path):
+    kf.save(tmp_path / "a.safetensors", kf.extract(LinearRegression(), name="a", data=table()))
+    shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "a.safetensors")]).output
+    assert "there is no privacy budget, and nothing is promised" in shown
+
+
+def test_fusions_have_the_budgets_of_their_silos(tmp_path):
+    pytest.importorskip("opendp")
+    plain = kf.extract(LogisticRegression(), name="b", data=table(seed=1), prior_sd=3.0)
+    fusion = kf.fuse([private(1.0, table()), plain])
+    sentences = described(fusion.posterior.provenance, 2)
+    assert sentences[0].startswith("Silo 'a': epsilon 1 at delta 1e-05, for one row added")
+    assert "Other silos added no noise" in sentences[1]
+    fusion.report(tmp_path / "a.html")
+    assert "epsilon 1 at delta 1e-05" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    again = kf.fuse(
+        [fusion, kf.extract(LogisticRegression(), name="c", data=table(seed=2), prior_sd=3.0)]
+    )
+    assert again.posterior.provenance["privacy"].keys() == {"a"}

@@ -1,0 +1,290 @@
+"""`privatize`: every number of a file is public or comes from sums with noise."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.discriminant_analysis import (
+    LinearDiscriminantAnalysis,
+    QuadraticDiscriminantAnalysis,
+)
+from sklearn.linear_model import (
+    BayesianRidge,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+)
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
+
+import klfusion as kf
+from klfusion.errors import KLFusionError, MissingDependencyError
+from klfusion.privacy import mechanism, privatize
+from klfusion.privacy.bounds import ClippedWarning
+from klfusion.privacy.mechanism import Noised, Statistic, seeds_allowed
+from klfusion.privacy.spending import spent
+
+pytest.importorskip("opendp")
+BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+BOUNDS = {"x0": (-4.0, 4.0), "x1": (-4.0, 4.0)}
+MODELS = {
+    "linear": (LinearRegression(), {"bounds": BOUNDS | {"y": (-9.0, 9.0)}, "prior_sd": 5.0}),
+    "no intercept": (
+        Ridge(fit_intercept=False),
+        {"bounds": BOUNDS | {"y": (-9.0, 9.0)}, "prior_sd": 5.0},
+    ),
+    "Bayesian": (BayesianRidge(), {"bounds": BOUNDS | {"y": (-9.0, 9.0)}, "prior_sd": 5.0}),
+    "logistic": (
+        LogisticRegression(),
+        {"bounds": BOUNDS, "prior_sd": 5.0, "classes": [0, 1], "local": ["intercept"]},
+    ),
+    "naive Bayes": (GaussianNB(), {"bounds": BOUNDS, "classes": [0, 1]}),
+    "linear discriminant": (LinearDiscriminantAnalysis(), {"bounds": BOUNDS, "classes": [0, 1]}),
+    "quadratic": (QuadraticDiscriminantAnalysis(), {"bounds": BOUNDS, "classes": [0, 1]}),
+    "categorical": (CategoricalNB(), {"bounds": {"x0": 3, "x1": 3}, "classes": [0, 1]}),
+    "counts": (MultinomialNB(), {"norm": 3.0, "classes": [0, 1]}),
+}
+
+
+def table(kind, n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n)
+    if kind in ("categorical", "counts"):
+        rates = np.column_stack([0.3 + 1.2 * y, 1.5 - 1.2 * y])
+        return np.minimum(rng.poisson(rates), 2).astype(float), y
+    x = np.clip(rng.normal(size=(n, 2)) + 1.5 * y[:, None] - 0.7, -2.8, 2.8)
+    if kind in ("linear", "no intercept", "Bayesian"):
+        return x, np.clip(x @ [1.0, -0.5] + 0.5 * rng.normal(size=n), -8, 8)
+    return x, y
+
+
+def private(kind, data=None, **more):
+    model, how = MODELS[kind]
+    return kf.privatize(model, name="a", data=data or table(kind), **BUDGET, **how, **more)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
+def test_fuses_predicts_and_comes_back_from_a_file(kind, tmp_path):
+    sites = []
+    for number in range(4):
+        model, how = MODELS[kind]
+        data = table(kind, seed=number)
+        sites.append(
+            kf.privatize(model, name=f"s{number}", data=data, epsilon=5.0, delta=1e-5, **how)
+        )
+    kf.save(tmp_path / "a.safetensors", sites[0])
+    again = kf.load(tmp_path / "a.safetensors")
+    assert np.array_equal(again.natural, sites[0].natural)
+    assert again.provenance["privacy"]["epsilon"] == 5.0
+    fusion = kf.fuse(sites)
+    assert fusion.posterior.provenance["privacy"].keys() == {f"s{k}" for k in range(4)}
+    x, y = table(kind, seed=9)
+    predicted = fusion.model().predict(x)
+    if kind in ("linear", "no intercept", "Bayesian"):
+        assert np.corrcoef(predicted, y)[0, 1] > 0.8
+    else:
+        assert np.mean(predicted == y) > 0.6
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
+def test_no_number_without_noise_reaches_the_file(kind, tmp_path, monkeypatch):
+    """With the sums replaced by a constant, files of different tables are equal, bit by bit."""
+
+    def constant(statistics, budget, *, random_state=None):
+        sums = {k: np.full(np.shape(s.rows)[1:], 0.25) for k, s in statistics.items()}
+        for name, own in statistics.items():
+            if own.symmetric:
+                sums[name] = sums[name] + 4.0 * np.eye(np.shape(own.rows)[-1])
+        return Noised(sums, dict.fromkeys(sums, 1.0), {"mechanism": "constant"})
+
+    monkeypatch.setattr(privatize, "noised", constant)
+    first, second = (table(kind, n=n, seed=s) for n, s in ((300, 1), (71, 2)))
+    files = []
+    for number, data in enumerate((first, second)):
+        path = tmp_path / f"{number}.safetensors"
+        kf.save(path, private(kind, data))
+        files.append(path.read_bytes())
+    assert files[0] == files[1]
+
+
+def test_neighbours_differ_by_what_the_row_adds_and_nothing_else():
+    x, y = table("linear")
+    with seeds_allowed():
+        whole = private("linear", (x, y), random_state=3)
+        less = private("linear", (x[:-1], y[:-1]), random_state=3)
+    change = whole.structure.arrays["sums.gram"] - less.structure.arrays["sums.gram"]
+    row = np.array([1.0, *(x[-1] / 4.0)])
+    assert change == pytest.approx(np.outer(row, row), abs=1e-4)  # the grid of the mechanism
+    assert whole.structure.info == less.structure.info
+    assert whole.provenance == less.provenance
+
+
+def test_clipping_is_reported_at_the_site_and_in_no_file(tmp_path):
+    x, y = table("linear")
+    with seeds_allowed(), pytest.warns(ClippedWarning, match="2 of 400 rows .* in no file"):
+        far = x.copy()
+        far[:2] = 100.0
+        found = private("linear", (far, y), random_state=0)
+    kf.save(tmp_path / "a.safetensors", found)
+    assert b"clipped" not in (tmp_path / "a.safetensors").read_bytes()
+
+
+def test_posterior_knows_of_the_noise():
+    with seeds_allowed():
+        loud = private("linear", random_state=0)
+        data = table("linear")
+        model, how = MODELS["linear"]
+        calm = kf.privatize(
+            model, name="a", data=data, epsilon=50.0, delta=1e-5, random_state=0, **how
+        )
+    exact = kf.extract(model, name="a", data=data, prior_sd=5.0)
+    wide, narrow, least = (
+        np.sqrt(np.diag(p.params()["covariance"][0])) for p in (loud, calm, exact)
+    )
+    assert (wide > 3.0 * narrow).all()
+    assert (narrow < 3.0 * least).all()
+    off = np.abs(loud.params()["mean"][0] - [0.0, 1.0, -0.5]) / wide
+    assert (off < 4.0).all()
+
+
+def test_replaced_rows_need_more_noise():
+    with seeds_allowed():
+        one, other = (
+            private("linear", random_state=0, neighbours=n) for n in ("add-remove", "replace")
+        )
+    a, b = (p.provenance["privacy"]["noise_sd"]["gram"] for p in (one, other))
+    assert 1.4 < b / a < 2.01
+
+
+def test_statistics_by_name():
+    found = kf.privatize({"ages": Statistic(np.full((9, 1), 0.5), 1.0)}, **BUDGET)
+    assert found.sums["ages"].shape == (1,) and found.statement["epsilon"] == 1.0
+
+
+def test_record_of_releases(tmp_path):
+    path = tmp_path / "releases.jsonl"
+    first = private("linear", record=path)
+    assert first.provenance["privacy"]["spent"]["epsilon"] == pytest.approx(1.0)
+    for _ in range(8):
+        last = private("linear", record=path, limit=(5.0, 1e-4))
+    total = last.provenance["privacy"]["spent"]
+    assert total["releases"] == 9 == len(path.read_text().splitlines())
+    assert total["epsilon"] < 4.0  # nine times one, by the sum of epsilons
+    assert spent(path, 1e-5)["rho"] == pytest.approx(total["rho"])
+    with pytest.raises(KLFusionError, match="expected releases within epsilon"):
+        private("linear", record=path, limit=(3.2, 1e-5))
+    assert len(path.read_text().splitlines()) == 9  # nothing was released
+    path.write_text(path.read_text() + "{}\n")
+    with pytest.raises(KLFusionError, match="line 10: expected a release"):
+        private("linear", record=path)
+    with pytest.raises(KLFusionError, match="expected record="):
+        private("linear", limit=(1.0, 1e-5))
+
+
+def test_spending_is_written_before_a_release_that_fails(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError
+
+    monkeypatch.setattr(privatize, "noised", fails)
+    with pytest.raises(RuntimeError):
+        private("linear", record=tmp_path / "a.jsonl")
+    assert json.loads((tmp_path / "a.jsonl").read_text())["epsilon"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("model", "instead"),
+    [
+        (BayesianGaussianMixture(), "GaussianNB"),
+        (kf.learners.StickyHDPHMM(), "known states"),
+        (PoissonRegressor(), "bounded counts"),
+        (kf.Posterior(kf.families.Gamma(), [[1.0, 1.0]]), "data="),
+        (object(), "unknown"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(model, instead):
+    with pytest.raises(KLFusionError, match=instead):
+        kf.privatize(model, name="a", data=table("linear"), **BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        ("linear", {"bounds": BOUNDS}, "bounds of 'y'"),
+        ("linear", {"bounds": None}, "bounds"),
+        ("linear", {"bounds": BOUNDS | {"y": (1.0, 0.0)}}, r"'y' as finite \(low, high\)"),
+        ("linear", {"prior_sd": None}, "prior_sd"),
+        ("linear", {"data": None}, "data="),
+        ("no intercept", {"bounds": BOUNDS | {"y": (1.0, 2.0)}}, "include 0"),
+        ("logistic", {"classes": None}, "classes="),
+        ("logistic", {"classes": [0, 2]}, "expected y"),
+        ("logistic", {"classes": [0, 1, 2]}, "two classes"),
+        ("categorical", {"bounds": BOUNDS}, "number of categories"),
+        ("counts", {"norm": None}, "norm"),
+        ("linear", {"random_state": 1}, "no random_state"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
+def test_bad_input(kind, wrong, message):
+    model, how = MODELS[kind]
+    given = {"name": "a", "data": table(kind), **BUDGET, **how} | wrong
+    with pytest.raises(KLFusionError, match=message):
+        kf.privatize(model, **given)
+
+
+def test_a_silo_without_noise_may_be_fused_with_others():
+    data = table("linear", seed=4)
+    model = MODELS["linear"][0]
+    plain = kf.extract(model, name="b", data=data, prior_sd=5.0)
+    fusion = kf.fuse([private("linear"), plain])
+    assert fusion.posterior.params()["mean"][0, 1:] == pytest.approx([1.0, -0.5], abs=0.2)
+
+
+def test_order_of_silos_does_not_matter():
+    with seeds_allowed():
+        sites = [
+            kf.privatize(
+                MODELS["logistic"][0], name=name, data=table("logistic", seed=k), random_state=k,
+                **BUDGET, **MODELS["logistic"][1],
+            )
+            for k, name in enumerate("abc")
+        ]  # fmt: skip
+    one, other = kf.fuse(sites), kf.fuse(sites[::-1])
+    assert one.posterior.natural == pytest.approx(other.posterior.natural, rel=1e-6)
+    assert one.model("b").coef_ == pytest.approx(other.model("b").coef_, rel=1e-6)
+
+
+def test_absence_of_the_library_names_the_pip_line(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "opendp.prelude", None)
+    mechanism.multiplier.cache_clear()
+    with pytest.raises(MissingDependencyError, match=r"pip install 'klfusion\[privacy\]'"):
+        private("linear")
+
+
+def test_a_second_round_corrects_the_first():
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name in "abcd":
+        x = rng.uniform(-1.0, 1.0, size=(1000, 2))
+        tables[name] = x, (x @ [3.0, -1.5] + rng.logistic(size=1000) > 0).astype(int)
+    public = {"bounds": {"x0": (-1, 1), "x1": (-1, 1)}, "prior_sd": 5.0, "classes": [0, 1]}
+    found = [None]
+    for _ in range(3):
+        sites = [
+            kf.privatize(
+                LogisticRegression(), name=name, data=data, at=found[-1], local=["intercept"],
+                epsilon=10.0, delta=1e-5, **public,
+            )
+            for name, data in tables.items()
+        ]  # fmt: skip
+        found.append(kf.fuse(sites))
+    means = [fusion.posterior.params()["mean"][0] for fusion in found[1:]]
+    assert means[0][0] < 2.4  # one step from zero
+    assert means[-1] == pytest.approx([3.0, -1.5], abs=0.6)
+    plain = kf.fuse([kf.extract(LogisticRegression(), name="a", data=tables["a"], prior_sd=5.0)])
+    with pytest.raises(KLFusionError, match="at: expected silos with budgets, got none for 'a'"):
+        kf.privatize(LogisticRegression(), name="a", data=tables["a"], at=plain, **BUDGET, **public)
+    with pytest.raises(KLFusionError, match="at: expected a fusion"):
+        kf.privatize(LogisticRegression(), name="a", data=tables["a"], at=3, **BUDGET, **public)
