@@ -23,6 +23,7 @@ from experiments import (
     sharing,
     simulated,
     sizes,
+    skew,
     topics,
     users,
 )
@@ -37,6 +38,7 @@ EXPERIMENTS = {
     "mocap": mocap,
     "topics": topics,
     "bnn": bnn,
+    "skew": skew,
     "calibration": calibration,
     "density": density,
     "divergences": divergences,
