@@ -4,7 +4,8 @@ An *entrant* is a function in `ENTRANTS`. It gets a `Split` (a data set, the row
 seed) and yields one `Result` per method: its name, its function ``predict_proba`` for test images,
 and the bytes that the largest site sends. To add one, write it in a module of its own and list it
 in `ENTRANTS`; partitions, scores and tables are here. What depends on the data set alone, such as
-features, is cached by `functools.cache` of a function of `Problem`.
+features, is cached by `functools.cache` of a function of `Problem`. These types are in
+`experiments.skew_problem`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -24,7 +24,9 @@ from sklearn.metrics import roc_auc_score
 
 from experiments import data, tables
 from experiments.bnn import calibration_error
-from experiments.images import FloatArray, IntArray, deal, load
+from experiments.images import IntArray, deal, load
+from experiments.skew_heads import heads
+from experiments.skew_problem import Entrant, Predict, Problem, Result, Split
 
 DESCRIPTION = "classifiers where every site has few classes"
 # First of consecutive seeds of partitions, none of which served development.
@@ -36,40 +38,6 @@ N_SITES = (5, 10, 100)
 _N_CLASSES = 10
 _LEAST = 1e-30  # probability in logarithms
 Row = dict[str, Any]
-Predict = Callable[[FloatArray], Any]  # images (n, pixels) to probabilities (n, classes)
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """Images (n, pixels) in [0, 1] of one data set; ``outside`` are test images of the other."""
-
-    name: str
-    train: FloatArray
-    labels: IntArray
-    test: FloatArray
-    test_labels: IntArray
-    outside: FloatArray
-
-
-class Split(NamedTuple):
-    """The training rows of each site; sites without rows are left out."""
-
-    problem: Problem
-    partition: str
-    rows: list[IntArray]
-    seed: int
-    quick: bool
-
-
-class Result(NamedTuple):
-    """What a method predicts, and the bytes that its largest site sends."""
-
-    method: str
-    predict_proba: Predict
-    n_bytes: int
-
-
-Entrant = Callable[[Split], Iterator[Result]]
 
 
 def by_class(labels: IntArray, n_sites: int, per_site: int, seed: int) -> list[IntArray]:
@@ -196,7 +164,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
                         continue
                     console.print(f"{name}, {n_sites} sites, {partition}, seed {seed}")
                     kept = [r for r in own if len(r)]
-                    split = Split(given, partition, kept, seed, args.quick)
+                    split = Split(given, partition, kept, seed, args.first_seed, args.quick)
                     rows += [row | {"asked": n_sites} for row in run_split(split, args.entrants)]
                     found = {"summary": summary(rows), "spread": spread(rows), "rows": rows}
                     (args.out / "results.json").write_text(json.dumps(found, indent=1))
@@ -219,4 +187,4 @@ def _naive_bayes(split: Split) -> Iterator[Result]:
     yield Result("naive Bayes of pixels", model.predict_proba, max(p.natural.nbytes for p in sites))
 
 
-ENTRANTS: dict[str, Entrant] = {"naive-bayes": _naive_bayes}
+ENTRANTS: dict[str, Entrant] = {"naive-bayes": _naive_bayes, "heads": heads}
