@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from klfusion.posteriors.coefficients import coefficients
     from klfusion.posteriors.posterior import Posterior
     from klfusion.updates.diagnostics import diagnose
+    from klfusion.updates.heads import head_statistics, refit_head
     from klfusion.updates.prior import estimate_prior_sd
     from klfusion.updates.rounds import refine_rounds
 
@@ -44,7 +45,7 @@ __all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
 __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Schema"]
 __all__ += ["Status", "agreed_scaling"]
 __all__ += ["diagnose", "extract", "from_draws", "fuse", "fuse_files", "load", "refine_rounds"]
-__all__ += ["relabel", "save"]
+__all__ += ["head_statistics", "refit_head", "relabel", "save"]
 __all__ += ["adapters", "baselines", "families", "learners", "vocabulary"]
 
 # Where public names live that are no methods, "module:name" or a module. A name is imported when it
@@ -68,9 +69,11 @@ _HOMES = {
     "from_draws": "draws.posterior:from_draws",
     "fuse": "_fuse:fuse",
     "fuse_files": "out_of_core.files:fuse_files",
+    "head_statistics": "updates.heads:head_statistics",
     "learners": "learners",
     "load": "io.storage:load",
     "refine_rounds": "updates.rounds:refine_rounds",
+    "refit_head": "updates.heads:refit_head",
     "relabel": "draws.inference_data:relabel",
     "save": "io.storage:save",
     "vocabulary": "posteriors.vocabularies",

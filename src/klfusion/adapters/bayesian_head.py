@@ -46,7 +46,7 @@ def extract(model: Any, name: str) -> Posterior:
 
 def _described(features: Any) -> dict[str, Any]:
     """The feature map as JSON; of one that is not ours, its class alone."""
-    kind = type(features).__name__
+    kind = getattr(features, "__qualname__", type(features).__name__)
     known = MAPS.get(kind) is type(features)
     return {"class": kind, **({"settings": features.get_params()} if known else {})}
 

@@ -107,6 +107,17 @@ class LayeredNetwork:
             out[f"{layer.name}.bias"] = (layer.bias_mean, layer.bias_variance)
         return out
 
+    def features(self, x: Any) -> FloatArray:
+        """Values (n, h) of the last hidden layer, with the means of all weights.
+
+        Sites that have the same fused network agree on them: see `klfusion.head_statistics`.
+        """
+        values = check_inputs(x, self.layers[0].shape[1]).astype(np.float64)
+        for layer in self.layers[:-1]:
+            before = values @ layer.weight_mean.T + layer.bias_mean
+            values = _ACTIVATIONS[self.activation](before)
+        return np.asarray(values)
+
     def __repr__(self) -> str:
         sizes = [self.layers[0].shape[1], *(layer.shape[0] for layer in self.layers)]
         return f"{type(self).__name__}({' -> '.join(map(str, sizes))}, {self.activation})"
