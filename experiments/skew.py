@@ -26,7 +26,7 @@ from experiments import data, tables
 from experiments.bnn import calibration_error
 from experiments.images import IntArray, deal, load
 from experiments.skew_heads import heads
-from experiments.skew_problem import Entrant, Predict, Problem, Result, Split
+from experiments.skew_problem import Entrant, Predict, Problem, Split
 
 DESCRIPTION = "classifiers where every site has few classes"
 # First of consecutive seeds of partitions, none of which served development.
@@ -172,19 +172,4 @@ def main(args: argparse.Namespace, console: Console) -> None:
     console.print(tables.of_rows(spread(rows)))
 
 
-def _naive_bayes(split: Split) -> Iterator[Result]:
-    """Gaussian naive Bayes of pixels, whose fusion is exact: the least that a method must beat."""
-    from sklearn.naive_bayes import GaussianNB  # noqa: PLC0415 (slow to import)
-
-    import klfusion as kf  # noqa: PLC0415
-
-    x, y = split.problem.train, split.problem.labels
-    sites = [
-        kf.extract(GaussianNB(var_smoothing=1e-2).fit(x[own], y[own]), name=f"site {j}")
-        for j, own in enumerate(split.rows)
-    ]
-    model = kf.fuse(sites).model()
-    yield Result("naive Bayes of pixels", model.predict_proba, max(p.natural.nbytes for p in sites))
-
-
-ENTRANTS: dict[str, Entrant] = {"naive-bayes": _naive_bayes, "heads": heads}
+ENTRANTS: dict[str, Entrant] = {"heads": heads}

@@ -12,6 +12,8 @@ import klfusion as kf
 from experiments.skew_problem import Problem, Result, Split
 from klfusion.learners import BayesianHead, ConvolutionalFeatures
 
+# Partitions whose first seed is calibrated, too: leverages of 60,000 rows take a minute.
+CALIBRATED = ("classes 1", "Dirichlet 0.01")
 N_ROUNDS = 3  # of calibration: later ones change the log-likelihood by less than 0.001 nats
 
 
@@ -42,8 +44,9 @@ def heads(split: Split) -> Iterator[Result]:
         return Result(method, predict_proba, sent)
 
     yield result("head, one round", head, n_bytes)
-    if not split.quick and split.seed != split.first_seed:
-        return  # calibration takes a minute per partition
+    first = split.seed == split.first_seed and split.partition in CALIBRATED
+    if not (split.quick or first):
+        return
     for _ in range(N_ROUNDS):
         sent = [
             head.calibration(x[own], y[own], name=f"site {j}") for j, own in enumerate(split.rows)

@@ -11,6 +11,7 @@ from sklearn.linear_model import BayesianRidge
 import klfusion as kf
 from klfusion.io import container, storage
 from klfusion.io import parts as _parts
+from klfusion.learners import BayesianHead
 from klfusion.posteriors.structure import Structure
 
 VALUES = [
@@ -113,6 +114,10 @@ def specimens():
     states = {"start": two[0], "transition": two, "start_prior": two[0], "transition_prior": two}
     found["states"] = gammas("hmm", states, {"frame_weight": 0.5})
     found |= _fitted(rng)
+    found["heads"] = []
+    for j in range(3):
+        x, y = rng.normal(size=(30, 3)), [j] * 15 + [(j + 1) % 3] * 15
+        found["heads"].append(kf.extract(BayesianHead().fit(x, y), name=f"s{j}"))
     found["columns"] = [_of_columns(rng, f"s{j}") for j in range(3)]
     found["regressions"], found["coefficients"] = [], []
     for j in range(3):

@@ -12,7 +12,6 @@ from klfusion.families import IsotropicNormalGamma
 from klfusion.families.wishart import pack, unpack
 from klfusion.learners import BayesianHead
 from klfusion.learners._head import Softmax, Statistics
-from klfusion.learners.bayesian_head import CALIBRATION
 from klfusion.learners.feature_maps import MAPS
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import head
@@ -35,7 +34,7 @@ def extract(model: Any, name: str) -> Posterior:
     }
     arrays = {head.GRAM: pack(total.gram), head.PROBE: _probe(model)}
     if model.softmax_ is not None:
-        arrays[CALIBRATION] = model.softmax_.coefficients
+        arrays[head.CALIBRATION] = model.softmax_.coefficients
     family = IsotropicNormalGamma(d)
     added = [total.sums, total.counts[:, None], total.squares[:, None], d * total.counts[:, None]]
     prior = np.concatenate([np.zeros(d), [1.0, d, d]])
@@ -72,6 +71,9 @@ def rebuild(posterior: Posterior) -> Any:
     gram = unpack(structure.arrays[head.GRAM], d)
     total = Statistics(added[:, d].copy(), added[:, :d].copy(), added[:, d + 1].copy(), gram)
     trace, squares = float(np.trace(gram)), float(total.squares.sum())
+    if not (total.counts > 0).all():
+        got = f"got {total.counts.min():.6g}"
+        raise KLFusionError(f"{posterior.name!r}: expected rows of every class, {got}")
     if not abs(trace - squares) <= _AGREES * abs(trace):
         raise KLFusionError(
             f"{posterior.name!r}: expected the Gram matrix of the rows of all classes, got others: "
@@ -79,8 +81,8 @@ def rebuild(posterior: Posterior) -> Any:
         )
     model = BayesianHead(_map_of(info["map"]))
     model.set_statistics(labels[order], total, info["n_inputs"])
-    if CALIBRATION in structure.arrays:
-        model.softmax_ = Softmax(structure.arrays[CALIBRATION].copy())
+    if head.CALIBRATION in structure.arrays:
+        model.softmax_ = Softmax(structure.arrays[head.CALIBRATION].copy())
     return model
 
 

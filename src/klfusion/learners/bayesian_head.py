@@ -29,11 +29,11 @@ from klfusion.learners._head import (
 )
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.head import CALIBRATION
 from klfusion.posteriors.structure.kinds import NAMED, NAMES
 
 _BATCH = 2_000  # rows whose features are held at once
 _MOST_CLASSES = 30  # whose calibration, of the fourth power of their number, stays below 4 MB
-CALIBRATION = "calibration"
 
 
 @dataclass(eq=False, repr=False)

@@ -1,7 +1,8 @@
 """Classifiers on agreed features: statistics that all classes share.
 
 ``info`` has the names of the classes and the feature map. Arrays: ``gram``, the packed sum of outer
-products of the features of all rows, and ``probe``, the features of one agreed row.
+products of the features of all rows; ``probe``, the features of one agreed row; and of a calibrated
+head ``calibration``, the coefficients of its softmax.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from klfusion.errors import IncompatibleSilosError
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 
 KIND = "head"
-GRAM, PROBE = "gram", "probe"
+GRAM, PROBE, CALIBRATION = "gram", "probe", "calibration"
 _ROUNDING = 1e-3  # relative; features in float32 differ between processors by less
 
 
@@ -25,7 +26,9 @@ def fuse(
     info = agreed_info(silos, "class", "map", "n_inputs", "type")
     probe = silos[0].arrays[PROBE]
     for other in silos[1:]:
-        if not np.allclose(other.arrays[PROBE], probe, _ROUNDING, _ROUNDING * np.abs(probe).max()):
+        own = other.arrays[PROBE]
+        least = _ROUNDING * np.abs(probe).max(initial=0.0)
+        if own.shape != probe.shape or not np.allclose(own, probe, _ROUNDING, least):
             raise IncompatibleSilosError(
                 "expected silos with the same feature map, got different features of one agreed row"
             )

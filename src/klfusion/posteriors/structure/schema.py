@@ -12,8 +12,16 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_integer, is_number
 from klfusion._utils.text import brief
 from klfusion.errors import InvalidPosteriorError, KLFusionError
-from klfusion.families import DiagonalNormal, Dirichlet, Family, Normal, Product
-from klfusion.posteriors.structure import components, regression
+from klfusion.families import (
+    DiagonalNormal,
+    Dirichlet,
+    Family,
+    IsotropicNormalGamma,
+    Normal,
+    Product,
+)
+from klfusion.families.wishart import packed_size
+from klfusion.posteriors.structure import components, head, regression
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
 from klfusion.posteriors.structure.structure import Structure
 
@@ -267,6 +275,21 @@ def _classes(own: _Checked) -> None:
     own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
 
 
+def _head(own: _Checked) -> None:
+    if not isinstance(own.family, IsotropicNormalGamma):
+        expected = "expected classes of a head to be IsotropicNormalGamma"
+        raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.family}")
+    dim = own.family.dim
+    own.shaped(head.GRAM, (packed_size(dim),))
+    own.shaped(head.PROBE, (dim,) if own.arrays.get(head.PROBE, np.ones(1)).size else (0,))
+    if head.CALIBRATION in own.arrays:
+        own.shaped(head.CALIBRATION, (own.n + 1, own.n))
+    named = own.setting("map", lambda v: isinstance(v, Mapping), "a feature map")
+    if not isinstance(named.get("class"), str):
+        own.refuse("map", "a feature map with the name of its class", named)
+    own.setting("n_inputs", lambda v: v is None or (is_integer(v) and v > 0), "an integer > 0")
+
+
 def _are_values(value: Any, kind: Any) -> bool:
     """Whether there is nothing, or a mapping to such values, which are finite."""
     if value is None:
@@ -302,4 +325,5 @@ _CHECKS: dict[str, Callable[[_Checked], None]] = {
     regression.KIND: _regression,
     components.KIND: _components,
     "classes": _classes,
+    head.KIND: _head,
 }
