@@ -12,6 +12,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._library import origin
 from klfusion.errors import KLFusionError
 from klfusion.families import DiagonalNormal
+from klfusion.networks.densities import ClassDensities
 from klfusion.networks.layer import Head, Layer, MeanFieldNetwork, check_activation
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
@@ -56,11 +57,12 @@ class Network(NamedTuple):
     activation: str = "relu"
     class_counts: ArrayLike | None = None  # (n_out,), training observations per output
     head: Head = Head()
+    densities: ClassDensities | None = None
 
 
 def posterior_of(network: Network, name: str, package: str, cls: str) -> Posterior:
     """The units of the first hidden layer as components, the later layers as structure."""
-    moments, activation, class_counts, head = network
+    moments, activation, class_counts, head, densities = network
     check_activation(activation)
     first, *later = _in_order(_layers(moments))
     mean, variance = _with_bias(first)
@@ -74,6 +76,8 @@ def posterior_of(network: Network, name: str, package: str, cls: str) -> Posteri
         arrays["class_counts"] = _checked_counts(class_counts, len(later[-1].bias_mean))
     if head.noise_variance is not None:
         arrays["noise_variance"] = np.asarray(head.noise_variance, dtype=np.float64)
+    if densities is not None:
+        arrays |= densities.arrays
     names = [first.name, *(layer.name for layer in later)]
     info: dict[str, Any] = {"n_in": first.shape[1], "activation": activation, "layers": names}
     info["head"] = head.kind
@@ -87,11 +91,22 @@ def posterior_of(network: Network, name: str, package: str, cls: str) -> Posteri
 def network(posterior: Posterior) -> Any:
     """The `BayesianNetwork` of a posterior; without PyTorch, a `MeanFieldNetwork` in numpy."""
     layers, activation, head = network_parts(posterior)
+    densities = _densities(posterior)
     if find_spec("torch") is None:
-        return MeanFieldNetwork(layers, activation, head)
+        return MeanFieldNetwork(layers, activation, head, densities)
     from klfusion.networks.bayesian import BayesianNetwork  # noqa: PLC0415 (PyTorch is optional)
 
-    return BayesianNetwork(layers, activation, head)
+    found = BayesianNetwork(layers, activation, head)
+    found.densities = densities
+    return found
+
+
+def _densities(posterior: Posterior) -> ClassDensities | None:
+    """The class densities of the sites of a posterior, if they sent them."""
+    assert posterior.structure is not None
+    parts = ("site.", "inputs.")
+    arrays = {k: v for k, v in posterior.structure.arrays.items() if k.startswith(parts)}
+    return ClassDensities(arrays) if arrays else None
 
 
 def network_parts(posterior: Posterior) -> tuple[tuple[Layer, ...], str, Head]:

@@ -19,6 +19,7 @@ from klfusion._utils.checks import check_integer, number
 from klfusion.errors import KLFusionError
 from klfusion.learners import _layers
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
+from klfusion.networks.densities import ClassDensities
 from klfusion.networks.layer import Head, Layer, check_activation, check_inputs
 from klfusion.posteriors.structure.network import live_units
 
@@ -41,6 +42,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
     tempering: float = 1.0
     balanced: bool = True
     prior_sd: float = 1.0
+    class_statistics: bool = False
     device: str = "cpu"
     random_state: int = 0
     progress: bool | None = None
@@ -68,6 +70,11 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         self.bounds_ = _layers.train(network, data, loss, schedule, rng)
         self.n_features_in_ = x.shape[1]
         self.network_ = self._finished([linear.layer() for linear in layers], log_noise)
+        if self.class_statistics and self.head == "classification":
+            weight, index = self.network_.layers[0].weight_mean, targets.cpu().numpy()
+            self.network_.densities = ClassDensities.of_site(
+                weight, x.astype(np.float64), index, len(self.class_counts_)
+            )
         return self
 
     def predict_proba(self, X: Any, **how: Any) -> FloatArray:
@@ -202,6 +209,9 @@ class MeanFieldBNN(VariationalNetwork):
         frequencies of the silo's classes are added to the logits.
     prior_sd : float
         Standard deviation of the Normal prior of weights and biases.
+    class_statistics : bool
+        Keep and send where the inputs of each class lie, for silos that have few classes: moments
+        by class of the first hidden layer's inputs to units, and the covariance of all inputs.
     device : str
         ``"cpu"``, ``"cuda"``, ...
     random_state : int
@@ -248,6 +258,7 @@ class HorseshoeBNN(VariationalNetwork):
     Parameters
     ----------
     hidden, head, classes, activation, epochs, batch_size, learning_rate, tempering, balanced
+    class_statistics
         As for `MeanFieldBNN`.
     unit_scale, layer_scale : float
         Scales of the half-Cauchy priors of the scales of units and layers.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
+from klfusion.networks.densities import ClassDensities
 from klfusion.networks.layer import Head, Layer, LayeredNetwork, check_inputs, check_samples
 
 _NODES = 24  # of Gauss-Hermite quadrature, for activations without a closed form
@@ -169,6 +170,7 @@ class BayesianNetwork(LayeredNetwork, Stack):
     ) -> None:
         super().__init__(map(BayesianLinear, layers), activation)
         self.head = head or Head()
+        self.densities: ClassDensities | None = None  # of classes at sites, if they sent them
 
     @property
     def layers(self) -> tuple[Layer, ...]:  # type: ignore[override]
@@ -205,9 +207,13 @@ class BayesianNetwork(LayeredNetwork, Stack):
             # The same seed in every batch, so that a sample is one network for all rows.
             generator = torch.Generator(like.device).manual_seed(int(random_state))
             if how == "moments":
-                yield normal_samples(*self._output_moments(rows), n_samples, generator)
+                samples = normal_samples(*self._output_moments(rows), n_samples, generator)
             else:
-                yield torch.stack([self._sampled(rows, generator) for _ in range(n_samples)])
+                samples = torch.stack([self._sampled(rows, generator) for _ in range(n_samples)])
+            if self.densities is not None:
+                own = x[low : low + _BATCH].astype(np.float64)
+                samples = torch.as_tensor(self.densities.combined(own, _numpy(samples)))
+            yield samples
 
     def _sampled(self, x: Tensor, generator: torch.Generator) -> Tensor:
         for linear in self.linears[:-1]:

@@ -9,6 +9,7 @@ from scipy.special import expit, softmax
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
+from klfusion.networks.densities import ClassDensities
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu"]
 HeadKind = Literal["classification", "regression"]
@@ -138,13 +139,15 @@ class MeanFieldNetwork(LayeredNetwork):
     layers: tuple[Layer, ...]
     activation: str
     head: Head = field(default_factory=Head)
+    densities: ClassDensities | None = None
 
     def outputs(self, x: Any, n_samples: int = 100, random_state: int = 0) -> FloatArray:
         """Samples of the outputs (logits, or regression means), (n_samples, n, n_out)."""
         x = check_inputs(x, self.layers[0].shape[1]).astype(np.float64)
         check_samples(n_samples)
         rng = np.random.default_rng(random_state)
-        return np.stack([self._forward(x, rng) for _ in range(n_samples)])
+        samples = np.stack([self._forward(x, rng) for _ in range(n_samples)])
+        return samples if self.densities is None else self.densities.combined(x, samples)
 
     def _forward(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         for i, layer in enumerate(self.layers):

@@ -4,6 +4,7 @@ A component is a unit of the first hidden layer: ``[incoming weights (n_in), bia
 ``outgoing weights (n_out)`` if it is the only one. Later layers are ``mean.i`` and ``variance.i``,
 one row per unit, one column per unit of the layer before, the bias last. They are fused one by one.
 When a layer is matched, the columns of the next are reordered; absent units get zero columns.
+Networks may have class statistics: see `class_densities`.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
+from klfusion.posteriors.structure import class_densities
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 
 KIND = "layers"
@@ -105,6 +107,7 @@ def fuse(
     for key, weight in (("class_counts", 1.0), ("noise_variance", weights)):
         if all(key in s.arrays for s in silos):
             arrays[key] = np.sum(weight * np.array([s.arrays[key] for s in silos]), axis=0)
+    arrays |= class_densities.fuse([s.arrays for s in silos])
     return Structure(KIND, arrays, info)
 
 

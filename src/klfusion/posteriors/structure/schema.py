@@ -21,7 +21,7 @@ from klfusion.families import (
     Product,
 )
 from klfusion.families.wishart import packed_size
-from klfusion.posteriors.structure import components, head, regression
+from klfusion.posteriors.structure import class_densities, components, head, regression
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
 from klfusion.posteriors.structure.structure import Structure
 
@@ -169,6 +169,8 @@ def _layers(own: _Checked) -> None:
     _diagonal_normal(own, n_in + 1 + (below if len(names) == 2 else 0))
     for key in {"class_counts", "noise_variance"} & own.arrays.keys():
         own.array(key, (below,))
+    if any(key.startswith(("site.", "inputs.")) for key in own.arrays):
+        _class_statistics(own, n_in, below)
     expected = f"{below} unique labels"
 
     def unique(labels: Any) -> bool:
@@ -176,6 +178,20 @@ def _layers(own: _Checked) -> None:
         return plain and len({*labels}) == below == len(labels)
 
     own.setting("classes", lambda v: v is None or unique(v), expected)
+
+
+def _class_statistics(own: _Checked, n_in: int, n_out: int) -> None:
+    own.shaped(class_densities.INPUT_MEAN, (n_in,))
+    own.shaped(class_densities.INPUT_COVARIANCE, (n_in, n_in))
+    for site in range(max(class_densities.n_sites(own.arrays), 1)):
+        keys = {p: class_densities.key(site, p) for p in class_densities.PARTS}
+        basis = own.arrays.get(keys["basis"])
+        rank = len(basis) if basis is not None and basis.ndim == 2 and len(basis) else 1
+        own.shaped(keys["basis"], (rank, n_in))
+        own.array(keys["counts"], (n_out,))
+        own.shaped(keys["mean"], (n_out, rank))
+        own.shaped(keys["covariance"], (n_out, rank, rank))
+        own.array(keys["dispersion"], (), above=True)
 
 
 def _sites(own: _Checked) -> None:
