@@ -27,6 +27,7 @@ from experiments.bnn import calibration_error
 from experiments.images import IntArray, deal, load
 from experiments.skew_heads import heads
 from experiments.skew_problem import Entrant, Predict, Problem, Split
+from experiments.skew_refit import refitted
 
 DESCRIPTION = "classifiers where every site has few classes"
 # First of consecutive seeds of partitions, none of which served development.
@@ -172,4 +173,4 @@ def main(args: argparse.Namespace, console: Console) -> None:
     console.print(tables.of_rows(spread(rows)))
 
 
-ENTRANTS: dict[str, Entrant] = {"heads": heads}
+ENTRANTS: dict[str, Entrant] = {"heads": heads, "refit": refitted}

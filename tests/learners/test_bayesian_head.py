@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 import klfusion as kf
 from klfusion.learners import BayesianHead, ConvolutionalFeatures, FourierFeatures
-from klfusion.learners._head import linear_posterior, statistics
+from klfusion.learners._head import design, linear_posterior, statistics
 from tests.helpers.loops import for_each
 
 _RNG = np.random.default_rng(1)
@@ -105,6 +105,19 @@ def test_calibration_improves_the_likelihood_and_is_exact(digits):
     other, _ = calibrated([np.arange(len(y))])
     expected = other.predict_proba(test)
     np.testing.assert_allclose(head.predict_proba(test), expected, atol=1e-8)
+
+
+def test_steps_of_calibration_never_lose_likelihood(digits):
+    x, y, *_ = digits
+    agreed = ConvolutionalFeatures(20, sides=(3, 5), stride=1)  # separates nearly all rows
+    head = BayesianHead(agreed).fit(x, y)
+    design_ = design(head.posterior_, *head.posterior_.left_out(head.transform(x), y))
+    likelihoods = []
+    for _ in range(4):
+        head = head.calibrated(kf.fuse([head.calibration(x, y, name="a")]))
+        p = head.softmax_.probabilities(design_)
+        likelihoods.append(float(np.log(p[np.arange(len(y)), y]).mean()))
+    assert (np.diff(likelihoods) > 0).all()
 
 
 def mean_log(head, x, y):

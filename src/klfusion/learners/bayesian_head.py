@@ -187,8 +187,8 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def calibrated(self, fusion: Fusion) -> BayesianHead:
         """The head with the coefficients that the fusion of its sites' calibrations has.
 
-        This is one step of Newton's method. A second one, with `calibration` of the result, is
-        seldom of use to small data and often to large.
+        This is one step of Newton's method, shortened where the expansion would not hold. A second
+        one, with `calibration` of the result, gains less.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         k = len(self.classes_)
         mean = posterior.params()["mean"][0].reshape(k, k + 1).T
         found = copy(self)
-        found.softmax_ = Softmax(mean)
+        found.softmax_ = self._softmax().towards(mean, self.posterior_)
         return found
 
     def _check_few_classes(self) -> None:
