@@ -26,6 +26,7 @@ from experiments import data, tables
 from experiments.bnn import calibration_error
 from experiments.images import IntArray, deal, load
 from experiments.skew_heads import heads
+from experiments.skew_networks import networks
 from experiments.skew_problem import Entrant, Predict, Problem, Split
 from experiments.skew_refit import refitted
 
@@ -148,6 +149,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--partitions", nargs="+", default=None, help='such as "classes 2"')
     parser.add_argument("--entrants", nargs="+", choices=[*ENTRANTS], default=[*ENTRANTS])
+    parser.add_argument("--images", type=int, default=None, help="the first of the training images")
     parser.add_argument("--quick", action="store_true", help="2,000 images, 10 sites, one seed")
     data.add_argument(parser)
 
@@ -157,7 +159,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     sites, seeds = ([10], 1) if args.quick else (args.sites, args.seeds)
     rows: list[Row] = []
     for name in args.datasets:
-        given = problem(name, args.data_dir, 2000 if args.quick else None)
+        given = problem(name, args.data_dir, 2000 if args.quick else args.images)
         for n_sites in sites:
             for seed in range(args.first_seed, args.first_seed + seeds):
                 for partition, own in partitions(given.labels, n_sites, seed):
@@ -173,4 +175,4 @@ def main(args: argparse.Namespace, console: Console) -> None:
     console.print(tables.of_rows(spread(rows)))
 
 
-ENTRANTS: dict[str, Entrant] = {"heads": heads, "refit": refitted}
+ENTRANTS: dict[str, Entrant] = {"heads": heads, "refit": refitted, "networks": networks}
