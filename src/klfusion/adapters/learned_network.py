@@ -24,6 +24,11 @@ def extract(model: Any, name: str, *, class_counts: ArrayLike | bool = True) -> 
         counts = getattr(model, "class_counts_", None)
     densities = getattr(trained, "densities", None)
     network = _networks.Network(
-        trained.mapping(), trained.activation, counts, trained.head, densities
+        trained.mapping(),
+        trained.activation,
+        counts,
+        trained.head,
+        densities,
+        [layer.convolution for layer in trained.layers if layer.convolution is not None],
     )
     return _networks.posterior_of(network, name, "klfusion", "VariationalNetwork")

@@ -10,10 +10,12 @@ from scipy.special import expit, softmax
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.networks.densities import ClassDensities
+from klfusion.posteriors.structure.convolution import Convolution
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu"]
 HeadKind = Literal["classification", "regression"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+_BATCH = 500  # images per batch of features; patches of images take much memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,12 @@ class Layer:
     weight_variance: FloatArray
     bias_mean: FloatArray
     bias_variance: FloatArray
+    convolution: Convolution | None = None  # weights are then (filters, channels * kernel ** 2)
+
+    @property
+    def n_inputs(self) -> int:
+        """Numbers that enter the layer."""
+        return self.shape[1] if self.convolution is None else self.convolution.n_inputs
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -41,9 +49,31 @@ class Layer:
         """The layer with outputs multiplied by ``scale`` (n_out,)."""
         column = scale[:, None]
         weights = column * self.weight_mean, column**2 * self.weight_variance
-        return type(self)(
-            self.name, *weights, scale * self.bias_mean, scale**2 * self.bias_variance
-        )
+        biases = scale * self.bias_mean, scale**2 * self.bias_variance
+        return type(self)(self.name, *weights, *biases, self.convolution)
+
+    def apply(self, x: FloatArray, weight: FloatArray, bias: FloatArray) -> FloatArray:
+        """Outputs (n, n_out), or (n, filters, height, width), for rows or images."""
+        if self.convolution is None:
+            return np.asarray(x.reshape(len(x), -1) @ weight.T + bias)
+        channels, height, width, kernel, _ = self.convolution
+        images = x.reshape(len(x), channels, height, width)
+        windows = np.lib.stride_tricks.sliding_window_view(images, (kernel, kernel), axis=(2, 3))
+        patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(*_tall(windows), -1)
+        return np.moveaxis(patches @ weight.T + bias, -1, 1)
+
+    def pooled(self, x: FloatArray) -> FloatArray:
+        """The largest of each square of activations; of a fully connected layer, all."""
+        if self.convolution is None or self.convolution.pool == 1:
+            return x
+        pool, (height, width) = self.convolution.pool, self.convolution.size
+        cut = x[:, :, : height * pool, : width * pool]
+        return np.asarray(cut.reshape(*x.shape[:2], height, pool, width, pool).max(axis=(3, 5)))
+
+
+def _tall(windows: FloatArray) -> tuple[int, int, int]:
+    """Images, rows and columns of windows (n, channels, rows, columns, kernel, kernel)."""
+    return windows.shape[0], windows.shape[2], windows.shape[3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +143,17 @@ class LayeredNetwork:
 
         Sites that have the same fused network agree on them: see `klfusion.head_statistics`.
         """
-        values = check_inputs(x, self.layers[0].shape[1]).astype(np.float64)
-        for layer in self.layers[:-1]:
-            before = values @ layer.weight_mean.T + layer.bias_mean
-            values = _ACTIVATIONS[self.activation](before)
-        return np.asarray(values)
+        given, found = check_inputs(x, self.layers[0].n_inputs), []
+        for low in range(0, max(len(given), 1), _BATCH):
+            values = given[low : low + _BATCH].astype(np.float64)
+            for layer in self.layers[:-1]:
+                before = layer.apply(values, layer.weight_mean, layer.bias_mean)
+                values = layer.pooled(_ACTIVATIONS[self.activation](before))
+            found.append(values.reshape(len(values), -1))
+        return np.concatenate(found)
 
     def __repr__(self) -> str:
-        sizes = [self.layers[0].shape[1], *(layer.shape[0] for layer in self.layers)]
+        sizes = [self.layers[0].n_inputs, *(layer.shape[0] for layer in self.layers)]
         return f"{type(self).__name__}({' -> '.join(map(str, sizes))}, {self.activation})"
 
 
@@ -143,7 +176,7 @@ class MeanFieldNetwork(LayeredNetwork):
 
     def outputs(self, x: Any, n_samples: int = 100, random_state: int = 0) -> FloatArray:
         """Samples of the outputs (logits, or regression means), (n_samples, n, n_out)."""
-        x = check_inputs(x, self.layers[0].shape[1]).astype(np.float64)
+        x = check_inputs(x, self.layers[0].n_inputs).astype(np.float64)
         check_samples(n_samples)
         rng = np.random.default_rng(random_state)
         samples = np.stack([self._forward(x, rng) for _ in range(n_samples)])
@@ -152,9 +185,9 @@ class MeanFieldNetwork(LayeredNetwork):
     def _forward(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         for i, layer in enumerate(self.layers):
             weight, bias = layer.sample(rng)
-            x = x @ weight.T + bias
+            x = layer.apply(x, weight, bias)
             if i < len(self.layers) - 1:
-                x = _ACTIVATIONS[self.activation](x)
+                x = layer.pooled(_ACTIVATIONS[self.activation](x))
         return x
 
     def predict_proba(self, x: Any, n_samples: int = 100, random_state: int = 0) -> FloatArray:

@@ -22,6 +22,7 @@ from klfusion.families import (
 )
 from klfusion.families.wishart import packed_size
 from klfusion.posteriors.structure import class_densities, components, head, regression
+from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks, is_geometry
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
 from klfusion.posteriors.structure.structure import Structure
 
@@ -158,13 +159,16 @@ def _layers(own: _Checked) -> None:
     names = own.setting("layers", deep, several)
     for key in ("activation", "head"):
         own.setting(key, lambda v: v is None or isinstance(v, str), "text")
-    below = own.n
+    valid = lambda v: is_geometry(v, len(names))  # noqa: E731
+    own.setting(CONVOLUTIONS, valid, "height, width, kernel and pool of layers")
+    below, sizes = own.n, blocks(own.info, len(names))
     for layer in range(1, len(names)):
         key = f"mean.{layer}"
         shape = own.arrays[key].shape if key in own.arrays else ()
         units = shape[0] if len(shape) == 2 else 1
-        own.shaped(key, (max(units, 1), below + 1))
-        own.array(f"variance.{layer}", (units, below + 1), above=True)
+        columns = below * sizes[layer] + 1
+        own.shaped(key, (max(units, 1), columns))
+        own.array(f"variance.{layer}", (units, columns), above=True)
         below = units
     _diagonal_normal(own, n_in + 1 + (below if len(names) == 2 else 0))
     for key in {"class_counts", "noise_variance"} & own.arrays.keys():
