@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, ndtr, softmax
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
@@ -13,6 +13,7 @@ from klfusion.errors import KLFusionError
 Activation = Literal["relu", "tanh", "sigmoid", "silu"]
 HeadKind = Literal["classification", "regression"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+NODES = 24  # of Gauss-Hermite quadrature, for activations without a closed form
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,11 @@ class Layer:
     def shape(self) -> tuple[int, int]:
         """``(n_out, n_in)``."""
         return self.weight_mean.shape[0], self.weight_mean.shape[1]
+
+    def moments(self, mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of the outputs for independent inputs with these, (n, n_in)."""
+        squares = (mean**2 + variance) @ self.weight_variance.T + variance @ self.weight_mean.T**2
+        return mean @ self.weight_mean.T + self.bias_mean, squares + self.bias_variance
 
     def sample(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """One sample of the weight and the bias."""
@@ -108,15 +114,16 @@ class LayeredNetwork:
         return out
 
     def features(self, x: Any) -> FloatArray:
-        """Values (n, h) of the last hidden layer, with the means of all weights.
+        """Means and standard deviations (n, 2 h) of the units of the last hidden layer.
 
-        Sites that have the same fused network agree on them: see `klfusion.head_statistics`.
+        Weights vary as in the posterior. Sites that have the same fused network agree on them: see
+        `klfusion.head_statistics`.
         """
-        values = check_inputs(x, self.layers[0].shape[1]).astype(np.float64)
+        mean = check_inputs(x, self.layers[0].shape[1]).astype(np.float64)
+        variance = np.zeros_like(mean)
         for layer in self.layers[:-1]:
-            before = values @ layer.weight_mean.T + layer.bias_mean
-            values = _ACTIVATIONS[self.activation](before)
-        return np.asarray(values)
+            mean, variance = _activated(*layer.moments(mean, variance), self.activation)
+        return np.hstack([mean, np.sqrt(variance)])
 
     def __repr__(self) -> str:
         sizes = [self.layers[0].shape[1], *(layer.shape[0] for layer in self.layers)]
@@ -129,6 +136,25 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "sigmoid": lambda h: np.asarray(expit(h)),
     "silu": lambda h: np.asarray(h * expit(h)),
 }
+
+
+def _activated(
+    mean: FloatArray, variance: FloatArray, activation: str
+) -> tuple[FloatArray, FloatArray]:
+    """Means and variances of the activation of Normals."""
+    sd = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+    if activation == "relu":
+        above, density = ndtr(mean / sd), np.exp(-0.5 * (mean / sd) ** 2) / np.sqrt(2.0 * np.pi)
+        first = mean * above + sd * density
+        second = (mean**2 + variance) * above + mean * sd * density
+    else:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        first, second = np.zeros_like(mean), np.zeros_like(mean)
+        for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+            value = _ACTIVATIONS[activation](mean + node * sd)
+            first += weight * value
+            second += weight * value**2
+    return first, np.maximum(second - first**2, 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
