@@ -44,7 +44,7 @@ def test_every_partition_gives_the_same_head(digits):
     assert float(found["head, one round"]["spread of log-likelihood"]) < 1e-6
     assert float(found["head, calibrated"]["spread of log-likelihood"]) < 1e-6
     assert found["head, one round"]["least accuracy"] > 90
-    assert len(skew.summary(rows)) == 14
+    assert len(skew.summary(rows)) == 28
 
 
 @pytest.mark.slow
