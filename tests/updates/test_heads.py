@@ -23,16 +23,20 @@ def networks(n_hidden=40):
     return out
 
 
-def test_a_head_of_all_sites_predicts():
+@for_each("inputs", [True, False])
+def test_a_head_of_all_sites_predicts(inputs):
     x, y = load_digits(return_X_y=True)
     x = x / 16.0
     fusion = kf.fuse(networks())
     rows = [np.flatnonzero(y[:1200] // 2 == k) for k in range(5)]
-    sent = [kf.head_statistics(fusion, x[own], y[own], name=f"{j}") for j, own in enumerate(rows)]
+    sent = [
+        kf.head_statistics(fusion, x[own], y[own], name=f"{j}", inputs=inputs)
+        for j, own in enumerate(rows)
+    ]
     head = kf.refit_head(fusion, sent)
     before = (fusion.model().predict(x[1200:]) == y[1200:]).mean()
     assert head.score(x[1200:], y[1200:]) > max(0.85, before)
-    whole = kf.head_statistics(fusion, x[:1200], y[:1200], name="all")
+    whole = kf.head_statistics(fusion, x[:1200], y[:1200], name="all", inputs=inputs)
     expected = kf.refit_head(fusion, kf.fuse([whole])).predict_proba(x[1200:])
     np.testing.assert_allclose(head.predict_proba(x[1200:]), expected, atol=1e-8)
 
