@@ -28,6 +28,7 @@ NAMES = (  # in the order of the index
     "regressions",
     "draws",
     "one_class",
+    "skew",
     "overfitted",
     "topics",
     "hmm",

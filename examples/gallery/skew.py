@@ -1,14 +1,10 @@
 """Ten sites of one digit each.
 
 Every site has images of a single digit. On features that all compute from an agreed seed, the
-statistics of a Bayesian linear classifier add up. The fused classifier is that of all images in one
-place.
+statistics of a Bayesian linear classifier add up. So the fused one is that of all images.
 
-The first panel compares confidence with accuracy on new images, after one round of communication
-and after two small ones more, which calibrate the probabilities. The second shows the images of
-which the classifier is least certain.
-
-Use this for classifiers where sites have few classes each.
+The picture compares confidence with accuracy on new images, after one round of communication and
+after two small ones more, which calibrate the probabilities.
 """
 
 import matplotlib.pyplot as plt
@@ -22,29 +18,22 @@ x, y = load_digits(return_X_y=True)
 x, new = x / 16, np.arange(len(y)) % 2 == 0
 agreed = ConvolutionalFeatures(10, sides=(3,), stride=1, random_state=0)
 rows = {f"site {k}": np.flatnonzero(~new & (y == k)) for k in range(10)}
-
-heads = {site: BayesianHead(agreed).fit(x[own], y[own]) for site, own in rows.items()}
-head = kf.fuse(heads).model()
+head = kf.fuse({s: BayesianHead(agreed).fit(x[own], y[own]) for s, own in rows.items()}).model()
 versions = {"one round": head}
-for _ in range(2):
+for number in ("two", "three"):
     sent = [head.calibration(x[own], y[own], name=site) for site, own in rows.items()]
-    head = head.calibrated(kf.fuse(sent))
-versions["calibrated"] = head
+    versions[f"{number} rounds"] = head = head.calibrated(kf.fuse(sent))
 
-panels = plt.subplots(1, 2, figsize=(8, 3.5), layout="constrained")[1]
+plt.figure(figsize=(5, 4), layout="constrained")
 for name, version in versions.items():
     p = version.predict_proba(x[new])
-    right = p.argmax(axis=1) == y[new]
-    order = np.array_split(np.argsort(p.max(axis=1)), 8)
-    points = [(p[part].max(axis=1).mean(), right[part].mean()) for part in order]
-    panels[0].plot(*np.transpose(points), "o-", label=name)
-    print(f"{name}: accuracy {right.mean():.3f}, confidence {p.max(axis=1).mean():.3f}")
-panels[0].plot([0, 1], [0, 1], color="grey", linewidth=0.5)
-panels[0].set(xlim=(0.5, 1.01), ylim=(0.5, 1.01), xlabel="confidence", ylabel="accuracy")
-panels[0].legend()
-doubtful = np.argsort(p.max(axis=1))[:20]
-panels[1].imshow(
-    np.block([[*x[new][row].reshape(-1, 8, 8)] for row in doubtful.reshape(4, 5)]), cmap="Greys"
-)
-panels[1].set(title="least certain", xticks=[], yticks=[])
+    right, confidence = p.argmax(axis=1) == y[new], p.max(axis=1)
+    parts = np.array_split(np.argsort(confidence), 8)
+    points = [(confidence[part].mean(), right[part].mean()) for part in parts]
+    plt.plot(*np.transpose(points), "o-", label=name)
+    print(f"{name}: accuracy {right.mean():.2f}, confidence {confidence.mean():.2f}")
+plt.plot([0.5, 1], [0.5, 1], color="grey", linewidth=0.5)
+plt.xlabel("confidence")
+plt.ylabel("accuracy")
+plt.legend()
 plt.savefig("skew.png")

@@ -60,6 +60,30 @@ def test_silos_come_and_go():
     np.testing.assert_allclose(more.model().predict_proba(X), expected, atol=1e-8)
 
 
+def test_files_are_fused_in_little_memory(tmp_path):
+    paths = []
+    for name, own in PARTS.items():
+        paths.append(str(tmp_path / f"{name}.safetensors"))
+        kf.save(paths[-1], kf.extract(BayesianHead().fit(X[own], Y[own]), name=name))
+    found = kf.fuse_files(paths, memory_limit="64MB").model()
+    np.testing.assert_allclose(
+        found.predict_proba(X), fusion().model().predict_proba(X), atol=1e-10
+    )
+
+
+def test_columns_of_another_order_are_refused():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["age", "dose", "sex", "time"])
+    head = BayesianHead().fit(frame, Y)
+    other = BayesianHead().fit(frame[["dose", "age", "sex", "time"]], Y)
+    with pytest.raises(kf.KLFusionError, match="in this order"):
+        kf.fuse({"a": head, "b": other})
+    again = kf.fuse({"a": head}).model()
+    with pytest.raises(kf.KLFusionError, match="in this order"):
+        again.predict(frame[["dose", "age", "sex", "time"]])
+    assert (again.predict(frame) == head.predict(X)).all()
+
+
 def test_a_map_that_is_not_ours_has_to_be_set():
     scaler = StandardScaler().fit(X)
     head = fusion(scaler).model()

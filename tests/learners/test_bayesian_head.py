@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
@@ -170,6 +171,16 @@ def test_a_module_of_pytorch_is_a_feature_map(digits):
     fused = kf.fuse(sites(x, y, PARTITIONS["two classes per site"](y), features=module)).model()
     fused.features = module
     assert fused.predict(test).shape == (len(test),)
+
+
+def test_texts_are_mapped_by_a_transformer_of_scikit_learn():
+    texts = np.array(["good fine", "fine good good", "bad", "awful bad"] * 10)
+    y = np.array([1, 1, 0, 0] * 10)
+    words = CountVectorizer().fit(texts)
+    heads = {f"{k}": BayesianHead(words).fit(texts[y == k], y[y == k]) for k in (0, 1)}
+    fused = kf.fuse(heads).model()
+    fused.features = words
+    assert fused.score(texts, y) == 1.0
 
 
 def test_bad_input_is_named(digits):

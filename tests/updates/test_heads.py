@@ -7,6 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import klfusion as kf
+from tests.helpers.loops import for_each
 
 
 def networks(n_hidden=40):
@@ -22,26 +23,38 @@ def networks(n_hidden=40):
     return out
 
 
-def test_a_head_of_all_sites_predicts():
+@for_each("inputs", [True, False])
+def test_a_head_of_all_sites_predicts(inputs):
     x, y = load_digits(return_X_y=True)
     x = x / 16.0
     fusion = kf.fuse(networks())
     rows = [np.flatnonzero(y[:1200] // 2 == k) for k in range(5)]
-    sent = [kf.head_statistics(fusion, x[own], y[own], name=f"{j}") for j, own in enumerate(rows)]
+    sent = [
+        kf.head_statistics(fusion, x[own], y[own], name=f"{j}", inputs=inputs)
+        for j, own in enumerate(rows)
+    ]
     head = kf.refit_head(fusion, sent)
     before = (fusion.model().predict(x[1200:]) == y[1200:]).mean()
     assert head.score(x[1200:], y[1200:]) > max(0.85, before)
-    whole = kf.head_statistics(fusion, x[:1200], y[:1200], name="all")
+    whole = kf.head_statistics(fusion, x[:1200], y[:1200], name="all", inputs=inputs)
     expected = kf.refit_head(fusion, kf.fuse([whole])).predict_proba(x[1200:])
     np.testing.assert_allclose(head.predict_proba(x[1200:]), expected, atol=1e-8)
 
 
-def test_features_are_the_last_hidden_layer():
-    net, x = networks()["a"], np.random.default_rng(3).normal(size=(5, 64))
-    found = kf.fuse({"a": net}).model().features(x)
-    (weight, _), (bias, _) = net["fc1.weight"], net["fc1.bias"]
-    expected = np.maximum(x @ weight.T + bias, 0.0)
-    np.testing.assert_allclose(np.sort(found, axis=1), np.sort(expected, axis=1), rtol=1e-4)
+@for_each("activation", ["relu", "tanh"])
+def test_features_are_moments_of_the_last_hidden_layer(activation):
+    net, x = networks(6)["a"], np.random.default_rng(3).normal(size=(5, 64)) / 8
+    net = {key: (mean, np.full(mean.shape, 0.05)) for key, (mean, _) in net.items()}
+    silo = kf.extract(net, name="a", activation=activation)
+    model = kf.fuse([silo]).model()
+    rng, first = np.random.default_rng(0), model.layers[0]
+    function = {"relu": lambda h: np.maximum(h, 0.0), "tanh": np.tanh}[activation]
+    samples = []
+    for _ in range(20_000):
+        weight, bias = first.sample(rng)
+        samples.append(function(x @ weight.T + bias))
+    expected = np.hstack([np.mean(samples, axis=0), np.std(samples, axis=0)])
+    np.testing.assert_allclose(model.features(x), expected, atol=0.05)
 
 
 def test_other_fusions_are_refused():

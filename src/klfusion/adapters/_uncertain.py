@@ -3,8 +3,7 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, logit, logsumexp, softmax
-from scipy.stats import norm
+from scipy.special import expit, logit, logsumexp, ndtri, softmax
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
 from klfusion._utils.arrays import FloatArray
@@ -29,7 +28,7 @@ class Uncertain:
     def predict_interval(self, x: Any, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
         """Interval of the expected outcome, or the probability of the second class."""
         middle = self.linear(x)
-        wide = norm.ppf(0.5 * (1.0 + level)) * self.linear_sd(x)
+        wide = ndtri(0.5 * (1.0 + level)) * self.linear_sd(x)
         return self.curve(middle - wide), self.curve(middle + wide)
 
     def linear(self, x: Any) -> FloatArray:
@@ -92,7 +91,7 @@ class FusedLogisticRegression(Uncertain, LogisticRegression):  # type: ignore[mi
         # Derivatives of each class's log-odds by the linear predictors.
         slope = np.eye(p.shape[1]) - (1.0 - np.eye(p.shape[1])) * p[:, None] / (1.0 - p)[:, :, None]
         variance = np.einsum("nki,nij,nkj->nk", slope, self._decision_covariance(x), slope)
-        wide = norm.ppf(0.5 * (1.0 + level)) * np.sqrt(variance)
+        wide = ndtri(0.5 * (1.0 + level)) * np.sqrt(variance)
         return expit(logit(p) - wide), expit(logit(p) + wide)
 
     @staticmethod

@@ -31,6 +31,7 @@ def extract(model: Any, name: str) -> Posterior:
         "type": kind,
         "map": _described(model.features),
         "n_inputs": model.n_inputs_,
+        "features": _library.feature_names(model),
     }
     arrays = {head.GRAM: pack(total.gram), head.PROBE: _probe(model)}
     if model.softmax_ is not None:
@@ -81,6 +82,7 @@ def rebuild(posterior: Posterior) -> Any:
         )
     model = BayesianHead(_map_of(info["map"]))
     model.set_statistics(labels[order], total, info["n_inputs"])
+    model.feature_names_in_ = info.get("features")
     if head.CALIBRATION in structure.arrays:
         model.softmax_ = Softmax(structure.arrays[head.CALIBRATION].copy())
     return model

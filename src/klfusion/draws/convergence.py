@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.stats import norm, rankdata
+from scipy.special import ndtri
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import few
@@ -25,8 +25,15 @@ def split(draws: FloatArray) -> FloatArray:
 def _normal_scores(draws: FloatArray) -> FloatArray:
     """Normal quantiles of the ranks over all chains, per coordinate."""
     flat = draws.reshape(-1, draws.shape[-1])
-    ranks = rankdata(flat, axis=0)
-    return np.asarray(norm.ppf((ranks - 0.375) / (len(flat) + 0.25))).reshape(draws.shape)
+    ranks = np.stack([_ranks(column) for column in flat.T], axis=1)
+    return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25))).reshape(draws.shape)
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    """From 1 on; equal values share their average rank."""
+    ordered = np.sort(values)
+    below, upto = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
+    return np.asarray(0.5 * (below + upto + 1.0))
 
 
 def r_hat(draws: FloatArray) -> FloatArray:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import softmax
-from scipy.stats import multivariate_t
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_integer, generator
@@ -68,7 +67,9 @@ def reweighted(
             raise KLFusionError(f"silo {name!r}: {expected}, got shape {own.shape} or NaN")
         total += own
     total += log_prior(joint.variables, constrained(joint.variables, x), x, prior, "reweighted")
-    total -= multivariate_t(joint.mean, joint.covariance, df=_DOF).logpdf(x)
+    away = np.linalg.solve(np.linalg.cholesky(joint.covariance), (x - joint.mean).T)
+    radius = np.square(away).sum(axis=0)
+    total += 0.5 * (_DOF + x.shape[1]) * np.log1p(radius / _DOF)  # constants cancel
     weights = softmax(total)
     effective, dim = 1.0 / float(np.square(weights).sum()), x.shape[1]
     if not effective > dim + 2:

@@ -8,7 +8,7 @@ information. Its bias is ``(bins - 1) / (2 n)`` (Miller and Madow).
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import chi2, norm
+from scipy.special import chdtr, chdtri, ndtr
 
 from klfusion._utils.arrays import FloatArray
 
@@ -25,10 +25,10 @@ def distances(draws: FloatArray, effective: float) -> tuple[FloatArray, float]:
     centre are compared, which are chi-squared under a Normal.
     """
     centred = draws - draws.mean(axis=0)
-    scores = norm.cdf(centred / draws.std(axis=0, ddof=1))
+    scores = ndtr(centred / draws.std(axis=0, ddof=1))
     factor = np.linalg.cholesky(np.cov(draws.T).reshape(draws.shape[1], -1))
     radius = np.square(np.linalg.solve(factor, centred.T)).sum(axis=0)
-    joint = chi2.cdf(radius, draws.shape[1])
+    joint = chdtr(draws.shape[1], radius)
     own = np.array([_divergence(column, effective) for column in scores.T])
     return own, max(_divergence(joint, effective), float(own.max()))
 
@@ -39,7 +39,7 @@ def _divergence(uniform: FloatArray, effective: float) -> float:
     share = np.bincount(where, minlength=_BINS) / len(uniform)
     present = share[share > 0]
     found = float(present @ np.log(present * _BINS))
-    if 2.0 * effective * found < chi2.isf(_BY_CHANCE, _BINS - 1):
+    if 2.0 * effective * found < chdtri(_BINS - 1, _BY_CHANCE):
         return 0.0
     return max(found - (_BINS - 1) / (2.0 * effective), 0.0)
 

@@ -11,8 +11,7 @@ from itertools import permutations
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from scipy.special import logsumexp
-from scipy.stats import chi2
+from scipy.special import chdtri, logsumexp
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.running import silent
@@ -167,7 +166,7 @@ def _stuck(table: FloatArray) -> list[str]:
         covariance = np.cov(others.T).reshape(dim, dim)
         covariance += 1e-9 * np.diag(np.diag(covariance)) + np.finfo(np.float64).tiny * np.eye(dim)
         away = np.linalg.solve(np.linalg.cholesky(covariance), (table[c] - others.mean(axis=0)).T)
-        if np.median(np.square(away).sum(axis=0)) > chi2.isf(_OUTSIDE, dim):
+        if np.median(np.square(away).sum(axis=0)) > chdtri(dim, _OUTSIDE):
             found.append(c)
     if chains == 2 and found:
         return ["chains 0 and 1 are in different modes"]

@@ -84,6 +84,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             got = f"shapes {np.shape(X)} and {labels.shape}"
             raise KLFusionError(f"expected rows X and one label per row, got {got}")
         classes, row = np.unique(labels, return_inverse=True)
+        self.feature_names_in_ = _column_names(X)
         found = statistics(self._blocks(X, row), len(classes))
         return self.set_statistics(classes, found, n_inputs=_width(X))
 
@@ -114,6 +115,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> FloatArray:
         """The features (n, d) of rows."""
         found = X if self.features is None else _mapped(self.features, X)
+        found = found.toarray() if hasattr(found, "toarray") else found  # of a sparse matrix
         found = np.asarray(found, dtype=np.float64)
         if found.ndim != 2 or not np.isfinite(found).all():
             got = "numbers that are not finite" if found.ndim == 2 else f"shape {found.shape}"
@@ -226,6 +228,9 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.softmax_.probabilities(design(self.posterior_, *scored)))
 
     def _features(self, X: Any) -> Iterator[FloatArray]:
+        names, given = getattr(self, "feature_names_in_", None), _column_names(X)
+        if names is not None and given is not None and given != names:
+            raise KLFusionError(f"expected the columns {names} in this order, got {given}")
         expected = self.statistics_.sums.shape[1]
         for low in range(0, len(X), _BATCH):
             x = self.transform(X[low : low + _BATCH])
@@ -253,6 +258,11 @@ def _mapped(features: Any, X: Any) -> Any:
     with torch.no_grad():
         x = torch.as_tensor(np.asarray(X), dtype=like.dtype, device=like.device)
         return features(x).cpu().numpy()
+
+
+def _column_names(X: Any) -> list[str] | None:
+    """Names of the columns of a data frame."""
+    return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
 def _width(X: Any) -> int | None:

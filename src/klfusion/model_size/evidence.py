@@ -13,9 +13,11 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Tempered
 from klfusion.model_size.cleaning import SEPARATION
 from klfusion.model_size.densities import (
+    LOWEST,
     Different,
     farther,
     grid_log_odds,
+    grouped_log_odds,
     log_distance,
     log_marginal,
     noise_ratio,
@@ -69,25 +71,15 @@ def path_evidence(
     sums = np.add.reduceat(weighted, starts[:-1], axis=0)
     mass = np.add.reduceat(problem.weights[rows], starts[:-1])
     x = log_distance(to_others(problem, rows, group, sums, mass))
-    y = np.clip(x - different.centre, -12.0, None)
-    total, known = 0.0, 0  # of the members' log-distances at this step
-    last = np.full(problem.n, np.nan)
-    of_cluster: dict[int, FloatArray] = {}
-    ratios: list[FloatArray] = []
-    for step, (a, b) in enumerate(path.merges.tolist()):
-        own = slice(starts[step], starts[step + 1])
-        members, others = rows[own], own.stop - own.start - 1.0
-        before = last[members]
-        total += y[own].sum() - np.nansum(before)
-        known += int(np.isnan(before).sum())
-        last[members] = y[own]
-        shift = farther(others, 1.0, noise_ratio(total / known))
-        gained = grid_log_odds(x[own], shift, different, settings.failed_fits).sum(axis=0)
-        gained *= others / (others + 1.0)
-        change = gained - of_cluster.pop(a, 0.0) - of_cluster.pop(b, 0.0)
-        of_cluster[a] = gained
-        ratios.append(ratios[-1] + change if ratios else change)
-    likelihood = np.vstack([np.zeros_like(ratios[0]), *ratios])
+    before = _made_by(path.merges)
+    relative = np.maximum(x - different.centre, LOWEST)
+    total = _along(np.add.reduceat(relative, starts[:-1]), before)
+    others = np.diff(starts) - 1.0
+    clustered = _along(others + 1.0, before)
+    shift = farther(others, 1.0, noise_ratio(total / clustered))
+    gained = grouped_log_odds(x, shift[group], group, different, settings.failed_fits)
+    gained *= (others / (others + 1.0))[:, None]
+    likelihood = np.vstack([np.zeros(gained.shape[1]), _along(gained, before)])
     prior = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
     marginal = log_marginal(likelihood, different.centre, noise_distance(problem))
     return marginal + prior, likelihood
@@ -101,6 +93,23 @@ def _unions(n: int, merges: IntArray) -> tuple[IntArray, IntArray]:
         members[a] = np.concatenate([members[a], members[b]])
         unions.append(members[a])
     return np.concatenate(unions), np.concatenate([[0], np.cumsum([len(u) for u in unions])])
+
+
+def _made_by(merges: IntArray) -> IntArray:
+    """The earlier merges that made the two clusters of each merge, (m, 2); -1 for none."""
+    last: dict[int, int] = {}
+    made = np.full(merges.shape, -1)
+    for step, (a, b) in enumerate(merges.tolist()):
+        made[step] = last.pop(a, -1), last.pop(b, -1)
+        last[a] = step
+    return made
+
+
+def _along(of_union: FloatArray, before: IntArray) -> FloatArray:
+    """Sums over the clusters after each merge, from the values of the cluster that each makes."""
+    padded = np.concatenate([of_union, np.zeros_like(of_union[:1])])
+    change = of_union - padded[before[:, 0]] - padded[before[:, 1]]
+    return np.asarray(np.cumsum(change, axis=0))
 
 
 def evidence_of_singles(

@@ -25,7 +25,7 @@ from klfusion._utils.running import Report
 from klfusion.assignment.binary import assign_silo
 from klfusion.families import SiloVariation
 from klfusion.merging.agglomeration import penalty_between, penalty_path
-from klfusion.model_size.densities import Different, Same, farther, grid_log_odds, log_distance
+from klfusion.model_size.densities import Different, Same, farther, grouped_log_odds, log_distance
 from klfusion.model_size.distances import centre_distances, pair_distances, to_clusters
 from klfusion.model_size.evidence import (
     LinkageSettings,
@@ -120,8 +120,9 @@ class Linked:
         assert self.different is not None and self.same is not None
         _, x, others = leave_one_out(self.problem, self.labels)
         shift = farther(others, 1.0, self.same.ratio)
-        odds = grid_log_odds(x, shift, self.different, self.settings.failed_fits)
-        return Same.of(self.different.centre, odds.sum(axis=0), noise_distance(self.problem))
+        one = np.zeros(len(x), dtype=np.intp)
+        odds = grouped_log_odds(x, shift, one, self.different, self.settings.failed_fits)
+        return Same.of(self.different.centre, odds[0], noise_distance(self.problem))
 
     def _swept(self) -> IntArray:
         """Labels after sweeps over the silos, while these raise the evidence."""

@@ -11,10 +11,16 @@ from torch import Tensor, nn
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.networks.densities import ClassDensities
-from klfusion.networks.layer import Head, Layer, LayeredNetwork, check_inputs, check_samples
+from klfusion.networks.layer import (
+    NODES,
+    Head,
+    Layer,
+    LayeredNetwork,
+    check_inputs,
+    check_samples,
+)
 from klfusion.posteriors.structure.convolution import Convolution
 
-_NODES = 24  # of Gauss-Hermite quadrature, for activations without a closed form
 _BATCH = 2_000  # rows per batch of predictions; bounds the memory
 _TINY = 1e-30  # smallest variance under a root and smallest probability under a logarithm
 _JITTER = 1e-6  # share of the mean variance added to keep a covariance positive definite
@@ -51,7 +57,7 @@ def activation_moments(mean: Tensor, variance: Tensor, activation: str) -> tuple
         first = mean * above_zero + sd * density
         second = (mean**2 + variance) * above_zero + mean * sd * density
     else:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         first, second = torch.zeros_like(mean), torch.zeros_like(mean)
         for node, weight in zip(nodes, weights / weights.sum(), strict=True):
             value = activate(mean + float(node) * sd, activation)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, ndtr, softmax
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
@@ -15,7 +15,8 @@ from klfusion.posteriors.structure.convolution import Convolution
 Activation = Literal["relu", "tanh", "sigmoid", "silu"]
 HeadKind = Literal["classification", "regression"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
-_BATCH = 500  # images per batch of features; patches of images take much memory
+NODES = 24  # of Gauss-Hermite quadrature, for activations without a closed form
+_BATCH = 500  # rows per batch of features; patches of images take much memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,12 @@ class Layer:
         """``(n_out, n_in)``."""
         return self.weight_mean.shape[0], self.weight_mean.shape[1]
 
+    def moments(self, mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of the outputs for independent inputs with these, (n, n_in)."""
+        spread = self.apply(mean**2 + variance, self.weight_variance, self.bias_variance)
+        spread += self.apply(variance, self.weight_mean**2, np.zeros_like(self.bias_mean))
+        return self.apply(mean, self.weight_mean, self.bias_mean), spread
+
     def sample(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """One sample of the weight and the bias."""
         weight = rng.standard_normal(self.weight_mean.shape) * np.sqrt(self.weight_variance)
@@ -59,21 +66,24 @@ class Layer:
         channels, height, width, kernel, _ = self.convolution
         images = x.reshape(len(x), channels, height, width)
         windows = np.lib.stride_tricks.sliding_window_view(images, (kernel, kernel), axis=(2, 3))
-        patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(*_tall(windows), -1)
+        rows, columns = windows.shape[2:4]
+        patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(x), rows, columns, -1)
         return np.moveaxis(patches @ weight.T + bias, -1, 1)
 
-    def pooled(self, x: FloatArray) -> FloatArray:
-        """The largest of each square of activations; of a fully connected layer, all."""
+    def pooled(self, mean: FloatArray, *variance: FloatArray) -> tuple[FloatArray, ...]:
+        """The largest of each square of activations, and the variances at these places."""
         if self.convolution is None or self.convolution.pool == 1:
-            return x
+            return mean, *variance
         pool, (height, width) = self.convolution.pool, self.convolution.size
-        cut = x[:, :, : height * pool, : width * pool]
-        return np.asarray(cut.reshape(*x.shape[:2], height, pool, width, pool).max(axis=(3, 5)))
 
+        def squares(x: FloatArray) -> FloatArray:
+            cut = x[:, :, : height * pool, : width * pool]
+            parts = cut.reshape(*x.shape[:2], height, pool, width, pool)
+            return parts.swapaxes(3, 4).reshape(*x.shape[:2], height, width, pool * pool)
 
-def _tall(windows: FloatArray) -> tuple[int, int, int]:
-    """Images, rows and columns of windows (n, channels, rows, columns, kernel, kernel)."""
-    return windows.shape[0], windows.shape[2], windows.shape[3]
+        place = squares(mean).argmax(axis=-1)[..., None]
+        every = (np.take_along_axis(squares(x), place, axis=-1) for x in (mean, *variance))
+        return tuple(x[..., 0] for x in every)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,17 +149,19 @@ class LayeredNetwork:
         return out
 
     def features(self, x: Any) -> FloatArray:
-        """Values (n, h) of the last hidden layer, with the means of all weights.
+        """Means and standard deviations (n, 2 h) of the units of the last hidden layer.
 
-        Sites that have the same fused network agree on them: see `klfusion.head_statistics`.
+        Weights vary as in the posterior. Sites that have the same fused network agree on them: see
+        `klfusion.head_statistics`.
         """
         given, found = check_inputs(x, self.layers[0].n_inputs), []
         for low in range(0, max(len(given), 1), _BATCH):
-            values = given[low : low + _BATCH].astype(np.float64)
+            mean = given[low : low + _BATCH].astype(np.float64)
+            variance = np.zeros_like(mean)
             for layer in self.layers[:-1]:
-                before = layer.apply(values, layer.weight_mean, layer.bias_mean)
-                values = layer.pooled(_ACTIVATIONS[self.activation](before))
-            found.append(values.reshape(len(values), -1))
+                moments = _activated(*layer.moments(mean, variance), self.activation)
+                mean, variance = layer.pooled(*moments)
+            found.append(np.hstack([mean, np.sqrt(variance)]))
         return np.concatenate(found)
 
     def __repr__(self) -> str:
@@ -163,6 +175,25 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "sigmoid": lambda h: np.asarray(expit(h)),
     "silu": lambda h: np.asarray(h * expit(h)),
 }
+
+
+def _activated(
+    mean: FloatArray, variance: FloatArray, activation: str
+) -> tuple[FloatArray, FloatArray]:
+    """Means and variances of the activation of Normals."""
+    sd = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+    if activation == "relu":
+        above, density = ndtr(mean / sd), np.exp(-0.5 * (mean / sd) ** 2) / np.sqrt(2.0 * np.pi)
+        first = mean * above + sd * density
+        second = (mean**2 + variance) * above + mean * sd * density
+    else:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        first, second = np.zeros_like(mean), np.zeros_like(mean)
+        for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+            value = _ACTIVATIONS[activation](mean + node * sd)
+            first += weight * value
+            second += weight * value**2
+    return first, np.maximum(second - first**2, 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,7 +218,7 @@ class MeanFieldNetwork(LayeredNetwork):
             weight, bias = layer.sample(rng)
             x = layer.apply(x, weight, bias)
             if i < len(self.layers) - 1:
-                x = layer.pooled(_ACTIVATIONS[self.activation](x))
+                (x,) = layer.pooled(_ACTIVATIONS[self.activation](x))
         return x
 
     def predict_proba(self, x: Any, n_samples: int = 100, random_state: int = 0) -> FloatArray:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtr
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import few, printable
@@ -96,7 +96,7 @@ def _is_centred(n: float, mean: FloatArray, deviation: FloatArray) -> bool:
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # of a constant column
         square = n * float(((mean / deviation) ** 2).sum())
-    return bool(chi2.cdf(square, len(mean)) < _BY_CHANCE)
+    return bool(chdtr(len(mean), square) < _BY_CHANCE)
 
 
 def _other_units(

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import numpy as np
+
 from klfusion._fuse import fuse
+from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief
 from klfusion.adapters import extract
 from klfusion.errors import KLFusionError
@@ -12,11 +15,27 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network
 
 
-def head_statistics(fusion: Fusion, X: Any, y: Any, *, name: str) -> Posterior:
+class _Features:
+    """The last hidden layer of a fused network, and the inputs beside it if they are wanted."""
+
+    def __init__(self, fusion: Fusion, *, inputs: bool) -> None:
+        structure = fusion.posterior.structure if isinstance(fusion, Fusion) else None
+        if structure is None or structure.kind != network.KIND:
+            raise KLFusionError(f"expected a fusion of networks, got {brief(fusion)}")
+        self.network, self.inputs = fusion.model(), inputs
+
+    def transform(self, X: Any) -> FloatArray:
+        """Features (n, d) of rows."""
+        found = self.network.features(X)
+        return np.hstack([found, np.asarray(X)]) if self.inputs else np.asarray(found)
+
+
+def head_statistics(fusion: Fusion, X: Any, y: Any, *, name: str, inputs: bool = True) -> Posterior:
     """What a site sends so that a fused network gets a head of all sites' data.
 
-    The site computes the last hidden layer of the fused network for its own rows. It sends counts
-    and sums by class and a Gram matrix, as `klfusion.learners.BayesianHead` does.
+    The site computes means and deviations of the last hidden layer of the fused network for its own
+    rows. It sends counts and sums by class and a Gram matrix, as `klfusion.learners.BayesianHead`
+    does.
 
     Parameters
     ----------
@@ -26,6 +45,9 @@ def head_statistics(fusion: Fusion, X: Any, y: Any, *, name: str) -> Posterior:
         Rows (n, d) and labels (n,) of the site.
     name : str
         Of the site.
+    inputs : bool
+        Whether the inputs are features of the head, too. Few classes per site leave hidden units
+        that ignore much of them; very many inputs take bytes with their square.
 
     Examples
     --------
@@ -39,7 +61,7 @@ def head_statistics(fusion: Fusion, X: Any, y: Any, *, name: str) -> Posterior:
     >>> kf.refit_head(fusion, sent).predict(x).shape
     (90,)
     """
-    return extract(BayesianHead(_network(fusion).features).fit(X, y), name=name)
+    return extract(BayesianHead(_Features(fusion, inputs=inputs)).fit(X, y), name=name)
 
 
 def refit_head(fusion: Fusion, statistics: Any) -> BayesianHead:
@@ -54,16 +76,11 @@ def refit_head(fusion: Fusion, statistics: Any) -> BayesianHead:
         Of networks.
     statistics : list or mapping of what `head_statistics` returned, or a Fusion of it
     """
-    features = _network(fusion).features
+    features = _Features(fusion, inputs=False)
     head = (statistics if isinstance(statistics, Fusion) else fuse(statistics)).model()
     if not isinstance(head, BayesianHead):
         raise KLFusionError(f"expected what head_statistics returned, got {brief(statistics)}")
+    n_units = 2 * features.network.layers[-1].shape[1]
+    features.inputs = head.statistics_.sums.shape[1] > n_units
     head.features = features
     return head
-
-
-def _network(fusion: Fusion) -> Any:
-    structure = fusion.posterior.structure if isinstance(fusion, Fusion) else None
-    if structure is None or structure.kind != network.KIND:
-        raise KLFusionError(f"expected a fusion of networks, got {brief(fusion)}")
-    return fusion.model()

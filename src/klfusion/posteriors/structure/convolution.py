@@ -1,7 +1,7 @@
 """The geometry of convolutional layers: image, kernel and pooling of each, from input on."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from klfusion._utils.checks import is_integer
 from klfusion.errors import KLFusionError
@@ -33,27 +33,20 @@ class Convolution(NamedTuple):
         height, width = (side - self.kernel + 1 for side in (self.height, self.width))
         return height // self.pool, width // self.pool
 
-    def after(self, filters: int, kernel: int, pool: int) -> Self:
-        """The layer that takes the outputs of this one, which has so many filters."""
-        return type(self)(filters, *self.size, kernel, pool)
-
 
 def stacked(
     image: Sequence[int], filters: Sequence[int], kernels: Sequence[int], pools: Sequence[int]
 ) -> list[Convolution]:
     """Layers of so many filters each, for images (channels, height, width)."""
     out: list[Convolution] = []
-    before, (channels, height, width) = (0, *filters), image
-    for n, kernel, pool in zip(before, kernels, pools, strict=False):
-        one = (
-            out[-1].after(n, kernel, pool)
-            if out
-            else Convolution(channels, height, width, kernel, pool)
-        )
+    channels, height, width = image
+    for n, kernel, pool in zip((channels, *filters), kernels, pools, strict=False):
+        one = Convolution(n, height, width, kernel, pool)
         if one.kernel < 1 or one.pool < 1 or min(one.size) < 1:
             expected = "expected kernels and pools >= 1 that fit into images"
             raise KLFusionError(f"{expected} of {one.height} x {one.width}, got {kernel}, {pool}")
         out.append(one)
+        height, width = one.size
     return out
 
 

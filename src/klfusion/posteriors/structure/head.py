@@ -23,7 +23,7 @@ def fuse(
 ) -> Structure:
     """Add the sums of outer products; refuse silos whose features differ on the agreed row."""
     del labels, n_components  # classes share these statistics
-    info = agreed_info(silos, "class", "map", "n_inputs", "type")
+    info = agreed_info(silos, "class", "features", "map", "n_inputs", "type")
     probe = silos[0].arrays[PROBE]
     for other in silos[1:]:
         own = other.arrays[PROBE]
