@@ -60,7 +60,7 @@ def test_numpy_and_pytorch_agree():
     for linear in built.linears[:-1]:
         mean, variance = pooled(linear, *activation_moments(*linear.linear(mean, variance), "relu"))
     features = torch.cat([mean, torch.sqrt(variance)], dim=1).detach().numpy()
-    assert np.allclose(built.features(x), features, atol=1e-3)
+    assert np.allclose(built.features(x), features, atol=0.02)
 
 
 def test_filters_in_another_order_fuse_back():
@@ -83,7 +83,7 @@ def test_it_learns_and_fuses(tmp_path):
     for j, classes in enumerate([range(6), range(4, 10)]):
         own = ~test & np.isin(y, classes)
         net = MeanFieldBNN(
-            (20,), filters=(6,), kernel=3, pool=2, classes=range(10), epochs=12, batch_size=30,
+            (20,), filters=(6,), kernel=3, pool=2, classes=range(10), epochs=8, batch_size=30,
             tempering=0.05, random_state=j, progress=False,
         )  # fmt: skip
         nets[f"site {j}"] = net.fit(x[own], y[own])
