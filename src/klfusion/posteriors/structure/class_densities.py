@@ -1,11 +1,10 @@
 """Class statistics of networks: where the inputs of each class lie, as each site's network sees it.
 
-Site ``s`` of a network has ``site.s.basis`` (r, n_in), orthonormal rows that span the incoming
-weights of its first hidden layer, and the moments of its rows in these coordinates by class:
-``site.s.counts`` (K,), ``site.s.mean`` (K, r) and ``site.s.covariance`` (K, r, r). Also
-``site.s.dispersion`` (), the variance of squared distances relative to that of Normals. All sites
-have ``inputs.mean`` (n_in,) and ``inputs.covariance`` (n_in, n_in). A fused network has the sites
-of all silos.
+Site ``s`` has ``site.s.basis`` (r, n_in), orthonormal rows that span the incoming weights of its
+first hidden layer. In these coordinates it has the moments of its rows by class: ``site.s.counts``
+(K,), ``site.s.mean`` (K, r) and ``site.s.covariance`` (K, r, r). ``site.s.dispersion`` () is the
+variance of squared distances relative to that of Normals. All sites have ``inputs.mean`` (n_in,)
+and ``inputs.covariance`` (n_in, n_in). A fused network has the sites of all silos.
 """
 
 from collections.abc import Mapping, Sequence
