@@ -199,6 +199,11 @@ def test_bad_input_is_named(digits):
     sent = kf.fuse([head.calibration(x[y < 5], y[y < 5], name="a")])
     with pytest.raises(kf.KLFusionError, match="another round"):
         head.calibrated(sent).calibrated(sent)
+    own = head.calibrated(sent).calibration(x[y < 5], y[y < 5], name="b")
+    with pytest.raises(kf.KLFusionError, match="same settings"):
+        kf.fuse([head.calibration(x[y < 5], y[y < 5], name="a"), own])
+    with pytest.raises(kf.KLFusionError, match="what calibration of this head returned"):
+        head.calibrated(kf.fuse([head]))
     with pytest.raises(kf.KLFusionError, match="2 to 30 classes"):
         BayesianHead().fit(x[y == 1], y[y == 1]).calibration(x, y, name="a")
 
