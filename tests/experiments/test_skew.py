@@ -60,3 +60,14 @@ def test_a_quick_run_writes_everything(tmp_path):
     best = {(row["dataset"], row["method"]): row["least accuracy"] for row in found["spread"]}
     assert best["mnist", "head, calibrated"] > 93
     assert best["mnist", "network, head refitted"] > best["mnist", "network, fused"] + 10
+
+
+@pytest.mark.slow
+def test_networks_in_one_round_and_their_peers(digits):
+    pytest.importorskip("torch")
+    rows = skew.by_class(digits.labels, 10, 2, seed=1)
+    split = Split(digits, "classes 2", rows, 1, 1, True)
+    found = {row["method"]: row["accuracy"] for row in skew.run_split(split, ["networks"])}
+    ours = found.pop("one-shot network, class statistics")
+    assert len(found) == 8
+    assert ours > max(found.values()) + 5
