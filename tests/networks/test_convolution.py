@@ -72,6 +72,9 @@ def test_filters_in_another_order_fuse_back():
     assert np.allclose(fusion.model().predict_proba(x), network(one).predict_proba(x), atol=1e-4)
     both = kf.fuse([one, silo(np.random.default_rng(5), name="b")], n_components=(8, 10, 12))
     each = [network(one), network(silo(np.random.default_rng(5)))]
+    chosen = kf.fuse([one, silo(np.random.default_rng(5), name="b")])
+    assert [layer.shape[0] for layer in chosen.model().layers[:2]] == [8, 10]  # filters stay apart
+    assert kf.fuse([one, two]).n_components == 4  # unless they are equal
     logits = np.mean([net.outputs(x, 2000).mean(axis=0) for net in each], axis=0)
     assert np.allclose(both.model().outputs(x, 2000).mean(axis=0), logits, atol=0.1)
 
