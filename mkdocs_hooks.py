@@ -79,7 +79,7 @@ _USED = {
     "Topics": ("methods.topics",),
     "Networks": ("methods.networks", "merging.neighbours"),
     "More than 1,200 components": (
-        "model_size.revision", "many_silos.sample", "many_silos.sweep",
+        "many_silos.linkage", "many_silos.sample", "many_silos.sweep",
     ),
 }  # fmt: skip
 # Names of numbers that bound work, memory or rounding, or describe a grid; all others may decide.

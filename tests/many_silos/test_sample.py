@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import klfusion as kf
 from klfusion._utils.arrays import tangents
-from klfusion.many_silos.sweep import bound, descend, sweep
+from klfusion.many_silos.sweep import Priced, bound, descend, sweep
 from klfusion.objective.batches import InMemory, SelectedRows, SiloStore
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import objective
@@ -53,7 +53,7 @@ def test_a_sweep_gives_every_silo_its_best_block(problem, columns):
     rng = np.random.default_rng(1)
     centres = problem.natural[rng.permutation(problem.n)[:9]]
     prices, alone = rng.uniform(0, 20, size=9), 30.0
-    tally = sweep(InMemory(problem, columns), centres, prices, alone)
+    tally = sweep(InMemory(problem, columns), Priced(centres, prices, alone))
     costs = problem.costs(centres) + prices
     labels = tally.all_labels
     for rows in problem.silos:
@@ -71,7 +71,7 @@ def test_a_sweep_gives_every_silo_its_best_block(problem, columns):
 
 def test_parts_do_not_matter(problem):
     centres = problem.natural[:7]
-    few, many = (sweep(InMemory(problem, c), centres, np.zeros(7)) for c in (1, 1_000_000))
+    few, many = (sweep(InMemory(problem, c), Priced(centres, np.zeros(7))) for c in (1, 1_000_000))
     np.testing.assert_array_equal(few.all_labels, many.all_labels)
     np.testing.assert_allclose(few.sums, many.sums, rtol=1e-12)
     np.testing.assert_array_equal(few.shared, many.shared)
@@ -115,8 +115,8 @@ def test_components_can_be_taken_out_of_parts(problem):
     np.testing.assert_array_equal(some.natural, problem.natural[rows])
     assert (np.diff(some.silo) == (np.diff(problem.silo[rows]) > 0)).all()
     kept = [np.flatnonzero(own) for own in store.by_batch(np.isin(np.arange(problem.n), rows))]
-    alike = sweep(InMemory(some), problem.natural[:5], np.zeros(5))
-    streamed = sweep(SelectedRows(parts, kept), problem.natural[:5], np.zeros(5))
+    alike = sweep(InMemory(some), Priced(problem.natural[:5], np.zeros(5)))
+    streamed = sweep(SelectedRows(parts, kept), Priced(problem.natural[:5], np.zeros(5)))
     np.testing.assert_array_equal(alike.all_labels, streamed.all_labels)
     assert (tangents(np.array([1, 4]), 2.0) == [1.0, 0.5]).all()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from klfusion._utils.arrays import (
 from klfusion._utils.running import Descent, Report
 from klfusion.assignment.binary import assign_silo
 from klfusion.families import Family
-from klfusion.model_size.revision import MemberDistribution
 from klfusion.objective.batches import InMemory, ProblemBatches
 from klfusion.objective.clusters import nearest_pairs, shared_silos
 from klfusion.objective.problem import FusionProblem
@@ -70,16 +69,19 @@ class ClusterSums:
 
     def compact(self) -> ClusterSums:
         """Without empty global components."""
-        used = np.flatnonzero(self.counts)
-        if len(used) == len(self.counts):
+        return self.some(np.flatnonzero(self.counts))
+
+    def some(self, which: IntArray) -> ClusterSums:
+        """Some of the global components; the members of others join none."""
+        if len(which) == len(self.counts):
             return self
-        number = numbering(used, len(self.counts))
+        number = numbering(which, len(self.counts))
         return ClusterSums(
-            self.counts[used],
-            self.mass[used],
-            self.sums[used],
-            self.members_a[used],
-            self.shared[np.ix_(used, used)],
+            self.counts[which],
+            self.mass[which],
+            self.sums[which],
+            self.members_a[which],
+            self.shared[np.ix_(which, which)],
             [number[own] for own in self.labels],
         )
 
@@ -90,37 +92,56 @@ class ClusterSums:
         return float(np.maximum(gaps, 0.0).sum()) + paid
 
 
-def sweep(
-    batches: ProblemBatches, centres: FloatArray, prices: FloatArray, new: float = np.inf
-) -> ClusterSums:
-    """Assign every silo to the centres, (G, p), at ``prices``, (G,), or to none at price ``new``.
+class Rule(Protocol):
+    """What it costs a component to join each of some centres, and to join none."""
 
-    Some global components may be empty in the result.
-    """
-    task = partial(_assign, centres=centres, prices=prices, new=new)
-    return batches.reduce(task, ClusterSums.plus)
+    @property
+    def centres(self) -> FloatArray:
+        """(G, p)."""
+
+    @property
+    def new(self) -> float:
+        """Cost of joining none."""
+
+    def costs(self, batch: FusionProblem) -> FloatArray:
+        """Of the components of a batch, (n, G)."""
 
 
-def _assign(
-    batch: FusionProblem, centres: FloatArray, prices: FloatArray, new: float
-) -> ClusterSums:
-    """Assign a batch in smaller ones, where the matrix of its divergences would be large."""
-    smaller = InMemory(batch, len(centres)).batches
-    sums = reduce(ClusterSums.plus, (_assign_one(own, centres, prices, new) for own in smaller))
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """The divergence from a centre and its price."""
+
+    centres: FloatArray
+    prices: FloatArray  # (G,)
+    new: float = np.inf
+
+    def costs(self, batch: FusionProblem) -> FloatArray:
+        """Divergences and prices, (n, G)."""
+        costs = batch.costs(self.centres)
+        costs += self.prices
+        return costs
+
+
+def sweep(batches: ProblemBatches, rule: Rule) -> ClusterSums:
+    """Assign every silo at the least cost; some global components may be empty in the result."""
+    return batches.reduce(partial(_assign, rule=rule), ClusterSums.plus)
+
+
+def _assign(batch: FusionProblem, rule: Rule) -> ClusterSums:
+    """Assign a batch in smaller ones, where the matrix of its costs would be large."""
+    smaller = InMemory(batch, len(rule.centres)).batches
+    sums = reduce(ClusterSums.plus, (_assign_one(own, rule) for own in smaller))
     return replace(sums, labels=[sums.all_labels])
 
 
-def _assign_one(
-    batch: FusionProblem, centres: FloatArray, prices: FloatArray, new: float
-) -> ClusterSums:
-    costs = batch.costs(centres)
-    costs += prices
+def _assign_one(batch: FusionProblem, rule: Rule) -> ClusterSums:
+    costs = rule.costs(batch)
     labels = costs.argmin(axis=1)
-    labels[costs[np.arange(batch.n), labels] > new] = -1
+    labels[costs[np.arange(batch.n), labels] > rule.new] = -1
     silo = np.cumsum(np.diff(batch.silo, prepend=batch.silo[:1]) != 0)
     for j in _in_conflict(silo, labels):
-        labels[batch.silos[j]] = assign_silo(costs[batch.silos[j]], new)
-    joined, size = labels >= 0, len(centres)
+        labels[batch.silos[j]] = assign_silo(costs[batch.silos[j]], rule.new)
+    joined, size = labels >= 0, len(rule.centres)
     mass, sums, members_a = batch.some(np.flatnonzero(joined)).sums(labels[joined], size)
     holds = np.zeros((int(silo.max(initial=-1)) + 1, size), dtype=np.float32)
     holds[silo[joined], labels[joined]] = 1.0
@@ -150,7 +171,7 @@ def descend(
     """Alternate sweeps and averages until nothing changes; no component is opened."""
 
     def step(centres: FloatArray, counts: IntArray | FloatArray) -> tuple[ClusterSums, float]:
-        found = sweep(batches, centres, tangents(counts, penalty)).compact()
+        found = sweep(batches, Priced(centres, tangents(counts, penalty))).compact()
         return found, found.objective(batches.family, penalty)
 
     return running.descend(
@@ -188,14 +209,6 @@ def _bound(
     return total
 
 
-_MARGIN = 1e-7  # relative: a raised penalty exceeds the price of a merge by more than rounding
-_SMALL_SHARE = 0.02  # of the members of two: the smaller may be outliers of the larger
-_RARELY_SHARED = 0.05  # of the silos expected by chance: local fits seldom split a component
-_EXPECTED_SHARED = 10  # silos expected by chance, so that sharing none is evidence
-_LONG_AXIS = 1.5  # share of a component's spread along its longest axis, over that of any axis
-_TINY = float(np.finfo(np.float64).tiny)
-
-
 @dataclass(frozen=True, eq=False)
 class Centres:
     """Barycenters of global components, (G, p), and the number of members of each, (G,)."""
@@ -217,11 +230,18 @@ class Centres:
 
     def sweep(self, batches: ProblemBatches, penalty: float, new: float) -> ClusterSums:
         """Assign every silo; a component may join none at the price ``new``."""
-        return sweep(batches, self.natural, tangents(self.counts, penalty), new)
+        return sweep(batches, Priced(self.natural, tangents(self.counts, penalty), new))
 
     def some(self, which: IntArray | BoolArray) -> Centres:
         """Some of them."""
         return Centres(self.natural[which], self.counts[which])
+
+    def grouped(self, group: IntArray) -> Centres:
+        """Averages over groups, weighted by counts; each has a member."""
+        counts = np.bincount(group, weights=self.counts)
+        natural = np.zeros((len(counts), self.natural.shape[1]))
+        np.add.at(natural, group, self.counts[:, None] * self.natural)
+        return Centres(natural / counts[:, None], np.asarray(counts, dtype=np.float64))
 
     def joined(self, others: Centres) -> Centres:
         """These and others."""
@@ -231,50 +251,26 @@ class Centres:
         )
 
 
-def merge_centres(
-    found: ClusterSums,
-    family: Family,
-    penalty: float,
-    n_silos: int,
-    members: MemberDistribution | None = None,
-) -> tuple[Centres, float]:
-    """Merge global components that rarely share a silo where that pays, the cheapest first.
-
-    At a fixed penalty, two halves of a component of many silos cost less than the whole: what a
-    split saves grows with the number of silos, what it costs with its square root. So with the
-    distribution of ``members`` two kinds of pairs merge at any price: halves that a plane through
-    one component explains, and a small component whose members are outliers of the larger. The
-    penalty is raised to the highest price.
-    """
-    state = (found.counts, found.mass, found.sums, found.members_a)
-    counts, mass, sums, members_a = (np.array(own, dtype=np.float64) for own in state)
-    shared, n = found.shared.copy(), int(found.counts.sum())
-    raised, by_chance = penalty, 0.0 if members is None else _RARELY_SHARED / n_silos
+def merge_centres(found: ClusterSums, family: Family, penalty: float) -> Centres:
+    """Merge global components that share no silo where that pays, the cheapest first."""
+    state = (found.counts, found.mass, found.sums, found.shared)
+    counts, mass, sums, shared = (np.array(own, dtype=np.float64) for own in state)
     while True:
         centres = sums / mass[:, None]
         log_partition = family.log_partition(centres)
-        apart = shared <= by_chance * np.outer(counts, counts)
-        a, b = nearest_pairs(family.kl_from(centres, centres, log_partition), apart)
-        total, gaps = mass[a] + mass[b], np.maximum(members_a - mass * log_partition, 0.0)
+        a, b = nearest_pairs(family.kl_from(centres, centres, log_partition), shared == 0.0)
+        total = mass[a] + mass[b]
         increase = mass[a] * log_partition[a] + mass[b] * log_partition[b]
         increase -= total * family.log_partition((sums[a] + sums[b]) / total[:, None])
         ratio = np.maximum(increase, 0.0) / merge_saving(counts[a], counts[b])
-        accepted = ratio < penalty
-        if members is not None:
-            both, least = counts[a] + counts[b], np.minimum(counts[a], counts[b])
-            share = increase / np.maximum(gaps[a] + gaps[b] + increase, _TINY)
-            expected = counts[a] * counts[b] > _EXPECTED_SHARED * n_silos
-            accepted |= expected & (share < members.explained(both, least / both, _LONG_AXIS))
-            accepted |= (least < _SMALL_SHARE * both) & (increase < least * members.maximum(n))
         gone, changed = np.zeros((2, len(counts)), dtype=bool)
         for k in np.argsort(ratio, kind="stable"):
             i, j = a[k], b[k]
-            if accepted[k] and not (changed[i] or changed[j]):
+            if ratio[k] < penalty and not (changed[i] or changed[j]):
                 changed[[i, j]] = gone[j] = True
-                raised = max(raised, (1.0 + _MARGIN) * float(ratio[k]))
-                for array in (counts, mass, sums, members_a, shared, shared.T):
+                for array in (counts, mass, sums, shared, shared.T):
                     array[i] += array[j]
         if not gone.any():
-            return Centres(centres, counts), raised
+            return Centres(centres, counts)
         counts, mass, sums = counts[~gone], mass[~gone], sums[~gone]
-        members_a, shared = members_a[~gone], shared[np.ix_(~gone, ~gone)]
+        shared = shared[np.ix_(~gone, ~gone)]

@@ -9,6 +9,7 @@ from klfusion._utils.arrays import IntArray
 from klfusion._utils.checks import check_number
 from klfusion._utils.running import Descent
 from klfusion.errors import KLFusionError
+from klfusion.many_silos.linkage import link_many
 from klfusion.merging.agglomeration import penalty_path
 from klfusion.merging.loss_path import least_loss_path, path_losses, path_of
 from klfusion.methods.method import PathMethod, most_on_path
@@ -16,8 +17,8 @@ from klfusion.methods.search import certified, cut, known_size_on_path
 from klfusion.methods.topics import OUTCOMES, best_reconstruction
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import link_rows
-from klfusion.model_size.linkage import link
 from klfusion.model_size.probabilities import own_probabilities, undone
+from klfusion.objective.batches import SiloStore
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, objective
 
@@ -128,20 +129,22 @@ class Auto(PathMethod):
         return known_size_on_path(problem, path, search.n_components, search, n_init)
 
     def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
-        """The matching of a sample of silos."""
+        """A plan of the size asked for, of a sample of silos."""
         size = search.n_components
         if size is not None and size > sample.n:
             raise KLFusionError(
                 f"expected n_components <= {sample.n}, the components of a sample of silos, "
                 f"got {size}: fuse them in memory"
             )
-        if size is not None:
-            return self.on_path(sample, search)
-        coarse = sample.coarser(OUTCOMES) if self.topics else sample
-        linked = link(coarse, self.linkage, search.report, varied=True).merged()
-        steps = sample.n - int(linked.labels.max()) - 1
-        found = cut(sample, linked.path, min(steps, len(linked.path.merges)))
-        return replace(found, labels=linked.labels, penalty=linked.penalty)
+        return self.on_path(sample, search)
+
+    def stream(self, store: SiloStore, search: Search) -> Matching:
+        """The model on samples of silos, and sweeps over all."""
+        if search.n_components is not None:
+            return super().stream(store, search)
+        size = store.batches.family.size
+        outcomes = OUTCOMES if self.topics else size
+        return link_many(store, self.linkage, search, most=most_on_path(size), outcomes=outcomes)
 
     def _topics(
         self, problem: FusionProblem, observed: FusionProblem, search: Search, size: int

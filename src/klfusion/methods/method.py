@@ -216,7 +216,8 @@ class PathMethod(Method):
         """The path of a sample of silos, then assignments of all."""
         found = self.stream(SiloStore.of(InMemory(problem)), search)
         moves = problem.n * int(found.labels.max()) * problem.family.size
-        if (found.labels < 0).any() or moves > _MOST_MOVES:
+        chosen = search.n_components is None and self.given_penalty is None  # by the method
+        if chosen or moves > _MOST_MOVES:
             return found
         refined = refine(problem, found.labels, found.penalty, search, fixed_size=True)
         refined = refined._replace(trace=found.trace[:-1] + refined.trace)
@@ -224,9 +225,8 @@ class PathMethod(Method):
 
     def stream(self, store: SiloStore, search: Search) -> Matching:
         """The path of a sample of silos that lie in parts, then assignments of all."""
-        most, revise = most_on_path(store.batches.family.size), self.given_penalty is None
-        on_sample = partial(self.on_sample, search=search)
-        return fuse_many(store, on_sample, search, most=most, revise=revise)
+        most = most_on_path(store.batches.family.size)
+        return fuse_many(store, partial(self.on_sample, search=search), search, most=most)
 
 
 def most_on_path(size: int) -> int:

@@ -92,6 +92,11 @@ class Different:
         table[top:] = table[top]  # what is farther is no less different
         return cls(centre, table)
 
+    @property
+    def tabulated(self) -> FloatArray:
+        """The log-distances of the table."""
+        return self.centre + _Y
+
     def log_density(self, x: FloatArray) -> FloatArray:
         """Of log-distances."""
         return _read(self.table, x - self.centre)
@@ -140,11 +145,19 @@ class Same:
         return _read(self.table, x - self.centre)
 
     def log_odds(
-        self, x: FloatArray, shift: FloatArray, other: Different, outliers: float
+        self,
+        x: FloatArray,
+        different: FloatArray,
+        shift: FloatArray,
+        other: Different,
+        outliers: float,
     ) -> FloatArray:
-        """Log-likelihood ratio of *same* against *different* that lie farther by ``shift``."""
+        """Log-likelihood ratio of *same* against *different* that lie farther by ``shift``.
+
+        Under *different* the log-distance is ``different``, unless ``x`` is that of an outlier.
+        """
         y = x - self.centre
-        inlier = _read(self.table, y) - other.log_density(x - shift)
+        inlier = _read(self.table, y) - other.log_density(different - shift)
         outlier = _read(self.outlier, y) - other.log_density(x)
         return np.asarray(np.logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier))
 

@@ -19,7 +19,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations, Tempered
 from klfusion.model_size.cleaning import common_size, gain_of_one
-from klfusion.model_size.distances import between, centre_distances
+from klfusion.model_size.distances import between, centre_distances, to_clusters
 from klfusion.model_size.evidence import LinkageSettings, leave_one_out
 from klfusion.model_size.linkage import Linked, link
 from klfusion.objective.clusters import Clusters
@@ -63,16 +63,18 @@ def link_rows(
     compare: Callable[[FusionProblem], FusionProblem],
     settings: LinkageSettings,
     report: Report,
+    *,
+    varied: bool = False,
 ) -> LinkedRows:
     """Match the components of a problem; leave out failed fits and match the rest anew.
 
-    ``compare`` makes components comparable.
+    ``compare`` makes components comparable. They may be ``varied`` already, see `link`.
     """
     rows, part_of = np.arange(problem.n), np.full(problem.n, -1, dtype=np.intp)
     given = problem
     for last in (*[False] * _ROUNDS, True):
         base = compare(given)
-        linked = link(base, settings, report)
+        linked = link(base, settings, report, varied=varied)
         if not linked.matches or linked.different is None:
             break
         failed = find_failed(given, base, linked)
@@ -113,6 +115,15 @@ def find_failed(given: FusionProblem, base: FusionProblem, linked: Linked) -> Fa
     return Failed(mixed, part_of)
 
 
+def log_failed(share: float, n: int, failed: int, more: int) -> float:
+    """Log-odds that of ``n`` fits ``more`` than those ``failed`` did.
+
+    Their share has a Beta prior with mean ``share``, of one failure.
+    """
+    others = 1.0 / share - 1.0 + n - failed
+    return float(betaln(1.0 + failed + more, others - more) - betaln(1.0 + failed, others))
+
+
 class _Search:
     """Clusters not yet found to be failed fits."""
 
@@ -143,7 +154,7 @@ class _Search:
             self.counts, np.array([[count]], dtype=np.float64), np.zeros((1, 0))
         )
         odds = float(without[0]) - self.linked.prior.of_sizes(self.counts)
-        odds += self._log_failed(count)
+        odds += self._log_failed(int(count))
         if odds + self._mixed_odds(cluster, rows) > 0:
             self.mixed[rows] = True
             self.counts[cluster] = 0
@@ -154,10 +165,9 @@ class _Search:
                 self.counts[cluster] = 0
 
     def _log_failed(self, count: int) -> float:
-        """Log-odds that so many more fits failed; their share has a Beta prior of one failure."""
-        n, failed = self.base.n, int(self.mixed.sum() + (self.part_of >= 0).sum())
-        others = 1.0 / self.linked.settings.failed_fits - 1.0 + n - failed
-        return float(betaln(1.0 + failed + count, others - count) - betaln(1.0 + failed, others))
+        """Log-odds that so many more fits failed."""
+        failed = int(self.mixed.sum() + (self.part_of >= 0).sum())
+        return log_failed(self.linked.settings.failed_fits, self.base.n, failed, count)
 
     def judge_unexplained(self) -> None:
         """Leave out all private clusters if failed fits explain so many better."""
@@ -185,21 +195,22 @@ class _Search:
         ]
         if not pairs:
             return -np.inf
-        best = max(self._average_odds(rows, g, h) for g, h in pairs)
-        return best - float(self.own[rows].sum()) - float(np.log(len(pairs)))
+        best = self._average_odds(rows, np.array(pairs)).max()
+        return float(best) - float(self.own[rows].sum()) - float(np.log(len(pairs)))
 
-    def _average_odds(self, rows: IntArray, g: int, h: int) -> float:
-        """The same of one pair of clusters; each member has the best share."""
-        natural = np.outer(_SHARES, self.centres[g]) + np.outer(1.0 - _SHARES, self.centres[h])
-        averages = self._varied(natural)
-        masses = self.clusters.mass[[g, h]]
-        mass = 1.0 / (_SHARES**2 / masses[0] + (1.0 - _SHARES) ** 2 / masses[1])
-        one, share = (index.ravel() for index in np.indices((len(rows), len(_SHARES))))
-        own = self.problem.weights[rows[one]]
-        weight = 0.5 * own * mass[share] / (own + mass[share])
-        distance = weight * between(self.problem, rows[one], averages[share])
-        odds = self.linked.log_odds(distance, own, mass[share])
-        return float(odds.reshape(len(rows), -1).max(axis=1).sum())
+    def _average_odds(self, rows: IntArray, pairs: IntArray) -> FloatArray:
+        """The same of each pair of clusters, (k,); each member has the best share."""
+        first, second = (np.repeat(pairs[:, i], len(_SHARES)) for i in (0, 1))
+        share = np.tile(_SHARES, len(pairs))
+        natural = (
+            share[:, None] * self.centres[first] + (1.0 - share)[:, None] * self.centres[second]
+        )
+        masses = self.clusters.mass[first], self.clusters.mass[second]
+        mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
+        distance = to_clusters(self.problem, rows, self._varied(natural), mass)
+        odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
+        best = odds.reshape(len(rows), len(pairs), -1).max(axis=2)
+        return np.asarray(best.sum(axis=0))
 
     def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).

@@ -26,7 +26,12 @@ from klfusion.assignment.binary import assign_silo
 from klfusion.families import SiloVariation
 from klfusion.merging.agglomeration import penalty_between, penalty_path
 from klfusion.model_size.densities import Different, Same, farther, grouped_log_odds, log_distance
-from klfusion.model_size.distances import centre_distances, pair_distances, to_clusters
+from klfusion.model_size.distances import (
+    centre_distances,
+    pair_distances,
+    to_clusters,
+    to_others,
+)
 from klfusion.model_size.evidence import (
     LinkageSettings,
     assumed_distance,
@@ -43,6 +48,27 @@ from klfusion.objective.solution import MergePath
 
 _SWEEPS = 8  # at most, of one refinement
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
+
+
+@dataclass(frozen=True, eq=False)
+class LogOdds:
+    """Log-likelihood ratio of *same* against *different*."""
+
+    same: Same
+    different: Different
+    outliers: float
+
+    def __call__(
+        self,
+        distance: FloatArray,
+        n_a: FloatArray | float,
+        n_b: FloatArray | float,
+        if_different: FloatArray | None = None,
+    ) -> FloatArray:
+        """Of clusters of so many members; their distance ``if_different`` may be another."""
+        x, shift = log_distance(distance), farther(n_a, n_b, self.same.ratio)
+        other = x if if_different is None else log_distance(if_different)
+        return self.same.log_odds(x, other, shift, self.different, self.outliers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,14 +101,11 @@ class Linked:
 
     # Evidence -----------------------------------------------------------------------------
 
-    def log_odds(
-        self, distance: FloatArray, n_a: FloatArray | float, n_b: FloatArray | float
-    ) -> FloatArray:
-        """Log-likelihood ratio of *same* against *different* for clusters of such sizes."""
+    @property
+    def log_odds(self) -> LogOdds:
+        """Log-likelihood ratio of *same* against *different*."""
         assert self.same is not None and self.different is not None
-        shift = farther(n_a, n_b, self.same.ratio)
-        outliers = self.settings.failed_fits
-        return self.same.log_odds(log_distance(distance), shift, self.different, outliers)
+        return LogOdds(self.same, self.different, self.settings.failed_fits)
 
     def evidence(self, labels: IntArray) -> float:
         """Log-evidence of a matching."""
@@ -145,10 +168,10 @@ class Linked:
         return best
 
     def merged(self) -> Linked:
-        """Merge two clusters while their log-odds of being one are positive.
+        """Merge two clusters while that is more probable than two.
 
-        The evidence of single members favours small clusters. Where every silo has one component,
-        no pair is known to differ, and the clusters stay as they are.
+        Where every silo has one component, no pair is known to differ, and the clusters stay as
+        they are.
         """
         found, known = self, self.problem.n > len(self.problem.silos)
         for _ in range(3 if self.matches and known else 0):
@@ -160,7 +183,7 @@ class Linked:
         return found
 
     def _merged(self) -> IntArray:
-        clusters = Clusters(self.problem, self.labels)
+        clusters, rejected = Clusters(self.problem, self.labels), set[tuple[int, int]]()
         while True:
             holds = clusters.occupied().astype(np.float32)
             a, b = np.nonzero(np.triu(holds @ holds.T == 0.0, k=1))
@@ -169,14 +192,43 @@ class Linked:
             sizes = np.stack([clusters.counts[a], clusters.counts[b]], axis=1).astype(np.float64)
             odds = self.log_odds(centre_distances(clusters)[a, b], *sizes.T)
             union = sizes.sum(axis=1, keepdims=True)
-            after = self.prior.changed(clusters.counts, sizes, union)
-            gain = odds + after - self.prior.of_sizes(clusters.counts)
-            k = int(gain.argmax())
-            if gain[k] <= 0.0:
+            prior = self.prior.changed(clusters.counts, sizes, union)
+            prior -= self.prior.of_sizes(clusters.counts)
+            gain = odds + prior
+            order = np.argsort(-gain, kind="stable")
+            for k in order[gain[order] > 0.0]:
+                first = [int(np.flatnonzero(clusters.labels == g)[0]) for g in (a[k], b[k])]
+                key = (min(first), max(first))
+                if key in rejected:
+                    continue
+                if self._union_gain(clusters, int(a[k]), int(b[k])) + prior[k] > 0.0:
+                    break
+                rejected.add(key)
+            else:
                 break
             clusters.labels[clusters.labels == b[k]] = a[k]
             clusters.compact()
         return clusters.labels.copy()
+
+    def _union_gain(self, clusters: Clusters, a: int, b: int) -> float:
+        """Log-likelihood ratio of the union of two clusters against the two.
+
+        Under *different* the density of a component does not depend on its cluster. So that of the
+        members of a cluster of several stays what it is.
+        """
+        problem, parts = self.problem, [np.flatnonzero(clusters.labels == g) for g in (a, b)]
+        rows, own = np.concatenate(parts), np.repeat([0, 1], [len(part) for part in parts])
+        one = np.zeros_like(own)
+        sums, mass = clusters.sums[[a, b]], clusters.mass[[a, b]]
+        together = to_others(problem, rows, one, sums.sum(axis=0)[None], mass.sum(keepdims=True))
+        n, apart = len(rows) - 1.0, np.array([len(part) - 1.0 for part in parts])[own]
+        some = np.flatnonzero(apart > 0)
+        before, others = together.copy(), np.full(len(rows), n)
+        before[some] = to_others(problem, rows[some], own[some], sums, mass)
+        others[some] = apart[some]
+        union = self.log_odds(together, others, 1.0, before).sum() * n / (n + 1.0)
+        two = self.log_odds(before[some], others[some], 1.0) * others[some] / (others[some] + 1.0)
+        return float(union - two.sum())
 
 
 def link(
@@ -200,14 +252,19 @@ def link(
     return found.refined() if found.matches else found
 
 
-def cut(problem: FusionProblem, settings: LinkageSettings, report: Report) -> Linked:
-    """The merge path, cut where the evidence is highest."""
+def cut(
+    problem: FusionProblem,
+    settings: LinkageSettings,
+    report: Report,
+    different: Different | None = None,
+) -> Linked:
+    """The merge path, cut where the evidence is highest; *different* may be known."""
     path = penalty_path(problem, report)
     none = Linked(problem, settings, path, np.arange(problem.n, dtype=np.intp))
     if len(path.merges) == 0:
         return none
-    if problem.n > len(problem.silos):
-        different = within_silos(problem, settings)
+    if different is not None or problem.n > len(problem.silos):
+        different = different or within_silos(problem, settings)
         evidence, likelihood = path_evidence(problem, path, different, settings)
         found = int(evidence.argmax()), different, likelihood[evidence.argmax()]
     else:

@@ -23,7 +23,7 @@ class PartitionPrior:
         """Log-prior of a partition with clusters of these sizes; 0 is no cluster."""
         return float(self.changed(sizes, np.zeros((1, 0)), np.zeros((1, 0)))[0])
 
-    def changed(self, sizes: IntArray, old: FloatArray, new: FloatArray) -> FloatArray:
+    def changed(self, sizes: IntArray | FloatArray, old: FloatArray, new: FloatArray) -> FloatArray:
         """Log-prior after clusters of sizes ``old`` (m, a) are replaced by ``new`` (m, b), (m,)."""
         shared, private, choices = (
             count(_floats(sizes)).sum() - count(old).sum(axis=1) + count(new).sum(axis=1)
@@ -42,7 +42,7 @@ class PartitionPrior:
             totals.append(start + np.concatenate([[0.0], np.cumsum(gained)]))
         return self._log(*totals)
 
-    def joining(self, sizes: IntArray) -> FloatArray:
+    def joining(self, sizes: IntArray | FloatArray) -> FloatArray:
         """Log-prior odds of joining each cluster against opening a new one, (G,)."""
         old = _floats(sizes)[:, None]
         alone = self.changed(sizes, np.zeros((1, 0)), np.ones((1, 1)))
@@ -61,7 +61,7 @@ class PartitionPrior:
         return np.where(_is_shared(sizes), choices, 0.0)
 
 
-def _floats(sizes: IntArray) -> FloatArray:
+def _floats(sizes: IntArray | FloatArray) -> FloatArray:
     return np.asarray(sizes, dtype=np.float64)
 
 

@@ -1,14 +1,24 @@
-"""A second look at a matching: doubles, blends and stragglers."""
+"""Local components that describe no component: mixed ones, and clusters that are one."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
-from klfusion.model_size.revision import find_mixed
+from klfusion.model_size.evidence import LinkageSettings
+from klfusion.model_size.failed_fits import find_failed
+from klfusion.model_size.linkage import at_labels
 from klfusion.objective.problem import FusionProblem
 from tests.helpers.loops import for_each
+
+
+def find_mixed(problem, labels):
+    """Which components are averages of two others, given a matching."""
+    linked = at_labels(problem, LinkageSettings(), labels)
+    return find_failed(problem, problem, linked).mixed
+
 
 DIM, JITTER = 20, 0.3
 NORMAL = kf.families.DiagonalNormal(DIM)
@@ -37,7 +47,7 @@ def test_a_clean_matching_is_left_as_it_is(seed):
     assert not find_mixed(problem, labels).any()
 
 
-def test_a_blend_of_two_components_its_silo_lacks_is_found():
+def test_a_mixed_component_its_silo_lacks_is_found():
     rng = np.random.default_rng(1)
     centres, means, truth, silo = three_components(rng)
     keep = ~((silo == 0) & (truth < 2))
@@ -58,7 +68,7 @@ def test_a_silo_is_never_left_without_components():
     assert not find_mixed(problem, np.array([*truth, 3])[order]).any()
 
 
-def test_blends_are_left_out_of_the_fused_model():
+def test_mixed_components_are_left_out_of_the_fused_model():
     rng = np.random.default_rng(4)
     _, means, _, silo = three_components(rng)
     silos = []
@@ -77,7 +87,7 @@ def test_blends_are_left_out_of_the_fused_model():
 @pytest.mark.parametrize("n_words", [400, 2_000])  # all of them are compared, or the frequent ones
 @for_each("share", [0.3, 0.5, 0.75])
 @for_each("seed", [1, 2])
-def test_blends_of_topics_are_found_over_few_words_as_over_all(seed, share, n_words):
+def test_mixed_topics_are_found_over_few_words_as_over_all(seed, share, n_words):
     rng, n_topics, n_silos = np.random.default_rng(seed), 5, 8
     words = rng.dirichlet(np.full(n_words, 0.05), size=n_topics)
     topics, silo, truth = [], [], []
@@ -98,3 +108,38 @@ def test_blends_of_topics_are_found_over_few_words_as_over_all(seed, share, n_wo
     ).comparable()
     labels = truth[order]
     np.testing.assert_array_equal(find_mixed(problem, labels), labels == n_topics)
+
+
+def test_fits_of_two_clusters_do_not_join_those_of_one():
+    """Two of six silos describe two clusters by one component, which others know apart."""
+    kinds = {"A": (20, -8), "B": (20, 8), "C": (0, -4), "D": (0, 4), "E": (-14, 0)}
+    sees = {"p": "AC", "q": "AD", "r": "ACD", "s": "ABC", "t": "ABD", "u": "CDE"}
+    rng, models = np.random.default_rng(0), {}
+    for name, own in sees.items():
+        x = np.concatenate([rng.normal(kinds[kind], 1.0, (150, 2)) for kind in own])
+        size = len(own) - ("B" in own)
+        models[name] = BayesianGaussianMixture(n_components=size, random_state=0).fit(x)
+    fusion = kf.fuse(models)
+    pure = {int(fusion.labels[name][np.argmax(models[name].means_[:, 0])]) for name in "pqr"}
+    both = {int(fusion.labels[name][np.argmax(models[name].means_[:, 0])]) for name in "st"}
+    assert len(pure) == 1
+    assert not pure & both
+    assert fusion.path.n_components[fusion.path.evidence.argmax()] == fusion.n_components
+
+
+def test_halves_of_a_cluster_become_one():
+    """Distances within halves are smaller, which is no evidence for two clusters."""
+    rng, n_silos = np.random.default_rng(3), 60
+    family = kf.families.DiagonalNormal(2)
+    centres = 10.0 * rng.normal(size=(4, 2))
+    means = (centres + rng.normal(size=(n_silos, 4, 2))).reshape(-1, 2)
+    problem = FusionProblem(
+        family,
+        family.natural(means, np.full(means.shape, 0.1)),
+        np.repeat(np.arange(n_silos), 4),
+        np.ones(len(means)),
+    )
+    truth = np.tile(np.arange(4), n_silos)
+    halves = np.where((truth == 0) & (means[:, 0] > np.median(means[truth == 0, 0])), 4, truth)
+    merged = at_labels(problem, LinkageSettings(), halves).merged()
+    np.testing.assert_array_equal(merged.labels, truth)

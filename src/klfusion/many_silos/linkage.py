@@ -1,0 +1,180 @@
+"""The default for very many silos: the model on a sample of them, and sweeps over all.
+
+The model of `klfusion.model_size.linkage` compares all pairs. So it is learned on a random sample
+of silos. Then every silo is assigned to the sample's clusters by the log-odds of that model.
+Components that join none are collected, and a sample of them is matched, until no new cluster is
+found. A larger sample of whole silos shows which clusters are one, and which are failed fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
+from klfusion.many_silos.sample import all_found, certified_plan
+from klfusion.many_silos.sweep import Centres, ClusterSums, sweep
+from klfusion.model_size.distances import to_clusters
+from klfusion.model_size.evidence import LinkageSettings
+from klfusion.model_size.failed_fits import find_failed, link_rows, log_failed
+from klfusion.model_size.linkage import Linked, LogOdds, at_labels, cut
+from klfusion.model_size.partitions import PartitionPrior
+from klfusion.objective.batches import SiloStore
+from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import Matching, Search, Status
+
+_REVISED = 4  # times the sample: components in which failed fits are searched
+_SWEEPS = 5  # at most, until the plan stays the same
+
+
+@dataclass(frozen=True, eq=False)
+class Joining:
+    """Log-odds of being alone against joining each of some centres."""
+
+    odds: LogOdds
+    centres: FloatArray  # (G, p)
+    counts: FloatArray  # of members, (G,)
+    prior: FloatArray  # log-odds of joining, (G,)
+    new: float = 0.0
+
+    @cached_property
+    def farthest(self) -> FloatArray:
+        """Distances beyond which a component is alone, (G,); log-odds fall with the distance."""
+        x = self.odds.different.tabulated[:, None]
+        joins = self._log_odds(np.exp(x), self.counts, self.prior) > 0.0
+        last = np.minimum(joins.sum(axis=0), len(x) - 1)
+        return np.asarray(np.exp(x[last, 0]))
+
+    def _log_odds(self, distance: FloatArray, counts: FloatArray, prior: FloatArray) -> FloatArray:
+        return self.odds(distance, 1.0, counts) + prior
+
+    def costs(self, batch: FusionProblem) -> FloatArray:
+        """Of the components of a batch, (n, G); infinite where a component is alone."""
+        distance = to_clusters(batch, slice(None), self.centres, self.counts)
+        row, g = np.nonzero(distance <= self.farthest)
+        near, distance[:] = distance[row, g], np.inf
+        distance[row, g] = -self._log_odds(near, self.counts[g], self.prior[g])
+        return distance
+
+
+def link_many(
+    store: SiloStore, settings: LinkageSettings, search: Search, *, most: int, outcomes: int
+) -> Matching:
+    """Match the components of very many silos; the path is that of a sample of ``most``.
+
+    Discrete outcomes beyond ``outcomes`` are merged in the sample.
+    """
+    sample = store.take(store.first_silos(search.rng.permutation(store.n_silos), most))
+    first = link_rows(
+        sample, lambda problem: problem.coarser(outcomes), settings, search.report, varied=True
+    )
+    kept = sample.some(first.rows)
+    linked = at_labels(kept, settings, first.linked.labels)
+    odds, prior = linked.log_odds, PartitionPrior(store.n_silos)
+
+    def swept(centres: Centres) -> ClusterSums:
+        counts = centres.counts
+        return sweep(store.batches, Joining(odds, centres.natural, counts, prior.joining(counts)))
+
+    sums = all_found(
+        store,
+        Centres.of_labels(kept, linked.labels, len(sample.silos) / store.n_silos),
+        search,
+        most,
+        lambda centres: swept(centres).compact(),
+        lambda problem: cut(problem, settings, search.report, linked.different).labels,
+    )
+    centres, failed = _revised(store, sums, settings, most, search.rng)
+    labels, settled = sums.all_labels, False
+    for number in range(_SWEEPS):
+        search.report("sweeping", number + 1, _SWEEPS)
+        sums = swept(centres)
+        used = np.flatnonzero(sums.counts)
+        sums, failed, before = sums.some(used), failed[used], labels
+        labels, centres = sums.all_labels, Centres.of_sums(sums)
+        settled = bool((labels == before).all())
+        if settled:
+            break
+    return _plan(store, sums, failed, first.linked, Status.of(settled))
+
+
+def _revised(
+    store: SiloStore,
+    sums: ClusterSums,
+    settings: LinkageSettings,
+    most: int,
+    rng: np.random.Generator,
+) -> tuple[Centres, BoolArray]:
+    """Merge clusters that are one, in a sample of whole silos, and find those of failed fits."""
+    size, labels = len(sums.counts), sums.all_labels
+    rows = _rare_and_random(store, labels, sums.counts, _REVISED * most, rng)
+    problem, before = store.take(rows), labels[rows]
+    single = np.flatnonzero(before < 0)
+    before[single] = size + np.arange(len(single))
+    linked = at_labels(problem, settings, relabel(before)).merged()
+    found = find_failed(problem, problem, linked)
+    wrong = found.mixed | (found.part_of >= 0)
+    # A cluster becomes the one that most of its members are in.
+    votes = np.zeros((size, int(linked.labels.max()) + 1))
+    np.add.at(votes, (before[before < size], linked.labels[before < size]), 1.0)
+    seen = votes.any(axis=1)
+    new = np.where(seen, votes.argmax(axis=1), votes.shape[1] + np.arange(size))
+    failed = np.zeros(votes.shape[1] + size, dtype=bool)
+    failed[linked.labels[wrong]] = True
+    kept, group = np.unique(new, return_inverse=True)
+    # A failed fit by itself becomes a centre, so that others like it are left out.
+    alone = single[wrong[single] & ~np.isin(linked.labels[single], new)]
+    centres = (
+        Centres.of_sums(sums)
+        .grouped(group)
+        .joined(Centres(problem.natural[alone], np.ones(len(alone))))
+    )
+    return centres, np.concatenate([failed[kept], np.ones(len(alone), dtype=bool)])
+
+
+def _rare_and_random(
+    store: SiloStore, labels: IntArray, counts: IntArray, most: int, rng: np.random.Generator
+) -> IntArray:
+    """Components of whole silos: half of those with the rarest global components, half of any."""
+    rarest = np.minimum.reduceat(np.where(labels < 0, 1, counts[labels]), store.starts)
+    order = rng.permutation(store.n_silos)
+    rare = order[np.argsort(rarest[order], kind="stable")]
+    half = most // 2
+    return np.union1d(store.first_silos(rare, half), store.first_silos(order, half))
+
+
+def _plan(
+    store: SiloStore,
+    sums: ClusterSums,
+    failed: BoolArray,
+    sample: Linked,
+    status: Status,
+) -> Matching:
+    """The plan of a sweep, without clusters that are ``failed`` fits, and its lower bound."""
+    labels, kept = sums.all_labels, sums.some(np.flatnonzero(~failed))
+    left_out = (labels >= 0) & np.append(failed, False)[labels]
+    single = labels < 0
+    prior = PartitionPrior(store.n_silos)
+    alone = np.ones(int(single.sum()), dtype=np.intp)
+    odds = prior.of_sizes(kept.counts) - prior.of_sizes(np.append(kept.counts, alone))
+    odds += log_failed(sample.settings.failed_fits, store.n, int(left_out.sum()), len(alone))
+    if len(kept.counts) and odds > 0:
+        left_out |= single
+    keeps_none = np.logical_and.reduceat(left_out, store.starts)[store.silo]
+    left_out &= ~keeps_none
+    labels = kept.all_labels
+    n_single = int(((labels < 0) & ~left_out).sum())
+    value = kept.objective(store.batches.family, sample.penalty) - sample.penalty * kept.n_single
+    value += sample.penalty * n_single
+    return certified_plan(
+        store,
+        labels,
+        left_out,
+        kept.centres,
+        sample.penalty,
+        [value],
+        status,
+        sample.path,
+    )
