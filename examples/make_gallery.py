@@ -29,6 +29,7 @@ NAMES = (  # in the order of the index
     "private",
     "draws",
     "one_class",
+    "skew",
     "overfitted",
     "topics",
     "hmm",

@@ -24,6 +24,7 @@ from experiments import (
     sharing,
     simulated,
     sizes,
+    skew,
     topics,
     users,
 )
@@ -38,6 +39,7 @@ EXPERIMENTS = {
     "mocap": mocap,
     "topics": topics,
     "bnn": bnn,
+    "skew": skew,
     "calibration": calibration,
     "density": density,
     "divergences": divergences,

@@ -25,7 +25,7 @@ from klfusion.posteriors.structure.network import kept_units
 DESCRIPTION = "Bayesian neural networks on unevenly split digits (section 5.4)"
 # First of consecutive seeds of splits, none of which served development.
 FIRST_SEED = 201
-SIZES = {"mnist": (200, 281, 400, 550), "digits": (60, 100, 150)}
+SIZES = {"mnist": (200, 281, 400, 550), "fashion_mnist": (281,), "digits": (60, 100, 150)}
 DEEP_SIZES = (350, 300)
 _BINS = 15  # of the calibration error
 Row = dict[str, Any]
@@ -33,13 +33,16 @@ Row = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments bnn``."""
-    parser.add_argument("--dataset", choices=("mnist", "digits"), default="mnist")
+    parser.add_argument("--dataset", choices=("mnist", "fashion_mnist", "digits"), default="mnist")
     parser.add_argument("--splits", type=int, default=5, help="random splits over five silos")
     parser.add_argument(
         "--first-seed", type=int, default=FIRST_SEED, help="seed of the first split"
     )
     parser.add_argument(
         "--hidden", type=int, nargs="+", default=[150], help="units per hidden layer"
+    )
+    parser.add_argument(
+        "--filters", type=int, nargs="*", default=[], help="of convolutional layers before these"
     )
     parser.add_argument("--prior", choices=("normal", "horseshoe"), default="normal")
     parser.add_argument(
@@ -92,12 +95,14 @@ def run_split(args: argparse.Namespace, images: Images, seed: int) -> Iterator[t
 
     for posterior in silos:
         yield row(posterior.name, networks[posterior.name], posterior.n_components, seconds)
-    one = len(args.hidden) == 1
+    one = len(args.hidden) == 1 and not args.filters
     sizes: dict[str, Any] = {"size chosen": None}
     if one:
         on = units_on(silos)  # few under a horseshoe prior
         sizes |= {f"{size} units": size for size in SIZES[args.dataset] if size < on}
         sizes["nothing merged"] = on
+    elif args.filters:
+        sizes["nothing merged"] = tuple(len(silos) * n for n in [*args.filters, *args.hidden])
     else:
         sizes[f"{DEEP_SIZES} units"] = DEEP_SIZES
     for label, size in sizes.items():
@@ -142,7 +147,7 @@ def local_networks(
     """Posteriors of the silos, cached under ``--out``, and the seconds of their training."""
     folder = args.out / "locals"
     folder.mkdir(parents=True, exist_ok=True)
-    shape = "-".join(map(str, args.hidden))
+    shape = "-".join(map(str, [*(f"{n}f" for n in args.filters), *args.hidden]))
     key = f"{args.dataset}-{args.prior}-{args.tempering:g}-{args.epochs}-{args.batch_size}-{shape}"
     if images.basis != "pixels":
         key += f"-{images.basis}"
@@ -169,10 +174,11 @@ def learner(args: argparse.Namespace, random_state: int) -> Any:
     """An untrained network."""
     from klfusion import learners  # noqa: PLC0415 (PyTorch is an extra)
 
-    kind = learners.HorseshoeBNN if args.prior == "horseshoe" else learners.MeanFieldBNN
-    return kind(
+    horseshoe = args.prior == "horseshoe"
+    filters = {} if horseshoe else {"filters": tuple(args.filters)}
+    return (learners.HorseshoeBNN if horseshoe else learners.MeanFieldBNN)(
         hidden=tuple(args.hidden), classes=range(10), epochs=args.epochs, tempering=args.tempering,
-        batch_size=args.batch_size, random_state=random_state,
+        batch_size=args.batch_size, random_state=random_state, **filters,
     )  # fmt: skip
 
 

@@ -50,27 +50,29 @@ class Images:
 
 
 def load(name: str, data_dir: Path | None) -> Images:
-    """``"mnist"`` with the legible font digits, or scikit-learn's 8 x 8 ``"digits"``."""
+    """``"mnist"`` with legible font digits, ``"fashion_mnist"``, or scikit-learn's ``"digits"``."""
     if name == "digits":
         x, y = load_digits(return_X_y=True)
         x, y = (x / 16.0).astype(np.float32), y.astype(np.int64)
         return Images(x[:-_N_TEST], y[:-_N_TEST], x[-_N_TEST:], y[-_N_TEST:])
     parts = [
-        _idx(data.find(f"mnist/{part}-{kind}-ubyte.gz", data_dir))
+        _idx(data.find(f"{name}/{part}-{kind}-ubyte.gz", data_dir))
         for part in ("train", "t10k")
         for kind in ("images-idx3", "labels-idx1")
     ]
-    with np.load(data.find("font_digits/font_digits_28x28.npz", data_dir)) as found:
-        legible = ~found["is_aenigma"] & (found["ncm_correct"] >= 9)
-        fonts = found["X"][legible]
-    return Images(
+    images = Images(
         _pixels(parts[0]),
         parts[1].astype(np.int64),
         _pixels(parts[2]),
         parts[3].astype(np.int64),
-        _pixels(fonts.reshape(-1, 28, 28)),
-        np.tile(np.arange(10), len(fonts)),
     )
+    if name != "mnist":
+        return images
+    with np.load(data.find("font_digits/font_digits_28x28.npz", data_dir)) as found:
+        legible = ~found["is_aenigma"] & (found["ncm_correct"] >= 9)
+        fonts = found["X"][legible]
+    digits = np.tile(np.arange(10), len(fonts))
+    return replace(images, fonts=_pixels(fonts.reshape(-1, 28, 28)), font_digits=digits)
 
 
 def deal(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from klfusion.privacy.audit import audit
     from klfusion.privacy.privatize import privatize
     from klfusion.updates.diagnostics import diagnose
+    from klfusion.updates.heads import head_statistics, refit_head
     from klfusion.updates.prior import estimate_prior_sd
     from klfusion.updates.rounds import refine_rounds
 
@@ -45,8 +46,8 @@ __all__ = ["Auto", "Binary", "ByName", "Homogeneous", "MaxLoss", "Method", "Netw
 __all__ += ["Penalised", "Relaxed", "coefficients", "estimate_prior_sd"]
 __all__ += ["FuseSettings", "Fusion", "KLFusionError", "Matching", "Posterior", "Schema"]
 __all__ += ["Status", "agreed_scaling"]
-__all__ += ["audit", "diagnose", "extract", "from_draws", "fuse", "fuse_files", "load"]
-__all__ += ["privatize", "refine_rounds", "relabel", "save"]
+__all__ += ["audit", "diagnose", "extract", "from_draws", "fuse", "fuse_files", "head_statistics"]
+__all__ += ["load", "privatize", "refine_rounds", "refit_head", "relabel", "save"]
 __all__ += ["adapters", "baselines", "families", "federation", "learners", "vocabulary"]
 
 # Where public names live that are no methods, "module:name" or a module. A name is imported when it
@@ -72,10 +73,12 @@ _HOMES = {
     "from_draws": "draws.posterior:from_draws",
     "fuse": "_fuse:fuse",
     "fuse_files": "out_of_core.files:fuse_files",
+    "head_statistics": "updates.heads:head_statistics",
     "learners": "learners",
     "load": "io.storage:load",
     "privatize": "privacy.privatize:privatize",
     "refine_rounds": "updates.rounds:refine_rounds",
+    "refit_head": "updates.heads:refit_head",
     "relabel": "draws.inference_data:relabel",
     "save": "io.storage:save",
     "vocabulary": "posteriors.vocabularies",

@@ -21,7 +21,7 @@ from klfusion.fusion.assemble import assemble, match_divergences, unmatched_reas
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io.storage import load
-from klfusion.methods import Method, method_for
+from klfusion.methods import Method, Networks, method_for
 from klfusion.methods.matching import check_sizes, comparing, match_silos
 from klfusion.objective.divergences import problem_with_divergence
 from klfusion.pooling.noisy_sums import sums_of
@@ -193,6 +193,8 @@ def _fused(
         named = zip(naturals, posteriors, strict=True)
         later = [Posterior(family, own, name=p.name) for own, p in named]
         by_kl = replace(method, divergence="kl")
+        if isinstance(by_kl, Networks):
+            by_kl = replace(by_kl, convolutional=max(by_kl.convolutional - layer, 0))
         inner, found = match_silos(later, weights, by_kl, sizes[layer], rng, report)
         return inner.by_silo(inner.spread(found.labels)), int(found.labels.max()) + 1
 

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 import klfusion as kf
 from klfusion.cli.commands import main
 from klfusion.cli.shell import in_options
+from klfusion.learners import BayesianHead
 
 RATES = kf.families.Gamma()
 KLFUSION = [sys.executable, "-m", "klfusion.cli.commands"]
@@ -253,6 +254,13 @@ def test_inspect_tells_all_that_a_posterior_gives_away(files: list[str]) -> None
     assert "pilot [bold]7[/bold]" in output
     assert "contains no observations" in output
     assert "1 component of 3 has fewer than 10 observations" in output
+
+
+def test_inspect_warns_of_a_gram_matrix_of_few_rows(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(12, 20)), ["a", "b"] * 6
+    kf.save(tmp_path / "a.safetensors", kf.extract(BayesianHead().fit(x, y), name="a"))
+    output = run("inspect", str(tmp_path / "a.safetensors")).output
+    assert "Gram matrix of 20 features of 12 rows determines" in output
 
 
 def test_inspect_as_json_lists_every_array(files: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 from sklearn.linear_model import BayesianRidge
@@ -11,6 +12,8 @@ from sklearn.linear_model import BayesianRidge
 import klfusion as kf
 from klfusion.io import container, storage
 from klfusion.io import parts as _parts
+from klfusion.learners import BayesianHead
+from klfusion.networks.densities import ClassDensities
 from klfusion.posteriors.structure import Structure
 
 VALUES = [
@@ -113,6 +116,10 @@ def specimens():
     states = {"start": two[0], "transition": two, "start_prior": two[0], "transition_prior": two}
     found["states"] = gammas("hmm", states, {"frame_weight": 0.5})
     found |= _fitted(rng)
+    found["heads"] = []
+    for j in range(3):
+        x, y = rng.normal(size=(30, 3)), [j] * 15 + [(j + 1) % 3] * 15
+        found["heads"].append(kf.extract(BayesianHead().fit(x, y), name=f"s{j}"))
     found["columns"] = [_of_columns(rng, f"s{j}") for j in range(3)]
     found["regressions"], found["coefficients"] = [], []
     for j in range(3):
@@ -140,7 +147,7 @@ def _fitted(rng):
     from sklearn.decomposition import LatentDirichletAllocation
     from sklearn.mixture import BayesianGaussianMixture
 
-    found = {"mixtures": [], "topics": [], "networks": [], "deep": []}
+    found = {"mixtures": [], "topics": [], "networks": [], "deep": [], "skewed": []}
     words = ["ant", "bee", "cat", "dog", "emu", "fox"]
     for j in range(3):
         x = np.array([[0.0, 0.0], [8.0, 0.0]])[rng.integers(2, size=60)] + rng.normal(size=(60, 2))
@@ -160,6 +167,11 @@ def _fitted(rng):
                 }
             net = {k: (3.0 * rng.normal(size=s), np.full(s, 0.1)) for k, s in shapes.items()}
             found[key].append(kf.extract(net, name=f"s{j}", class_counts=[5.0, 6.0]))
+        index = np.arange(30) % 2
+        densities = ClassDensities.of_site(net["a.weight"][0], rng.normal(size=(30, 4)), index, 2)
+        last, around = found["networks"][-1], found["networks"][-1].structure
+        around = replace(around, arrays={**around.arrays, **densities.arrays})
+        found["skewed"].append(replace(last, structure=around))
     return found
 
 

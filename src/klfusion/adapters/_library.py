@@ -50,6 +50,20 @@ def feature_names(model: Any) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
+def class_names(classes: Any) -> tuple[list[str], str]:
+    """The names of classes, and the type of their labels."""
+    labels = np.asarray(classes).tolist()
+    kind = type(labels[0]).__name__
+    if kind not in _TYPES:
+        raise KLFusionError(f"expected classes that are numbers, text or booleans, got {kind}")
+    return [str(label) for label in labels], kind
+
+
+def classes_of(info: Mapping[str, Any]) -> Any:
+    """The labels of classes from their names and type."""
+    return np.array([_TYPES[info["type"]](text) for text in info["components"]])
+
+
 def structure_and_prior(
     posterior: Posterior, expected: str, array: str | None = None
 ) -> tuple[Structure, FloatArray]:
@@ -60,6 +74,9 @@ def structure_and_prior(
     return structure, prior
 
 
+_TYPES: dict[str, Callable[[str], Any]] = {
+    "int": int, "float": float, "str": str, "bool": lambda text: text == "True",
+}  # fmt: skip
 _ASYMMETRY = 1e-3  # largest relative difference across the diagonal that rounding explains
 _FAMILIES: dict[str, Callable[[int], Family]] = {
     "full": NormalWishart,  # scatter (n, d, d)

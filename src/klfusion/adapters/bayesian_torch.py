@@ -1,6 +1,7 @@
 """bayesian-torch: networks of ``LinearReparameterization`` or ``LinearFlipout`` layers."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,19 @@ from klfusion.adapters._networks import Moments, numbers
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 
-_LAYERS = ("LinearReparameterization", "LinearFlipout")
+_LAYERS = (
+    "LinearReparameterization", "LinearFlipout", "Conv2dReparameterization", "Conv2dFlipout",
+)  # fmt: skip
 _EXPECTED = f"layers of bayesian-torch, {' or '.join(_LAYERS)}"
 _ACTIVATIONS = {"relu": "ReLU", "tanh": "Tanh", "sigmoid": "Sigmoid", "silu": "SiLU"}
 
 
 def extract(
-    model: Any, name: str, activation: str | None = None, class_counts: ArrayLike | None = None
+    model: Any,
+    name: str,
+    activation: str | None = None,
+    class_counts: ArrayLike | None = None,
+    image: Sequence[int] | None = None,
 ) -> Posterior:
     """Read the layers in the order of their definition; ``sigma = log(1 + exp(rho))``.
 
@@ -29,7 +36,9 @@ def extract(
     for path, module in model.named_modules():
         if any(cls.__name__ in _LAYERS for cls in type(module).__mro__):
             layer = path or "layer"
-            moments[f"{layer}.weight"] = _moments(module.mu_weight, module.rho_weight)
+            kernel = hasattr(module, "mu_kernel")
+            mu, rho = (f"{p}_{'kernel' if kernel else 'weight'}" for p in ("mu", "rho"))
+            moments[f"{layer}.weight"] = _moments(getattr(module, mu), getattr(module, rho))
             if module.mu_bias is not None:
                 moments[f"{layer}.bias"] = _moments(module.mu_bias, module.rho_bias)
         elif any(True for _ in module.parameters(recurse=False)):
@@ -42,7 +51,8 @@ def extract(
         got = f"{type(model).__name__} without any"
         raise KLFusionError(f"expected a module with {_EXPECTED}, got {got}")
     activation = _networks.activation_of(model, activation)
-    network = _networks.Network(moments, activation, class_counts)
+    geometry = _networks.convolutions_of(model, image)
+    network = _networks.Network(moments, activation, class_counts, convolutions=geometry)
     return _networks.posterior_of(network, name, "torch", "Module")
 
 
@@ -57,6 +67,8 @@ def as_layers(posterior: Posterior) -> Any:
     layers, activation, _ = _networks.network_parts(posterior)
     modules: list[tuple[str, Any]] = []
     for number, layer in enumerate(layers):
+        if layer.convolution is not None:
+            raise KLFusionError(f"{layer.name!r}: expected a fully connected layer, got filters")
         n_out, n_in = layer.shape
         module = LinearReparameterization(n_in, n_out).double()
         module.dnn_to_bnn_flag = True  # forward returns the output without its KL

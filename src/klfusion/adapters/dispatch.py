@@ -37,6 +37,7 @@ _ADAPTERS: dict[tuple[str, str], tuple[Any, str | None]] = {
     ("hmmlearn", "VariationalCategoricalHMM"): ("hmmlearn_variational", "hmmlearn"),
     ("klfusion", "StickyHDPHMM"): ("sticky_hdp_hmm", None),
     ("klfusion", "MixedMixture"): ("mixed_mixture", None),
+    ("klfusion", "BayesianHead"): ("bayesian_head", None),
     ("gensim", "LdaModel"): ("gensim_lda", "gensim"),
     ("klfusion", "VariationalNetwork"): ("learned_network", "torch"),
     ("klfusion", "BayesianNetwork"): ("learned_network", "torch"),
@@ -119,8 +120,8 @@ def extract(model: Any, /, name: str, **options: Any) -> Posterior:
         - lifelines: ``CoxPHFitter``, ``WeibullAFTFitter``
         - gensim: ``LdaModel``, ``LdaMulticore``
         - hmmlearn: ``VariationalGaussianHMM``, ``VariationalCategoricalHMM``
-        - klfusion: ``learners.MixedMixture``, ``learners.StickyHDPHMM``, ``learners.MeanFieldBNN``,
-          ``learners.HorseshoeBNN``
+        - klfusion: ``learners.BayesianHead``, ``learners.MixedMixture``,
+          ``learners.StickyHDPHMM``, ``learners.MeanFieldBNN``, ``learners.HorseshoeBNN``
         - networks: a mapping of means and variances, a module of bayesian-torch, an ``ivon.IVON``
           optimiser, a ``DiagLaplace``
         - Pyro and NumPyro: ``AutoNormal`` and ``AutoDiagonalNormal`` guides, ``MCMC``

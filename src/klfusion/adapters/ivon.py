@@ -1,5 +1,6 @@
 """IVON: the variational posterior of a network's weights in an ``ivon.IVON`` optimiser."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -18,6 +19,7 @@ def extract(
     model: Any = None,
     activation: str | None = None,
     class_counts: ArrayLike | None = None,
+    image: Sequence[int] | None = None,
 ) -> Posterior:
     """Means are the network's parameters, variances ``1 / (ess (hess + weight_decay))``.
 
@@ -44,5 +46,6 @@ def extract(
             )
         moments[key] = _networks.numbers(parameter), variances[id(parameter)]
     activation = _networks.activation_of(model, activation)
-    network = _networks.Network(moments, activation, class_counts)
+    geometry = _networks.convolutions_of(model, image)
+    network = _networks.Network(moments, activation, class_counts, convolutions=geometry)
     return _networks.posterior_of(network, name, "ivon", "IVON")

@@ -1,5 +1,6 @@
 """laplace-torch: a diagonal Laplace approximation over all weights of a network."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -12,7 +13,11 @@ rebuild = _networks.network
 
 
 def extract(
-    model: Any, name: str, activation: str | None = None, class_counts: ArrayLike | None = None
+    model: Any,
+    name: str,
+    activation: str | None = None,
+    class_counts: ArrayLike | None = None,
+    image: Sequence[int] | None = None,
 ) -> Posterior:
     """Means and variances of a fitted ``DiagLaplace``, in the order of ``parameters()``."""
     named = list(model.model.named_parameters())
@@ -29,5 +34,6 @@ def extract(
     means, variances = (_networks.parts_like(values, parameters) for values in flat)
     moments = dict(zip(keys, zip(means, variances, strict=True), strict=True))
     activation = _networks.activation_of(model.model, activation)
-    network = _networks.Network(moments, activation, class_counts)
+    geometry = _networks.convolutions_of(model.model, image)
+    network = _networks.Network(moments, activation, class_counts, convolutions=geometry)
     return _networks.posterior_of(network, name, "laplace", "DiagLaplace")

@@ -22,5 +22,13 @@ def extract(model: Any, name: str, *, class_counts: ArrayLike | bool = True) -> 
     counts: ArrayLike | None = None if class_counts is False else class_counts
     if class_counts is True:
         counts = getattr(model, "class_counts_", None)
-    network = _networks.Network(trained.mapping(), trained.activation, counts, trained.head)
+    densities = getattr(trained, "densities", None)
+    network = _networks.Network(
+        trained.mapping(),
+        trained.activation,
+        counts,
+        trained.head,
+        densities,
+        [layer.convolution for layer in trained.layers if layer.convolution is not None],
+    )
     return _networks.posterior_of(network, name, "klfusion", "VariationalNetwork")

@@ -14,7 +14,13 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters._library import check_fitted, feature_names, origin
+from klfusion.adapters._library import (
+    check_fitted,
+    class_names,
+    classes_of,
+    feature_names,
+    origin,
+)
 from klfusion.adapters._regressions import scales, scales_of, table
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
@@ -24,9 +30,6 @@ from klfusion.posteriors.structure.kinds import CLASSES
 _ROWS = 1.0  # observations that the prior of a Gaussian is worth; it has mean 0 and variance 1
 # Two classes whose variances are 1 by the number of rows, 2 by the degrees of freedom.
 _PROBE = np.array([[-1.0], [1.0], [9.0], [11.0]])
-_TYPES: dict[str, Callable[[str], Any]] = {
-    "int": int, "float": float, "str": str, "bool": lambda text: text == "True",
-}  # fmt: skip
 
 
 def extract(model: Any, name: str, *, data: Any = None) -> Posterior:
@@ -81,9 +84,7 @@ def class_posterior(
     deviations: dict[str, float],
 ) -> Posterior:
     """Classes as named components, with the settings of their model."""
-    kind = type(np.asarray(classes).tolist()[0]).__name__
-    if kind not in _TYPES:
-        raise KLFusionError(f"expected classes that are numbers, text or booleans, got {kind}")
+    names, kind = class_names(classes)
     if (
         getattr(model, "class_prior", None) is not None
         or getattr(model, "priors", None) is not None
@@ -91,7 +92,7 @@ def class_posterior(
         raise KLFusionError("expected shares of classes from the data, got them as a setting")
     cls = next(c.__name__ for c in type(model).__mro__ if c.__module__.startswith("sklearn"))
     info = {
-        "components": [str(c) for c in np.asarray(classes).tolist()],
+        "components": names,
         "type": kind,
         "features": features,
         "settings": settings,
@@ -157,7 +158,7 @@ def rebuild(posterior: Posterior) -> Any:
     structure = posterior.structure
     assert structure is not None and posterior.counts is not None and posterior.prior is not None
     info = structure.info
-    labels = np.array([_TYPES[info["type"]](text) for text in info["components"]])
+    labels = classes_of(info)
     order = np.argsort(labels)  # as numpy sorts classes
     natural, counts = posterior.natural[order], np.asarray(posterior.counts)[order]
     kind = {c.__name__: c for c in _REBUILD}[info["class"]]

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from klfusion._fuse import fuse, read_silos
 from klfusion._utils.arrays import FloatArray, IntArray
@@ -117,10 +119,7 @@ def coordinate_average(models: Models) -> Posterior:
     >>> kf.baselines.coordinate_average([zeros, ones]).params()["mean"][0, :3]
     array([0.5, 0.5, 0.5])
     """
-    posteriors = _networks(models)
-    sizes = {p.n_components for p in posteriors}
-    if len(sizes) > 1:
-        raise IncompatibleSilosError(f"expected networks of one width, got {sorted(sizes)}")
+    posteriors = _of_one_width(models)
     counts = [p.structure.arrays.get("class_counts") for p in posteriors if p.structure is not None]
     known = [c.sum() for c in counts if c is not None]
     weights = np.array(known if len(known) == len(posteriors) else np.ones(len(posteriors)))
@@ -128,6 +127,62 @@ def coordinate_average(models: Models) -> Posterior:
     params = [p.params() for p in posteriors]
     stacks = [np.stack([p[key] for p in params]) for key in ("mean", "variance")]
     mean, variance = (np.einsum("j,jlp->lp", weights, stack) for stack in stacks)
+    return _with_units(posteriors, mean, variance)
+
+
+def fisher_average(models: Models) -> Posterior:
+    """Average networks weight by weight, each by its precision (Matena and Raffel, NeurIPS 2022).
+
+    The precision of a mean-field posterior stands for the diagonal Fisher information.
+
+    Parameters
+    ----------
+    models : sequence or mapping
+        Networks of one width, as for `pfnm`.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
+    >>> zeros = {key: (np.zeros(s), np.full(s, 0.03)) for key, s in shapes.items()}
+    >>> ones = {key: (np.ones(s), np.full(s, 0.01)) for key, s in shapes.items()}
+    >>> kf.baselines.fisher_average([zeros, ones]).params()["mean"][0, :3].round(3)
+    array([0.75, 0.75, 0.75])
+    """
+    posteriors = _of_one_width(models)
+    p = posteriors[0].family.params(np.mean([p.natural for p in posteriors], axis=0))
+    return _with_units(posteriors, p["mean"], p["variance"])
+
+
+def ot_average(models: Models) -> Posterior:
+    """Match units to those of the first silo by optimal transport, then average all silos equally.
+
+    Costs are squared distances of the means of units' weights, incoming and outgoing (Singh and
+    Jaggi, NeurIPS 2020). Between networks of one width, a transport plan is an assignment.
+
+    Parameters
+    ----------
+    models : sequence or mapping
+        Networks of one width, as for `pfnm`.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> rng = np.random.default_rng(0)
+    >>> shapes = {"fc1.weight": (8, 4), "fc1.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
+    >>> net = {key: (rng.normal(size=s), np.full(s, 0.01)) for key, s in shapes.items()}
+    >>> average = kf.baselines.ot_average([net, net])
+    >>> bool(np.allclose(average.params()["mean"][:, :4], net["fc1.weight"][0]))
+    True
+    """
+    posteriors = _of_one_width(models)
+    first, *others = (p.params() for p in posteriors)
+    found = [(first["mean"], first["variance"])]
+    for own in others:
+        cost = cdist(first["mean"], own["mean"], "sqeuclidean")
+        order = linear_sum_assignment(cost)[1]
+        found.append((own["mean"][order], own["variance"][order]))
+    mean, variance = (np.mean(values, axis=0) for values in zip(*found, strict=True))
     return _with_units(posteriors, mean, variance)
 
 
@@ -170,6 +225,14 @@ def _networks(models: Models) -> list[Posterior]:
         if structure is None or structure.kind != KIND or n_layers(structure) != 2:
             text = f"silo {posterior.name!r}: expected a network with one hidden layer"
             raise IncompatibleSilosError(text)
+    return posteriors
+
+
+def _of_one_width(models: Models) -> list[Posterior]:
+    posteriors = _networks(models)
+    sizes = {p.n_components for p in posteriors}
+    if len(sizes) > 1:
+        raise IncompatibleSilosError(f"expected networks of one width, got {sorted(sizes)}")
     return posteriors
 
 

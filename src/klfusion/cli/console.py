@@ -18,6 +18,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.posteriors.budgets import AUDITED, described
 from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import head
 
 if TYPE_CHECKING:  # the demo imports scikit-learn
     from klfusion.cli.demo import Result
@@ -165,6 +166,14 @@ def _privacy_note(posterior: Posterior) -> str:
             f"{posterior.n_components} {'has' if few == 1 else 'have'} fewer than "
             f"{_FEW_OBSERVATIONS:.0f} observations, and the mean of very few is close to them."
         )
+    is_head = posterior.structure is not None and posterior.structure.kind == head.KIND
+    if is_head and counts is not None:
+        rows, n_features = counts.sum(), posterior.params()["mean"].shape[1]
+        if rows < n_features:
+            text += (
+                f" The Gram matrix of {n_features} features of {rows:.0f} rows determines the "
+                "features of these rows up to a rotation."
+            )
     return text
 
 

@@ -4,14 +4,18 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = {
+    "BayesianHead": "bayesian_head",
     "Column": "schema",
+    "ConvolutionalFeatures": "feature_maps",
+    "FourierFeatures": "feature_maps",
     "HorseshoeBNN": "bayesian_networks",
     "MeanFieldBNN": "bayesian_networks",
     "MixedMixture": "mixed_mixture",
     "Schema": "schema",
     "StickyHDPHMM": "sticky_hdp_hmm",
 }
-__all__ = ["Column", "HorseshoeBNN", "MeanFieldBNN", "MixedMixture", "Schema", "StickyHDPHMM"]
+__all__ = ["BayesianHead", "Column", "ConvolutionalFeatures", "FourierFeatures", "HorseshoeBNN"]
+__all__ += ["MeanFieldBNN", "MixedMixture", "Schema", "StickyHDPHMM"]
 
 
 def __getattr__(name: str) -> Any:

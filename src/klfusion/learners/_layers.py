@@ -12,6 +12,7 @@ from klfusion._utils.running import progress_bar
 from klfusion.errors import KLFusionError
 from klfusion.networks.bayesian import BayesianLinear, Stack, normal
 from klfusion.networks.layer import Layer
+from klfusion.posteriors.structure.convolution import Convolution
 
 _NODES = 12  # of Gauss-Hermite quadrature over a log-scale
 _LOG_2PI_E = math.log(2.0 * math.pi * math.e)
@@ -32,12 +33,15 @@ def _initial_sd(shape: Shape) -> float:
 class NormalLinear(BayesianLinear):
     """Weights and biases with independent ``N(0, prior_sd^2)`` priors."""
 
-    def __init__(self, name: str, shape: Shape, prior_sd: float, rng: torch.Generator) -> None:
+    def __init__(
+        self, name: str, shape: Shape, prior_sd: float, rng: torch.Generator,
+        convolution: Convolution | None = None,
+    ) -> None:  # fmt: skip
         scale, n_out = _initial_sd(shape), shape[0]
         weight = scale * torch.randn(shape, generator=rng).double().numpy()
         variance = (scale * math.exp(_INITIAL_LOG_SD)) ** 2
         spread = np.full_like(weight, variance), np.full(n_out, variance)
-        super().__init__(Layer(name, weight, spread[0], np.zeros(n_out), spread[1]))
+        super().__init__(Layer(name, weight, spread[0], np.zeros(n_out), spread[1], convolution))
         self.prior_sd = prior_sd
 
     def divergence(self) -> Tensor:

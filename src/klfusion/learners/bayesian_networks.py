@@ -1,5 +1,6 @@
 """Bayesian networks as estimators: Normal or horseshoe priors, a mean-field Gaussian posterior."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -19,8 +20,10 @@ from klfusion._utils.checks import check_integer, number
 from klfusion.errors import KLFusionError
 from klfusion.learners import _layers
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
+from klfusion.networks.densities import ClassDensities
 from klfusion.networks.layer import Head, Layer, check_activation, check_inputs
-from klfusion.posteriors.structure.network import live_units
+from klfusion.posteriors.structure.convolution import Convolution, stacked
+from klfusion.posteriors.structure.network import live_units, weights_by_unit
 
 
 @dataclass(eq=False, repr=False)
@@ -41,6 +44,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
     tempering: float = 1.0
     balanced: bool = True
     prior_sd: float = 1.0
+    class_statistics: bool = False
     device: str = "cpu"
     random_state: int = 0
     progress: bool | None = None
@@ -68,6 +72,11 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         self.bounds_ = _layers.train(network, data, loss, schedule, rng)
         self.n_features_in_ = x.shape[1]
         self.network_ = self._finished([linear.layer() for linear in layers], log_noise)
+        if self.class_statistics and self.head == "classification":
+            weight, index = self.network_.layers[0].weight_mean, targets.cpu().numpy()
+            self.network_.densities = ClassDensities.of_site(
+                weight, x.astype(np.float64), index, len(self.class_counts_)
+            )
         return self
 
     def predict_proba(self, X: Any, **how: Any) -> FloatArray:
@@ -97,8 +106,14 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
     @property
     def live_units_(self) -> tuple[BoolArray, ...]:
         """Per hidden layer, which units pass on a signal."""
-        layers = self._network().layers
-        return tuple(live_units(after.weight_mean, after.weight_variance) for after in layers[1:])
+        before, *layers = self._network().layers
+        found = []
+        for after in layers:
+            size = after.shape[1] // before.shape[0]
+            weights = after.weight_mean, after.weight_variance
+            found.append(live_units(*(weights_by_unit(values, size) for values in weights)))
+            before = after
+        return tuple(found)
 
     def _network(self) -> BayesianNetwork:
         check_is_fitted(self, "network_")
@@ -186,7 +201,7 @@ class MeanFieldBNN(VariationalNetwork):
     Parameters
     ----------
     hidden : sequence of int
-        Units of each hidden layer.
+        Units of each fully connected hidden layer.
     head : {"classification", "regression"}
     classes : sequence, optional
         Labels of all outputs, for silos without observations of some; default: those in ``y``.
@@ -202,6 +217,15 @@ class MeanFieldBNN(VariationalNetwork):
         frequencies of the silo's classes are added to the logits.
     prior_sd : float
         Standard deviation of the Normal prior of weights and biases.
+    class_statistics : bool
+        Keep and send where the inputs of each class lie, for silos that have few classes: moments
+        by class of the first hidden layer's inputs to units, and the covariance of all inputs.
+    filters : sequence of int
+        Filters of convolutional layers before the fully connected ones; default: none.
+    kernel, pool : int
+        Sides of kernels, and of the squares whose maximum is passed on, in these layers.
+    image : (channels, height, width), optional
+        Of the rows of ``X``; default: squares with one channel.
     device : str
         ``"cpu"``, ``"cuda"``, ...
     random_state : int
@@ -233,6 +257,37 @@ class MeanFieldBNN(VariationalNetwork):
     (300, 2)
     """
 
+    filters: Sequence[int] = ()
+    kernel: int = 5
+    pool: int = 2
+    image: Sequence[int] | None = None
+
+    def _new_layers(self, n_in: int, rng: torch.Generator) -> list[Any]:
+        layers: list[_layers.NormalLinear] = []
+        for geometry, filters in zip(self._geometry(n_in), self.filters, strict=True):
+            name, shape = f"filters{len(layers) + 1}", (filters, geometry.channels * self.kernel**2)
+            layers.append(_layers.NormalLinear(name, shape, self.prior_sd, rng, geometry))
+            n_in = filters * math.prod(geometry.size)
+        return [*layers, *super()._new_layers(n_in, rng)]
+
+    def _geometry(self, n_in: int) -> list[Convolution]:
+        """The convolutional layers; images are square by default, with one channel."""
+        if not self.filters:
+            return []
+        side = math.isqrt(n_in)
+        image = tuple(self.image or (1, side, side))
+        if len(image) != 3 or math.prod(image) != n_in:
+            expected = f"expected image= (channels, height, width) of {n_in} inputs"
+            raise KLFusionError(f"{expected}, got {self.image}")
+        if self.class_statistics:
+            raise KLFusionError("expected class_statistics=False for convolutional networks")
+        for name, values in (("filters", self.filters), ("kernel", [self.kernel])):
+            for value in values:
+                check_integer(name, value)
+        check_integer("pool", self.pool)
+        n = len(self.filters)
+        return stacked(image, self.filters, [self.kernel] * n, [self.pool] * n)
+
     def _hidden_layer(self, name: str, shape: _layers.Shape, rng: torch.Generator) -> Any:
         return _layers.NormalLinear(name, shape, self.prior_sd, rng)
 
@@ -248,6 +303,7 @@ class HorseshoeBNN(VariationalNetwork):
     Parameters
     ----------
     hidden, head, classes, activation, epochs, batch_size, learning_rate, tempering, balanced
+    class_statistics
         As for `MeanFieldBNN`.
     unit_scale, layer_scale : float
         Scales of the half-Cauchy priors of the scales of units and layers.

@@ -28,6 +28,7 @@ from klfusion.posteriors.columns import unmeasured
 from klfusion.posteriors.compatibility import Silo, component_names
 from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import kinds, network
+from klfusion.posteriors.structure.convolution import CONVOLUTIONS
 
 _MOST_COMPARED = 2_000  # components whose divergences are all computed, to explain a failure
 
@@ -55,8 +56,10 @@ def method_for(method: str | Method, silos: Sequence[Silo]) -> Method:
             shared = (field for field in fields(PathMethod) if field.name != "topics")
             given = {f.name: v for f in shared if (v := getattr(chosen, f.name)) != f.default}
             chosen = Networks(penalty=chosen.given_penalty or "auto", **given)
-        if isinstance(chosen, Networks) and network.n_layers(first) == 2:
-            return replace(chosen, outgoing=len(network.layer_arrays(first, 1)[0]))
+        if isinstance(chosen, Networks):
+            if network.n_layers(first) == 2:
+                return replace(chosen, outgoing=len(network.layer_arrays(first, 1)[0]))
+            return replace(chosen, convolutional=len(first.info.get(CONVOLUTIONS) or ()))
         return chosen
     if isinstance(chosen, PathMethod):
         of_topics = first is None or first.kind == kinds.TOPICS

@@ -36,7 +36,9 @@ class Networks(PenalisedMethod):
       their average.
 
     The last ``outgoing`` weights of a unit are those that leave it; `fuse` sets this for networks
-    of one hidden layer. Their spread counts for no more than that of the others.
+    of one hidden layer. Their spread counts for no more than that of the others. The first
+    ``convolutional`` layers have filters, which `fuse` sets, too. Filters are few and every later
+    layer depends on them, so they merge only where nothing is lost.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Networks(PenalisedMethod):
     within: float = 0.1
     loss: float = 0.15
     outgoing: int = 0
+    convolutional: int = 0
     n_init: int = 1
     max_iter: int = 30
     tol: float = 1e-6
@@ -63,6 +66,7 @@ class Networks(PenalisedMethod):
         check_number("within", self.within, high=1.0)
         check_number("loss", self.loss)
         check_integer("outgoing", self.outgoing, least=0)
+        check_integer("convolutional", self.convolutional, least=0)
 
     def compared(
         self, problem: FusionProblem, *like: FloatArray, variation: FloatArray | None = None
@@ -99,7 +103,8 @@ class Networks(PenalisedMethod):
             return 1.0
         # The penalty up to which merges lose this share of the divergence from one average.
         whole = problem.divergence(np.zeros(problem.n, dtype=np.intp), 1)
-        steps = int(np.searchsorted(path.divergences, self.loss * whole, side="right")) - 1
+        loss = 0.0 if self.convolutional else self.loss
+        steps = int(np.searchsorted(path.divergences, loss * whole, side="right")) - 1
         lossy = path.penalties[steps - 1] if steps > 0 else 0.5 * path.penalties[0]
         return max(min(_null_penalty(problem, self.within), float(lossy)), _TINY)
 

@@ -10,9 +10,17 @@ from torch import Tensor, nn
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
-from klfusion.networks.layer import Head, Layer, LayeredNetwork, check_inputs, check_samples
+from klfusion.networks.densities import ClassDensities
+from klfusion.networks.layer import (
+    NODES,
+    Head,
+    Layer,
+    LayeredNetwork,
+    check_inputs,
+    check_samples,
+)
+from klfusion.posteriors.structure.convolution import Convolution
 
-_NODES = 24  # of Gauss-Hermite quadrature, for activations without a closed form
 _BATCH = 2_000  # rows per batch of predictions; bounds the memory
 _TINY = 1e-30  # smallest variance under a root and smallest probability under a logarithm
 _JITTER = 1e-6  # share of the mean variance added to keep a covariance positive definite
@@ -49,7 +57,7 @@ def activation_moments(mean: Tensor, variance: Tensor, activation: str) -> tuple
         first = mean * above_zero + sd * density
         second = (mean**2 + variance) * above_zero + mean * sd * density
     else:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         first, second = torch.zeros_like(mean), torch.zeros_like(mean)
         for node, weight in zip(nodes, weights / weights.sum(), strict=True):
             value = activate(mean + float(node) * sd, activation)
@@ -87,11 +95,11 @@ class Distribution(NamedTuple):
 
 
 class BayesianLinear(nn.Module):  # type: ignore[misc]
-    """A fully connected layer with independent Normal weights and biases."""
+    """A fully connected or convolutional layer with independent Normal weights and biases."""
 
     def __init__(self, layer: Layer) -> None:
         super().__init__()
-        self.name = layer.name
+        self.name, self.convolution = layer.name, layer.convolution
         self.weight_mean = _parameter(layer.weight_mean)
         self.weight_log_sd = _parameter(0.5 * np.log(layer.weight_variance))
         self.bias_mean = _parameter(layer.bias_mean)
@@ -100,12 +108,19 @@ class BayesianLinear(nn.Module):  # type: ignore[misc]
     def linear(self, mean: Tensor, variance: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Mean and variance of the outputs for independent inputs with these moments."""
         weight_variance = torch.exp(2.0 * self.weight_log_sd)
-        out = nn.functional.linear(mean, self.weight_mean, self.bias_mean)
+        out = self._apply_weights(mean, self.weight_mean, self.bias_mean)
         spread = mean**2 if variance is None else mean**2 + variance
-        total = nn.functional.linear(spread, weight_variance, torch.exp(2.0 * self.bias_log_sd))
+        total = self._apply_weights(spread, weight_variance, torch.exp(2.0 * self.bias_log_sd))
         if variance is not None:
-            total = total + nn.functional.linear(variance, self.weight_mean**2)
+            total = total + self._apply_weights(variance, self.weight_mean**2)
         return out, total
+
+    def _apply_weights(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.convolution is None:
+            return nn.functional.linear(x.flatten(1), weight, bias)
+        channels, height, width, kernel, _ = self.convolution
+        kernels = weight.view(len(weight), channels, kernel, kernel)
+        return nn.functional.conv2d(x.view(-1, channels, height, width), kernels, bias)
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Outputs with other weights for every row (local reparametrisation)."""
@@ -116,14 +131,24 @@ class BayesianLinear(nn.Module):  # type: ignore[misc]
         """Outputs with one sample of the weights for all rows."""
         weight = normal(self.weight_mean, self.weight_log_sd, generator)
         bias = normal(self.bias_mean, self.bias_log_sd, generator)
-        return nn.functional.linear(x, weight, bias)
+        return self._apply_weights(x, weight, bias)
 
     def layer(self) -> Layer:
         """Means and variances as arrays."""
         mean, bias_mean = _numpy(self.weight_mean), _numpy(self.bias_mean)
         log_sds = _numpy(self.weight_log_sd), _numpy(self.bias_log_sd)
         variance, bias_variance = (np.exp(2.0 * log_sd) for log_sd in log_sds)
-        return Layer(self.name, mean, variance, bias_mean, bias_variance)
+        return Layer(self.name, mean, variance, bias_mean, bias_variance, self.convolution)
+
+
+def pooled(layer: nn.Module, mean: Tensor, *variance: Tensor) -> tuple[Tensor, ...]:
+    """The largest of each square of activations of a layer, and the variances at these places."""
+    convolution: Convolution | None = getattr(layer, "convolution", None)
+    if convolution is None or convolution.pool == 1:
+        return mean, *variance
+    largest, place = nn.functional.max_pool2d(mean, convolution.pool, return_indices=True)
+    found = (v.flatten(2).gather(2, place.flatten(2)).view_as(largest) for v in variance)
+    return largest, *found
 
 
 class Stack(nn.Module):  # type: ignore[misc]
@@ -137,12 +162,12 @@ class Stack(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One sample of the outputs, with other weights for every row, as in training."""
         for linear in self.linears[:-1]:
-            x = activate(linear(x, generator), self.activation)
+            x = pooled(linear, activate(linear(x, generator), self.activation))[0]
         return self.linears[-1](x, generator)
 
 
 class BayesianNetwork(LayeredNetwork, Stack):
-    """Fully connected layers with independent Normal weights, one activation in between.
+    """Layers with independent Normal weights, one activation in between; the last is connected.
 
     Every fused network is one, for any library that trained the silos' networks. Layers go from
     input to output. The default of ``head``, the meaning of the outputs, is logits of classes.
@@ -169,6 +194,7 @@ class BayesianNetwork(LayeredNetwork, Stack):
     ) -> None:
         super().__init__(map(BayesianLinear, layers), activation)
         self.head = head or Head()
+        self.densities: ClassDensities | None = None  # of classes at sites, if they sent them
 
     @property
     def layers(self) -> tuple[Layer, ...]:  # type: ignore[override]
@@ -178,7 +204,9 @@ class BayesianNetwork(LayeredNetwork, Stack):
     @property
     def n_in(self) -> int:
         """Number of inputs."""
-        return int(self.linears[0].weight_mean.shape[1])
+        layer = self.linears[0]
+        known = layer.convolution
+        return int(layer.weight_mean.shape[1] if known is None else known.n_inputs)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def outputs(
@@ -205,13 +233,17 @@ class BayesianNetwork(LayeredNetwork, Stack):
             # The same seed in every batch, so that a sample is one network for all rows.
             generator = torch.Generator(like.device).manual_seed(int(random_state))
             if how == "moments":
-                yield normal_samples(*self._output_moments(rows), n_samples, generator)
+                samples = normal_samples(*self._output_moments(rows), n_samples, generator)
             else:
-                yield torch.stack([self._sampled(rows, generator) for _ in range(n_samples)])
+                samples = torch.stack([self._sampled(rows, generator) for _ in range(n_samples)])
+            if self.densities is not None:
+                own = x[low : low + _BATCH].astype(np.float64)
+                samples = torch.as_tensor(self.densities.combined(own, _numpy(samples)))
+            yield samples
 
     def _sampled(self, x: Tensor, generator: torch.Generator) -> Tensor:
         for linear in self.linears[:-1]:
-            x = activate(linear.sampled(x, generator), self.activation)
+            x = pooled(linear, activate(linear.sampled(x, generator), self.activation))[0]
         return self.linears[-1].sampled(x, generator)
 
     def _output_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,7 +254,8 @@ class BayesianNetwork(LayeredNetwork, Stack):
         mean, variance = x, None
         for linear in self.linears[:-1]:
             before, spread = linear.linear(mean, variance)
-            mean, variance = activation_moments(before, spread, self.activation)
+            moments = activation_moments(before, spread, self.activation)
+            mean, variance = (values.flatten(1) for values in pooled(linear, *moments))
         last = self.linears[-1]
         out, own = last.linear(mean, variance)
         shared = torch.einsum("nh,ah,bh->nab", variance, last.weight_mean, last.weight_mean)

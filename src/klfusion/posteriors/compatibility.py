@@ -19,7 +19,7 @@ from klfusion.posteriors.categories import align_categories
 from klfusion.posteriors.coefficients import align_coefficients
 from klfusion.posteriors.columns import check_schemas
 from klfusion.posteriors.posterior import Posterior, check_equal
-from klfusion.posteriors.structure import Structure, regression
+from klfusion.posteriors.structure import Structure, class_densities, regression
 from klfusion.posteriors.structure.kinds import NAMES, SCALING, TOPICS
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 from klfusion.posteriors.vocabularies import align_vocabularies
@@ -203,6 +203,7 @@ def _extended(posterior: Posterior, structure: Structure, union: list[Any]) -> P
     arrays = dict(structure.arrays)
     arrays |= {key: _padded(arrays[key], where, size) for key in (f"mean.{last}", "class_counts")}
     arrays[f"variance.{last}"] = _filled(arrays[f"variance.{last}"], where, size)
+    arrays |= class_densities.extended(arrays, where, size)
     extended = replace(structure, arrays=arrays, info={**structure.info, "classes": union})
     if last > 1:
         return replace(posterior, structure=extended)

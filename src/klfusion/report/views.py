@@ -207,7 +207,9 @@ def _network(posterior: Posterior) -> dict[str, Any]:
     assert posterior.structure is not None
     structure, params = posterior.structure, posterior.params()
     n_in, mean = structure.info["n_in"], params["mean"]
-    following = structure.arrays["mean.1"]  # weights of the next layer, biases last
+    following = structure.arrays["mean.1"][:, :-1]  # weights of the next layer
+    if layers.n_layers(structure) > 2:  # a filter has several to each unit: their sum
+        following = following.reshape(len(following), len(mean), -1).sum(axis=2)
     side = int(np.sqrt(n_in))
     units = mean[: max(1, min(MAX_COMPONENTS, _MAX_PIXELS // n_in))]
     incoming = units[:, :n_in]

@@ -22,12 +22,14 @@ SITES = {
     "sites": [{"name": "rate", "shape": [2], "axis": -2, "support": REAL}],
     "shared": [{"name": "slope", "shape": [3], "support": REAL}],
 }
+HEAD = {"gram": np.ones(3), "probe": np.zeros(2)}
 WHOLE = {
     "mixture": (RATES, MIXTURE, {"features": ["age"], "covariance_type": "full"}),
     "hmm": (RATES, HMM, {"frame_weight": 0.5}),
     "topics": (kf.families.Dirichlet(2), TOPICS, {"vocabulary": ["dog", "cat"]}),
     "layers": (kf.families.DiagonalNormal(8), NETWORK, {**UNITS, "classes": ["x", "y", "z"]}),
     "sites": (kf.families.DiagonalNormal(2), SHARED, SITES),
+    "head": (kf.families.IsotropicNormalGamma(2), HEAD, {"map": {"class": "x"}, "n_inputs": 2}),
 }
 
 
@@ -36,6 +38,8 @@ def made(kind, arrays=None, info=None):
     natural = np.ones((2, family.size))
     if isinstance(family, kf.families.DiagonalNormal):
         natural = family.natural(np.zeros((2, family.dim)), np.ones((2, family.dim)))
+    if isinstance(family, kf.families.IsotropicNormalGamma):
+        natural = family.natural(np.zeros((2, family.dim)), *np.ones((3, 2)))
     both = [{k: v for k, v in ({**a, **(b or {})}).items() if v is not None}
             for a, b in ((given, arrays), (settings, info))]  # fmt: skip
     return kf.Posterior(family, natural, name="a", structure=Structure(kind, *both))
@@ -70,6 +74,11 @@ BAD = {
     "site": ("sites", {}, {"sites": [{"name": "x"}]}, "a name, a shape and a support"),
     "shared": ("sites", {"slope.variance": None}, {}, "slope.variance to be an array"),
     "size": ("sites", {}, {"sites": []}, "sites to be DiagonalNormal(dim=0)"),
+    "gram": ("head", {"gram": np.ones(4)}, {}, "gram to be of shape (3,)"),
+    "probe": ("head", {"probe": np.ones(3)}, {}, "probe to be of shape (2,)"),
+    "softmax": ("head", {"calibration": np.ones(3)}, {}, "calibration to be of shape (3, 2)"),
+    "no map": ("head", {}, {"map": "x"}, "map to be a feature map"),
+    "map": ("head", {}, {"map": {}}, "a feature map with the name of its class"),
 }
 
 

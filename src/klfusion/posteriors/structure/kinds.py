@@ -7,7 +7,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
-from klfusion.posteriors.structure import components, network, regression
+from klfusion.posteriors.structure import components, head, network, regression
 from klfusion.posteriors.structure.structure import Structure, agreed_info, scatter
 
 MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
@@ -188,6 +188,7 @@ _FUSE: dict[str, Callable[[Sequence[Structure], _Labels, int], Structure]] = {
     SITES: _fuse_sites,
     CLASSES: _fuse_named,
     NAMED: _fuse_named,
+    head.KIND: head.fuse,
     regression.KIND: regression.fuse,
     components.KIND: components.fuse,
     TOPICS: _fuse_topics,

@@ -1,9 +1,11 @@
-"""Fully connected networks: the later layers around the units of the first hidden layer.
+"""Networks: the later layers around the units of the first hidden layer.
 
 A component is a unit of the first hidden layer: ``[incoming weights (n_in), bias]``, with
 ``outgoing weights (n_out)`` if it is the only one. Later layers are ``mean.i`` and ``variance.i``,
 one row per unit, one column per unit of the layer before, the bias last. They are fused one by one.
 When a layer is matched, the columns of the next are reordered; absent units get zero columns.
+A filter of a convolutional layer is a unit. It has several weights to each unit of the next layer,
+in adjacent columns: see `convolution`. Networks may have class statistics: see `class_densities`.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +16,13 @@ import numpy as np
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
+from klfusion.posteriors.structure import class_densities
+from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 
 KIND = "layers"
-_COMMON = ("n_in", "activation", "head", "classes")  # settings that must be equal in all silos
+# Settings that must be equal in all silos.
+_COMMON = ("n_in", "activation", "head", "classes", CONVOLUTIONS)
 _ABSENT_VARIANCE = 1e-12  # of a weight that no silo has; a Normal needs more than zero
 _SIGNAL = 2.0  # standard deviations from zero from which a weight counts as a signal
 # Many uncertain weights can add up to a signal. A weight counts as well if it exceeds this share
@@ -66,10 +71,17 @@ def live_units(mean: FloatArray, variance: FloatArray) -> BoolArray:
 
 def kept_units(structure: Structure, layer: int) -> IntArray:
     """The live units before a layer; if there are none, the one with the strongest signal."""
-    mean, variance = (array[:, :-1] for array in layer_arrays(structure, layer))
+    size = blocks(structure.info, n_layers(structure))[layer]
+    mean, variance = (weights_by_unit(a[:, :-1], size) for a in layer_arrays(structure, layer))
     live = np.flatnonzero(live_units(mean, variance))
     strongest = (mean**2 / variance).max(axis=0).argmax(keepdims=True)
     return live if len(live) else np.asarray(strongest)
+
+
+def weights_by_unit(weights: FloatArray, size: int) -> FloatArray:
+    """Weights with one column per unit, which has ``size`` weights to each unit of the layer."""
+    apart = weights.reshape(len(weights), -1, size)
+    return np.concatenate([apart[:, :, i] for i in range(size)])
 
 
 def fuse(
@@ -105,6 +117,7 @@ def fuse(
     for key, weight in (("class_counts", 1.0), ("noise_variance", weights)):
         if all(key in s.arrays for s in silos):
             arrays[key] = np.sum(weight * np.array([s.arrays[key] for s in silos]), axis=0)
+    arrays |= class_densities.fuse([s.arrays for s in silos])
     return Structure(KIND, arrays, info)
 
 
@@ -126,11 +139,13 @@ def _reordered(
     out = []
     for silo, own in zip(silos, labels, strict=True):
         mean, variance = layer_arrays(silo, layer)
-        kept = np.flatnonzero(own >= 0)
-        target, source = np.append(own[kept], size), np.append(kept, mean.shape[1] - 1)
-        new_mean, new_variance = (np.zeros((len(mean), size + 1)) for _ in range(2))
+        kept, block = np.flatnonzero(own >= 0), blocks(silo.info, n_layers(silo))[layer]
+        each, last = np.arange(block), block * size
+        target, source = ((u[:, None] * block + each).ravel() for u in (own[kept], kept))
+        target, source = np.append(target, last), np.append(source, mean.shape[1] - 1)
+        new_mean, new_variance = (np.zeros((len(mean), last + 1)) for _ in range(2))
         new_mean[:, target], new_variance[:, target] = mean[:, source], variance[:, source]
-        present = np.zeros(size + 1, dtype=bool)
+        present = np.zeros(last + 1, dtype=bool)
         present[target] = True
         out.append(_Weights(new_mean, new_variance, present))
     return out

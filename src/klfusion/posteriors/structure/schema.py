@@ -12,8 +12,17 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_integer, is_number
 from klfusion._utils.text import brief
 from klfusion.errors import InvalidPosteriorError, KLFusionError
-from klfusion.families import DiagonalNormal, Dirichlet, Family, Normal, Product
-from klfusion.posteriors.structure import components, regression
+from klfusion.families import (
+    DiagonalNormal,
+    Dirichlet,
+    Family,
+    IsotropicNormalGamma,
+    Normal,
+    Product,
+)
+from klfusion.families.wishart import packed_size
+from klfusion.posteriors.structure import class_densities, components, head, regression
+from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks, is_geometry
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
 from klfusion.posteriors.structure.structure import Structure
 
@@ -150,17 +159,22 @@ def _layers(own: _Checked) -> None:
     names = own.setting("layers", deep, several)
     for key in ("activation", "head"):
         own.setting(key, lambda v: v is None or isinstance(v, str), "text")
-    below = own.n
+    valid = lambda v: is_geometry(v, len(names))  # noqa: E731
+    own.setting(CONVOLUTIONS, valid, "height, width, kernel and pool of layers")
+    below, sizes = own.n, blocks(own.info, len(names))
     for layer in range(1, len(names)):
         key = f"mean.{layer}"
         shape = own.arrays[key].shape if key in own.arrays else ()
         units = shape[0] if len(shape) == 2 else 1
-        own.shaped(key, (max(units, 1), below + 1))
-        own.array(f"variance.{layer}", (units, below + 1), above=True)
+        columns = below * sizes[layer] + 1
+        own.shaped(key, (max(units, 1), columns))
+        own.array(f"variance.{layer}", (units, columns), above=True)
         below = units
     _diagonal_normal(own, n_in + 1 + (below if len(names) == 2 else 0))
     for key in {"class_counts", "noise_variance"} & own.arrays.keys():
         own.array(key, (below,))
+    if any(key.startswith(("site.", "inputs.")) for key in own.arrays):
+        _class_statistics(own, n_in, below)
     expected = f"{below} unique labels"
 
     def unique(labels: Any) -> bool:
@@ -168,6 +182,20 @@ def _layers(own: _Checked) -> None:
         return plain and len({*labels}) == below == len(labels)
 
     own.setting("classes", lambda v: v is None or unique(v), expected)
+
+
+def _class_statistics(own: _Checked, n_in: int, n_out: int) -> None:
+    own.shaped(class_densities.INPUT_MEAN, (n_in,))
+    own.shaped(class_densities.INPUT_COVARIANCE, (n_in, n_in))
+    for site in range(max(class_densities.n_sites(own.arrays), 1)):
+        keys = {p: class_densities.key(site, p) for p in class_densities.PARTS}
+        basis = own.arrays.get(keys["basis"])
+        rank = len(basis) if basis is not None and basis.ndim == 2 and len(basis) else 1
+        own.shaped(keys["basis"], (rank, n_in))
+        own.array(keys["counts"], (n_out,))
+        own.shaped(keys["mean"], (n_out, rank))
+        own.shaped(keys["covariance"], (n_out, rank, rank))
+        own.array(keys["dispersion"], (), above=True)
 
 
 def _sites(own: _Checked) -> None:
@@ -295,6 +323,21 @@ def _classes(own: _Checked) -> None:
     own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
 
 
+def _head(own: _Checked) -> None:
+    if not isinstance(own.family, IsotropicNormalGamma):
+        expected = "expected classes of a head to be IsotropicNormalGamma"
+        raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.family}")
+    dim = own.family.dim
+    own.shaped(head.GRAM, (packed_size(dim),))
+    own.shaped(head.PROBE, (dim,) if own.arrays.get(head.PROBE, np.ones(1)).size else (0,))
+    if head.CALIBRATION in own.arrays:
+        own.shaped(head.CALIBRATION, (own.n + 1, own.n))
+    named = own.setting("map", lambda v: isinstance(v, Mapping), "a feature map")
+    if not isinstance(named.get("class"), str):
+        own.refuse("map", "a feature map with the name of its class", named)
+    own.setting("n_inputs", lambda v: v is None or (is_integer(v) and v > 0), "an integer > 0")
+
+
 def _are_values(value: Any, kind: Any) -> bool:
     """Whether there is nothing, or a mapping to such values, which are finite."""
     if value is None:
@@ -330,4 +373,5 @@ _CHECKS: dict[str, Callable[[_Checked], None]] = {
     regression.KIND: _regression,
     components.KIND: _components,
     "classes": _classes,
+    head.KIND: _head,
 }

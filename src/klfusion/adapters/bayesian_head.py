@@ -1,0 +1,112 @@
+"""`klfusion.learners.BayesianHead`: classes are named components that share a Gram matrix."""
+
+from typing import Any
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+from klfusion.adapters import _library
+from klfusion.adapters._library import class_names, classes_of
+from klfusion.errors import KLFusionError
+from klfusion.families import IsotropicNormalGamma
+from klfusion.families.wishart import pack, unpack
+from klfusion.learners import BayesianHead
+from klfusion.learners._head import Softmax, Statistics
+from klfusion.learners.feature_maps import MAPS
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import head
+
+_PROBE_SEED = 0
+_AGREES = 1e-6  # relative difference of two sums of squares that rounding explains
+
+
+def extract(model: Any, name: str) -> Posterior:
+    """Counts, sums and squared norms by class on top of a prior worth one row; the Gram matrix."""
+    _library.check_fitted(model, "statistics_")
+    total = model.statistics_
+    names, kind = class_names(model.classes_)
+    d = total.sums.shape[1]
+    info = {
+        "components": names,
+        "type": kind,
+        "map": _described(model.features),
+        "n_inputs": model.n_inputs_,
+        "features": _library.feature_names(model),
+    }
+    arrays = {head.GRAM: pack(total.gram), head.PROBE: _probe(model)}
+    if model.softmax_ is not None:
+        arrays[head.CALIBRATION] = model.softmax_.coefficients
+    family = IsotropicNormalGamma(d)
+    added = [total.sums, total.counts[:, None], total.squares[:, None], d * total.counts[:, None]]
+    prior = np.concatenate([np.zeros(d), [1.0, d, d]])
+    structure, source = _library.origin("klfusion", "BayesianHead", head.KIND, arrays, info)
+    natural = prior + np.concatenate(added, axis=1)
+    return Posterior(family, natural, name, prior, total.counts, structure, source)
+
+
+def _described(features: Any) -> dict[str, Any]:
+    """The feature map as JSON; of one that is not ours, its class alone."""
+    kind = getattr(features, "__qualname__", type(features).__name__)
+    known = MAPS.get(kind) is type(features)
+    return {"class": kind, **({"settings": features.get_params()} if known else {})}
+
+
+def _probe(model: Any) -> FloatArray:
+    """Features of one agreed row of numbers in [0, 1]; empty for rows of another kind."""
+    if model.n_inputs_ is None:
+        return np.empty(0)
+    row = np.random.default_rng(_PROBE_SEED).uniform(size=(1, model.n_inputs_))
+    return np.asarray(model.transform(row)[0])
+
+
+def rebuild(posterior: Posterior) -> Any:
+    """A fitted `BayesianHead`; a map that is not ours has to be set as its ``features``."""
+    expected = "a head with its Gram matrix and its prior"
+    structure, prior = _library.structure_and_prior(posterior, expected, head.GRAM)
+    family, info = posterior.family, structure.info
+    if not isinstance(family, IsotropicNormalGamma):
+        raise KLFusionError(f"{posterior.name!r}: expected {expected}, got {posterior.family}")
+    labels, d = classes_of(info), family.dim
+    order = np.argsort(labels)  # as numpy sorts classes
+    added = (posterior.natural - prior)[order]
+    gram = unpack(structure.arrays[head.GRAM], d)
+    total = Statistics(added[:, d].copy(), added[:, :d].copy(), added[:, d + 1].copy(), gram)
+    trace, squares = float(np.trace(gram)), float(total.squares.sum())
+    if not (total.counts > 0).all():
+        got = f"got {total.counts.min():.6g}"
+        raise KLFusionError(f"{posterior.name!r}: expected rows of every class, {got}")
+    if not abs(trace - squares) <= _AGREES * abs(trace):
+        raise KLFusionError(
+            f"{posterior.name!r}: expected the Gram matrix of the rows of all classes, got others: "
+            "heads are fused with pooling 'product', without weights and with every class"
+        )
+    model = BayesianHead(_map_of(info["map"]))
+    model.set_statistics(labels[order], total, info["n_inputs"])
+    model.feature_names_in_ = info.get("features")
+    if head.CALIBRATION in structure.arrays:
+        model.softmax_ = Softmax(structure.arrays[head.CALIBRATION].copy())
+    return model
+
+
+def _map_of(described: Any) -> Any:
+    kind = described["class"]
+    if kind == "NoneType":
+        return None
+    if kind in MAPS and "settings" in described:
+        return MAPS[kind](**described["settings"])
+    return _Missing(kind)
+
+
+class _Missing:
+    """Stands for a map that the file names only."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def transform(self, X: Any) -> Any:
+        """Refuse."""
+        del X
+        raise KLFusionError(
+            f"expected the agreed feature map, a {self.kind}: set it as features of this head, "
+            "as in head.features = transformer"
+        )

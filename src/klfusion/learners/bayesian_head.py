@@ -1,0 +1,277 @@
+"""`BayesianHead`: a conjugate classifier on agreed features, exact for every partition."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.package import provenance
+from klfusion._utils.text import brief
+from klfusion.errors import KLFusionError
+from klfusion.families import Normal
+from klfusion.families.wishart import pack
+from klfusion.fusion.result import Fusion
+from klfusion.learners._head import (
+    LinearPosterior,
+    Softmax,
+    Statistics,
+    design,
+    linear_posterior,
+    statistics,
+)
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.head import CALIBRATION
+from klfusion.posteriors.structure.kinds import NAMED, NAMES
+
+_BATCH = 2_000  # rows whose features are held at once
+_MOST_CLASSES = 30  # whose calibration, of the fourth power of their number, stays below 4 MB
+
+
+@dataclass(eq=False, repr=False)
+class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A Bayesian linear classifier on features that all sites compute in the same way.
+
+    One-hot labels are regressed on the features: matrix Normal coefficients, inverse Wishart noise,
+    and the ridge of the highest evidence. The posterior depends on counts and sums by class and on
+    the Gram matrix of the features. They add up, so the fused head is that of the pooled data, for
+    every partition: one class per site, classes that one site alone has, sites of few rows.
+
+    Parameters
+    ----------
+    features : transformer or function, optional
+        The agreed feature map: an object with ``transform``, such as `ConvolutionalFeatures`,
+        `FourierFeatures` or a fitted transformer that all sites have, or a function of rows, such
+        as a module of PyTorch. Default: the columns themselves.
+
+    Attributes
+    ----------
+    classes_ : array (c,)
+    statistics_ : Statistics
+        Counts (c,), sums (c, d) and squared norms (c,) by class; the Gram matrix (d, d).
+    coef_, intercept_ : arrays (c, d), (c,)
+        Expected coefficients of the one-hot labels.
+    posterior_ : LinearPosterior
+        Mean and covariance of the coefficients, the noise, the ridge and its evidence.
+
+    Examples
+    --------
+    >>> import numpy as np, klfusion as kf
+    >>> from klfusion.learners import BayesianHead
+    >>> rng = np.random.default_rng(0)
+    >>> centres = {"a": [0.0, 0.0], "b": [4.0, 0.0], "c": [0.0, 4.0]}
+    >>> x = {name: centre + rng.normal(size=(100, 2)) for name, centre in centres.items()}
+    >>> sites = {f"site {k}": BayesianHead().fit(rows, [k] * 100) for k, rows in x.items()}
+    >>> fusion = kf.fuse(sites)  # every site has one class
+    >>> fusion.model().predict([[0, 0], [4, 0], [0, 4]])
+    array(['a', 'b', 'c'], dtype='<U1')
+    """
+
+    features: Any = None
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Add up the statistics of rows X and labels y (n,)."""
+        labels = np.asarray(y)
+        if labels.ndim != 1 or len(labels) != len(X) or len(labels) == 0:
+            got = f"shapes {np.shape(X)} and {labels.shape}"
+            raise KLFusionError(f"expected rows X and one label per row, got {got}")
+        classes, row = np.unique(labels, return_inverse=True)
+        self.feature_names_in_ = _column_names(X)
+        found = statistics(self._blocks(X, row), len(classes))
+        return self.set_statistics(classes, found, n_inputs=_width(X))
+
+    def set_statistics(self, classes: Any, total: Statistics, n_inputs: int | None) -> Self:
+        """Be the head of these sums over rows."""
+        self.classes_, self.statistics_ = np.asarray(classes), total
+        self.n_inputs_ = n_inputs
+        self.softmax_: Softmax | None = None
+        self.__dict__.pop("posterior_", None)
+        return self
+
+    @cached_property
+    def posterior_(self) -> LinearPosterior:
+        """The posterior of the coefficients, computed when it is first used: sites send sums."""
+        check_is_fitted(self, "statistics_")
+        return linear_posterior(self.statistics_)
+
+    @property
+    def coef_(self) -> FloatArray:
+        """Expected coefficients (c, d)."""
+        return self.posterior_.weights.T
+
+    @property
+    def intercept_(self) -> FloatArray:
+        """Expected labels (c,) of a row of zeros."""
+        return self.posterior_.shares - self.coef_ @ self.posterior_.centre
+
+    def transform(self, X: Any) -> FloatArray:
+        """The features (n, d) of rows."""
+        found = X if self.features is None else _mapped(self.features, X)
+        found = found.toarray() if hasattr(found, "toarray") else found  # of a sparse matrix
+        found = np.asarray(found, dtype=np.float64)
+        if found.ndim != 2 or not np.isfinite(found).all():
+            got = "numbers that are not finite" if found.ndim == 2 else f"shape {found.shape}"
+            raise KLFusionError(f"expected finite features (n, d), got {got}")
+        return found
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Class probabilities (n, c); uncertain coefficients of unfamiliar rows make them even."""
+        check_is_fitted(self, "statistics_")
+        return np.concatenate([self._probabilities(x) for x in self._features(X)])
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each row."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def calibration(self, X: Any, y: Any, *, name: str, held_out: bool = False) -> Posterior:
+        """What a site sends in a second, small round, after which probabilities are calibrated.
+
+        It is a Normal posterior of a multinomial logistic regression of labels on the head's ``c``
+        scores, expanded at the present coefficients: a gradient and an information matrix, which
+        add up over sites. Scores of rows that the head was fitted to are those without the row.
+
+        Parameters
+        ----------
+        X, y
+            Rows and labels (n,).
+        name : str
+            Of the site.
+        held_out : bool
+            Whether the head was fitted without these rows.
+
+        Examples
+        --------
+        >>> import numpy as np, klfusion as kf
+        >>> from klfusion.learners import BayesianHead
+        >>> x = np.random.default_rng(0).normal(size=(300, 2))
+        >>> y = np.where(x[:, 0] > 0, "up", "down")
+        >>> head = kf.fuse({"a": BayesianHead().fit(x, y)}).model()
+        >>> head = head.calibrated(kf.fuse([head.calibration(x, y, name="a")]))
+        >>> bool(head.predict_proba(x).max(axis=1).mean() > 0.8)
+        True
+        """
+        check_is_fitted(self, "statistics_")
+        self._check_few_classes()
+        labels = np.asarray(y)
+        row = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        if (self.classes_[row] != labels).any():
+            unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()), key=str)
+            raise KLFusionError(
+                f"silo {name!r}: expected labels among the classes of the head, got "
+                f"{brief(unknown[0])}"
+            )
+        start, now = Softmax.of_noise(self.posterior_), self._softmax()
+        size = start.coefficients.size
+        gradient, information = np.zeros_like(start.coefficients), np.zeros((size, size))
+        for x, own in self._blocks(X, row):
+            scored = self.posterior_.scores(x) if held_out else self.posterior_.left_out(x, own)
+            part = now.expansion(design(self.posterior_, *scored), own)
+            gradient, information = gradient + part[0], information + part[1]
+        # The prior is as wide as the slope at the start.
+        precision = np.eye(size) / start.coefficients[0, 0] ** 2
+        family, at = Normal(size), now.coefficients.T.ravel()
+        before = np.concatenate([precision @ start.coefficients.T.ravel(), pack(precision)])
+        added = np.concatenate([information @ at + gradient.T.ravel(), pack(information)])
+        info = {NAMES: [CALIBRATION], "settings": self._round()}
+        return Posterior(
+            family, (before + added)[None], name, before, np.array([float(len(labels))]),
+            Structure(NAMED, {}, info), provenance(),
+        )  # fmt: skip
+
+    def calibrated(self, fusion: Fusion) -> BayesianHead:
+        """The head with the coefficients that the fusion of its sites' calibrations has.
+
+        This is one step of Newton's method, shortened where the expansion would not hold. A second
+        one, with `calibration` of the result, gains less.
+
+        Parameters
+        ----------
+        fusion : Fusion
+            ``kf.fuse`` of what `calibration` of this head returned at each site.
+        """
+        check_is_fitted(self, "statistics_")
+        posterior = fusion.posterior
+        info = {} if posterior.structure is None else posterior.structure.info
+        if info.get(NAMES) != [CALIBRATION]:
+            raise KLFusionError("expected a fusion of what calibration of this head returned")
+        if info.get("settings") != self._round():
+            raise KLFusionError(
+                "expected calibrations of this head at its coefficients, got those of another head "
+                "or another round"
+            )
+        k = len(self.classes_)
+        mean = posterior.params()["mean"][0].reshape(k, k + 1).T
+        found = copy(self)
+        found.softmax_ = self._softmax().towards(mean, self.posterior_)
+        return found
+
+    def _check_few_classes(self) -> None:
+        if not 2 <= len(self.classes_) <= _MOST_CLASSES:
+            expected = f"expected 2 to {_MOST_CLASSES} classes to calibrate"
+            raise KLFusionError(f"{expected}, got {len(self.classes_)}")
+
+    def _round(self) -> dict[str, Any]:
+        """What sites that calibrate in one round have in common; rounding may differ."""
+        digits = " ".join(f"{value:.6g}" for value in self._softmax().coefficients.ravel())
+        return {"classes": self.classes_.tolist(), "coefficients": zlib.crc32(digits.encode())}
+
+    def _softmax(self) -> Softmax:
+        return self.softmax_ or Softmax.of_noise(self.posterior_)
+
+    def _probabilities(self, x: FloatArray) -> FloatArray:
+        scored = self.posterior_.scores(x)
+        if self.softmax_ is None:
+            return self.posterior_.probabilities(*scored)
+        return np.asarray(self.softmax_.probabilities(design(self.posterior_, *scored)))
+
+    def _features(self, X: Any) -> Iterator[FloatArray]:
+        names, given = getattr(self, "feature_names_in_", None), _column_names(X)
+        if names is not None and given is not None and given != names:
+            raise KLFusionError(f"expected the columns {names} in this order, got {given}")
+        expected = self.statistics_.sums.shape[1]
+        for low in range(0, len(X), _BATCH):
+            x = self.transform(X[low : low + _BATCH])
+            if x.shape[1] != expected:
+                raise KLFusionError(f"expected {expected} features, got {x.shape[1]}")
+            yield x
+
+    def _blocks(self, X: Any, row: IntArray) -> Iterator[tuple[FloatArray, IntArray]]:
+        for low in range(0, len(X), _BATCH):
+            yield self.transform(X[low : low + _BATCH]), row[low : low + _BATCH]
+
+
+def _mapped(features: Any, X: Any) -> Any:
+    if hasattr(features, "transform"):
+        return features.transform(X)
+    if not callable(features):
+        raise KLFusionError(
+            f"expected features to be a function or to have transform, got {brief(features)}"
+        )
+    if type(features).__module__.partition(".")[0] != "torch" and not hasattr(features, "forward"):
+        return features(X)
+    import torch  # noqa: PLC0415 (an extra)
+
+    like = next(features.parameters(), torch.zeros(1))
+    with torch.no_grad():
+        x = torch.as_tensor(np.asarray(X), dtype=like.dtype, device=like.device)
+        return features(x).cpu().numpy()
+
+
+def _column_names(X: Any) -> list[str] | None:
+    """Names of the columns of a data frame."""
+    return [str(name) for name in X.columns] if hasattr(X, "columns") else None
+
+
+def _width(X: Any) -> int | None:
+    """Number of columns of numeric rows; None of others, such as texts."""
+    x = np.asarray(X[:1])
+    return int(x.shape[1]) if x.ndim == 2 and x.dtype.kind in "fiub" else None
