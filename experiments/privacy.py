@@ -1,7 +1,7 @@
 """Sums with noise: heart disease at four hospitals, coverage of intervals, audits by canaries.
 
 Heart disease has FLamby's split, a budget per hospital at delta 1e-4, and standardisation by
-constants of textbooks: no number comes from the data. Coverage is that of simulated regressions at
+rounded constants: no number is computed from the data. Coverage is that of simulated regressions at
 20 sites, coefficients drawn from the prior. Noise of the simulations has seeds, by the test mode of
 the mechanism. Audits play the game of the definition with the mechanism's own random numbers: is
 the canary there or not? The bound on epsilon is that of Clopper and Pearson, of 95 % confidence.
@@ -35,7 +35,7 @@ from klfusion.privacy.plan import Request
 DESCRIPTION = "accuracy, coverage and audits of sums with noise, by epsilon"
 HEART_DELTA = 1e-4
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-# Means and standard deviations of columns as textbooks give them, rounded; no patient was asked.
+# Means and standard deviations of columns, agreed on before; none is computed from the data.
 STANDARD = {"age": (54, 9), "pressure": (132, 18), "cholesterol": (220, 80), "rate": (140, 25)}
 STANDARD |= {"depression": (1, 1)}
 HEART_NORM, HEART_SD, INTERCEPT_SD = 1.5, 1.0, 10.0  # set on other splits; see the page
