@@ -120,7 +120,15 @@ def parameters(name: str) -> list[tuple[str, str, str]]:
     method = getattr(import_module("klfusion"), name)
     text, listed = inspect.getdoc(method) or "", []
     for field in fields(method):
-        if field.name in {"n_init", "max_iter", "tol", "divergence", "topics", "outgoing"}:
+        if field.name in {
+            "n_init",
+            "max_iter",
+            "tol",
+            "divergence",
+            "topics",
+            "outgoing",
+            "convolutional",
+        }:
             continue
         entry = re.search(rf"^{field.name} : .*\n((?:    .*\n?)+)", text, flags=re.MULTILINE)
         about = " ".join(entry[1].split()) if entry else _NETWORK_FIELDS.get(field.name, "")

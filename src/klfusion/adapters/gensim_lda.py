@@ -13,7 +13,7 @@ from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import TOPICS, VOCABULARY
-from klfusion.posteriors.structure.schema import checked_words
+from klfusion.posteriors.structure.words import checked_words
 
 # Settings of inference and further training.
 _SETTINGS = (

@@ -12,7 +12,7 @@ from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import TOPICS, VOCABULARY
-from klfusion.posteriors.structure.schema import checked_words
+from klfusion.posteriors.structure.words import checked_words
 
 _MIN_WORDS = 1e-6  # expected words below which rounding explains the whole mass
 # Settings of `transform` and further training.

@@ -52,6 +52,12 @@ def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt(polygamma(1, 0.5 * k) + polygamma(1, 0.5 * nu)))
 
 
+def n_directions(x: FloatArray) -> float:
+    """Directions in which components vary, from log-distances of one scale: at least one."""
+    k = np.geomspace(1.0, 2000.0, 400)
+    return float(np.interp(-x.var(), -polygamma(1, 0.5 * k), k))
+
+
 def _read(table: FloatArray, y: FloatArray) -> FloatArray:
     """Linear interpolation of a table over `_Y`, (..., columns of the table)."""
     place = (np.clip(np.nan_to_num(y, nan=_HIGH), LOWEST, _HIGH) - LOWEST) / _STEP

@@ -25,7 +25,14 @@ from klfusion._utils.running import Report
 from klfusion.assignment.binary import assign_silo
 from klfusion.families import SiloVariation
 from klfusion.merging.agglomeration import penalty_between, penalty_path
-from klfusion.model_size.densities import Different, Same, farther, grouped_log_odds, log_distance
+from klfusion.model_size.densities import (
+    Different,
+    Same,
+    farther,
+    grouped_log_odds,
+    log_distance,
+    n_directions,
+)
 from klfusion.model_size.distances import (
     centre_distances,
     pair_distances,
@@ -215,8 +222,9 @@ class Linked:
 
         Halves of one cluster have smaller distances within, which is no evidence that they differ:
         under *different* the density of a component does not depend on its cluster. So that of
-        members stays what it is where a single component joins them, and where the union may be a
-        Normal cut by a plane, which takes at most 2/pi of its spread.
+        members stays what it is where a single component joins them, and where the union may be one
+        cluster cut by a plane. That takes at most 2/pi of the spread of a Normal; in samples of one
+        direction it may take nearly all.
         """
         problem, parts = self.problem, [np.flatnonzero(clusters.labels == g) for g in (a, b)]
         rows, own = np.concatenate(parts), np.repeat([0, 1], [len(part) for part in parts])
@@ -228,7 +236,8 @@ class Linked:
         before = to_others(problem, rows[some], own[some], sums, mass)
         two = self.log_odds(before, others[some], 1.0) * others[some] / (others[some] + 1.0)
         if_different, among = union.copy(), np.full(len(rows), n)
-        if len(some) < len(rows) or before.mean() >= (1.0 - 2.0 / np.pi) * union.mean():
+        taken = 1.0 - before.mean() / max(union.mean(), np.finfo(np.float64).tiny)
+        if len(some) < len(rows) or taken <= 2.0 / np.pi or n_directions(log_distance(union)) < 2.0:
             if_different[some], among[some] = before, others[some]
         one = self.log_odds(union, among, 1.0, if_different).sum() * n / (n + 1.0)
         return float(one - two.sum())

@@ -13,7 +13,7 @@ from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import Dirichlet
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure.kinds import TOPICS, VOCABULARY
-from klfusion.posteriors.structure.schema import normalised
+from klfusion.posteriors.structure.words import normalised
 
 
 def words(posterior: Posterior) -> list[str]:

@@ -1,9 +1,7 @@
 """What a structure of each kind must hold, so that whatever is constructed or loaded is whole."""
 
 import math
-import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 import numpy as np
@@ -11,7 +9,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_integer, is_number
 from klfusion._utils.text import brief
-from klfusion.errors import InvalidPosteriorError, KLFusionError
+from klfusion.errors import InvalidPosteriorError
 from klfusion.families import (
     DiagonalNormal,
     Dirichlet,
@@ -25,6 +23,7 @@ from klfusion.posteriors.structure import class_densities, components, head, reg
 from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks, is_geometry
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
 from klfusion.posteriors.structure.structure import Structure
+from klfusion.posteriors.structure.words import checked_words
 
 _MAX_AXES = 32  # limit of numpy 1
 
@@ -122,35 +121,6 @@ def _topics(own: _Checked) -> None:
             expected = "expected topics to be Dirichlet distributions"
             raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.family}")
         checked_words(own.info[VOCABULARY], own.family.dim, own.where)
-
-
-def checked_words(words: Any, n_words: int, where: str) -> list[str]:
-    """The words as a list of Python strings; an error unless they fit the columns."""
-    expected = f"{where}: expected a vocabulary"
-    # A dict, such as a vectorizer's `vocabulary_`, is not in the order of the columns.
-    if not isinstance(words, Iterable) or isinstance(words, str | Mapping | Set):
-        raise KLFusionError(
-            f"{expected} of strings in the order of the columns, such as "
-            f"vectorizer.get_feature_names_out(), got {type(words).__name__}"
-        )
-    found = list(words)
-    for position, word in enumerate(found):
-        if not isinstance(word, str):
-            got = f"{word!r} at position {position}"
-            raise KLFusionError(f"{expected} of strings, got {got}")
-    if len(found) != n_words:
-        words = f"{n_words} words, one per column of the topics"
-        raise KLFusionError(f"{expected} of {words}, got {len(found)}")
-    unique = [normalised(word) for word in found]
-    if len(set(unique)) < len(unique):
-        word, times = Counter(unique).most_common(1)[0]
-        raise KLFusionError(f"{expected} of unique words, got {word!r} {times} times")
-    return unique
-
-
-def normalised(word: str) -> str:
-    """A Python string in NFC: an accent as part of a letter or beside it is one word."""
-    return str(word) if word.isascii() else unicodedata.normalize("NFC", word)
 
 
 def _layers(own: _Checked) -> None:

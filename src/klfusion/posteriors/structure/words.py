@@ -1,0 +1,37 @@
+"""The words of a vocabulary: unique strings, one per column of the topics."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+from klfusion.errors import KLFusionError
+
+
+def checked_words(words: Any, n_words: int, where: str) -> list[str]:
+    """The words as a list of Python strings; an error unless they fit the columns."""
+    expected = f"{where}: expected a vocabulary"
+    # A dict, such as a vectorizer's `vocabulary_`, is not in the order of the columns.
+    if not isinstance(words, Iterable) or isinstance(words, str | Mapping | Set):
+        raise KLFusionError(
+            f"{expected} of strings in the order of the columns, such as "
+            f"vectorizer.get_feature_names_out(), got {type(words).__name__}"
+        )
+    found = list(words)
+    for position, word in enumerate(found):
+        if not isinstance(word, str):
+            got = f"{word!r} at position {position}"
+            raise KLFusionError(f"{expected} of strings, got {got}")
+    if len(found) != n_words:
+        words = f"{n_words} words, one per column of the topics"
+        raise KLFusionError(f"{expected} of {words}, got {len(found)}")
+    unique = [normalised(word) for word in found]
+    if len(set(unique)) < len(unique):
+        word, times = Counter(unique).most_common(1)[0]
+        raise KLFusionError(f"{expected} of unique words, got {word!r} {times} times")
+    return unique
+
+
+def normalised(word: str) -> str:
+    """A Python string in NFC: an accent as part of a letter or beside it is one word."""
+    return str(word) if word.isascii() else unicodedata.normalize("NFC", word)
