@@ -236,8 +236,8 @@ class Linked:
         before = to_others(problem, rows[some], own[some], sums, mass)
         two = self.log_odds(before, others[some], 1.0) * others[some] / (others[some] + 1.0)
         if_different, among = union.copy(), np.full(len(rows), n)
-        cut = before.sum() >= (1.0 - 2.0 / np.pi) * union.sum()
-        if len(some) < len(rows) or cut or n_directions(log_distance(union)) < 2.0:
+        halves = before.sum() >= (1.0 - 2.0 / np.pi) * union.sum()
+        if len(some) < len(rows) or halves or n_directions(log_distance(union)) < 2.0:
             if_different[some], among[some] = before, others[some]
         one = self.log_odds(union, among, 1.0, if_different).sum() * n / (n + 1.0)
         return float(one - two.sum())
