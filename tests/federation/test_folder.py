@@ -320,3 +320,27 @@ def test_messages_are_what_was_saved(shared):
     Coordinator(ROUND, shared)
     sent = loads(send(shared, SILOS[0]).read_bytes())
     np.testing.assert_array_equal(sent.natural, SILOS[0].natural)
+
+
+def test_a_round_that_somebody_replaced_is_refused(shared, tmp_path):
+    """Another round's request, a result of another round, and a restart without keys."""
+    Coordinator(ROUND, shared)
+    other = tmp_path / "other"
+    earlier = Coordinator(Round(name="last year", n_silos=2), other)
+    for silo in SILOS[:2]:
+        send(other, silo)
+    assert earlier.step()
+    (shared / "manifest.json").write_bytes((other / "manifest.json").read_bytes())
+    (shared / "fused.safetensors").write_bytes((other / "fused.safetensors").read_bytes())
+    with pytest.raises(KLFusionError, match="manifest of round 'rates', got one of round 'last"):
+        folder.receive(shared)
+    (shared / "manifest.json").unlink()
+    (shared / "round.json").write_bytes((other / "round.json").read_bytes())
+    with pytest.raises(KLFusionError, match="expected the round 'rates' that was opened here"):
+        Coordinator(Round(name="last year", n_silos=2), shared)
+
+
+def test_a_round_with_signatures_is_not_continued_without(shared):
+    Coordinator(replace(ROUND, keys={"silo-0": "any"}), shared)
+    with pytest.raises(KLFusionError, match="public keys of silos"):
+        Coordinator(ROUND, shared)

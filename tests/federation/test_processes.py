@@ -114,17 +114,20 @@ def test_nvflare(by_folder, tmp_path):
     assert the_same(by_folder, store)
 
 
-def check_faults(store, log, folder):
-    """The round ended with the honest, who have the result, and says who else there was."""
+def check_faults(store, log, folder, copies="a"):
+    """The round ended with the honest, who have the result, and says who else there was.
+
+    Without names of nodes a copy of a message may come before it, and ``copies`` has the result.
+    """
     assert (store / "global.safetensors").exists(), log
     fusion = kf.load(store / "global.safetensors")
     assert fusion.silo_names == ("a", "b")
     expected = kf.fuse([faults.posterior("a"), faults.posterior("b")])
     assert dumps(fusion.posterior) == dumps(expected.posterior)
     used = {path.name: path.read_bytes() for path in folder.glob("used-*")}
-    assert used == dict.fromkeys(
-        ("used-a.safetensors", "used-b.safetensors"), dumps(fusion.posterior)
-    )
+    assert set(used.values()) == {dumps(fusion.posterior)}
+    names = {name.removeprefix("used-").removesuffix(".safetensors") for name in used}
+    assert names in ({"a", "b"}, {copies, "b"})
     assert "did not use the result" not in log
     return " | ".join(fusion.provenance["left_out"])
 
@@ -148,7 +151,7 @@ def test_faults_on_flower(tmp_path, monkeypatch):
         for name in ("a", "b", *faults.FAULTS):
             federation.node(name)
         log = federation.run(FAULTY, store=tmp_path / "store")
-    notes = check_faults(tmp_path / "store", log, tmp_path)
+    notes = check_faults(tmp_path / "store", log, tmp_path, copies="duplicates")
     assert notes.count("no reply within 75 s") == 2
     assert "a copy of the message of" in notes
     for reason in REASONS.values():

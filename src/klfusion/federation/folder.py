@@ -58,7 +58,10 @@ def read_round(folder: _Path) -> dict[str, Any]:
 def receive(folder: _Path, key: _Path | None = None) -> bytes:
     """The fused posterior that the coordinator released, checked against its manifest."""
     path = Path(folder) / _MANIFEST
-    manifest = _read_json(path)
+    manifest, asked = _read_json(path), read_round(folder)["round"]
+    if manifest.get("round") != asked:
+        got = f"one of round {manifest.get('round')!r}"
+        raise FileFormatError(f"{path}: expected the manifest of round {asked!r}, got {got}")
     if key is not None:
         signature = _bytes(Path(f"{path}{signing.SUFFIX}"), _MAX_JSON)
         signing.signer(_bytes(path, _MAX_JSON), signature, {"coordinator": os.fspath(key)})
@@ -89,8 +92,19 @@ class Coordinator:
         self.folder, self.key = Path(folder), key
         (self.folder / _INBOX).mkdir(parents=True, exist_ok=True)
         self.asked: dict[str, Any] = {}
+        own = Path(store or self.folder / "store")
+        self._opened = own / _ROUND  # the coordinator's own copy of its first request
+        if self._opened.exists():
+            both = [_read_json(own / _ROUND), read_round(folder)]
+            names, signed = ([one.get(key) for one in both] for key in ("round", "signed"))
+            if names[0] != names[1] or signed[0] != signed[1]:
+                text = f"{folder}: expected the round {names[0]!r} that was opened here"
+                raise KLFusionError(f"{text}, got {names[1]!r} in {_ROUND}: somebody changed it")
         if (self.folder / _ROUND).exists():
             self.asked = read_round(folder)
+            if self.asked.get("signed") and definition.keys is None:
+                text = f"{folder}: expected the public keys of silos, for messages are signed"
+                raise KLFusionError(f"{text} in this round, got none")
             if self.asked["round"] != definition.name:
                 text = f"{folder}: expected a folder of round {definition.name!r}"
                 raise KLFusionError(f"{text}, got one of {self.asked['round']!r}: take a new one")
@@ -165,8 +179,12 @@ class Coordinator:
         if request == SECOND:
             write_atomically(self.folder / "request.safetensors", [memoryview(self.server.fused())])
         self.asked = {"version": VERSION, "round": definition.name, "request": request,
-                      "max_bytes": definition.max_bytes, "opened": time.time()}  # fmt: skip
+                      "max_bytes": definition.max_bytes, "opened": time.time(),
+                      "signed": definition.keys is not None}  # fmt: skip
         self._write_json(_ROUND, self.asked)
+        if not self._opened.exists():
+            self._opened.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._opened, [memoryview(json.dumps(self.asked).encode())])
 
     def _release(self) -> None:
         """Write the fused posterior, then the manifest, which marks the round as ended."""

@@ -42,23 +42,33 @@ def spend(
         "neighbours": budget.neighbours,
         "rho": 0.5 / multiplier(budget.epsilon, budget.delta) ** 2,
     }
-    every = [*_read(path), entry]
-    if limit is not None and (total := _total(every, limit[1])["epsilon"]) > limit[0]:
-        raise KLFusionError(
-            f"{path}: expected releases within epsilon {limit[0]:g} at delta {limit[1]:g}, got "
-            f"{total:.4g} with this one"
-        )
-    line = (json.dumps(entry) + "\n").encode()
-    try:  # one write to the end: other releases of the site are never overwritten
+    try:
+        # Locked while the limit is checked, so that no two releases are granted for one budget.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(handle, line)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
     except OSError as error:
         raise KLFusionError(f"{path}: cannot be written ({error.strerror})") from error
+    try:
+        _lock(handle)
+        every = [*_read(path), entry]
+        if limit is not None and (total := _total(every, limit[1])["epsilon"]) > limit[0]:
+            raise KLFusionError(
+                f"{path}: expected releases within epsilon {limit[0]:g} at delta {limit[1]:g}, "
+                f"got {total:.4g} with this one"
+            )
+        os.write(handle, (json.dumps(entry) + "\n").encode())  # to the end: nothing is overwritten
+        os.fsync(handle)
+    finally:
+        os.close(handle)
     return _total(every, budget.delta)
+
+
+def _lock(handle: int) -> None:
+    """Wait until no other process has the file locked; the lock ends when it is closed."""
+    try:
+        import fcntl  # noqa: PLC0415 (absent from Windows)
+    except ImportError:
+        return
+    fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _total(entries: Sequence[dict[str, Any]], delta: float) -> dict[str, Any]:
