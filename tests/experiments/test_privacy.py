@@ -7,11 +7,13 @@ import os
 import numpy as np
 import pytest
 
-from experiments import privacy
 from klfusion.privacy.bounds import ClippedWarning
 from klfusion.privacy.mechanism import Budget
 
 pytest.importorskip("opendp")
+pytest.importorskip("pandas")
+from experiments import privacy
+
 pytestmark = pytest.mark.filterwarnings(f"ignore::{ClippedWarning.__module__}.ClippedWarning")
 
 
