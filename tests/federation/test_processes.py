@@ -152,7 +152,8 @@ def test_faults_on_flower(tmp_path, monkeypatch):
             federation.node(name)
         log = federation.run(FAULTY, store=tmp_path / "store")
     notes = check_faults(tmp_path / "store", log, tmp_path, copies="duplicates")
-    assert notes.count("no reply within 75 s") == 2
+    # Flower itself may report a node whose process is gone before the time is over.
+    assert notes.count("no reply within 75 s") + notes.count("an error of Flower") == 2
     assert "a copy of the message of" in notes
     for reason in REASONS.values():
         assert reason in notes

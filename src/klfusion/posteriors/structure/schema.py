@@ -80,8 +80,8 @@ def check_structure(structure: Structure, family: Family, n: int, where: str) ->
     check = _CHECKS.get(structure.kind)
     if check is not None:
         own = _Checked(structure, family, n, where)
-        own.setting("features", lambda v: v is None or _are_texts(v), "names of columns")
         check(own)
+        own.setting("features", lambda v: v is None or _are_texts(v), "names of columns")
 
 
 def _mixture(own: _Checked) -> None:
