@@ -218,3 +218,10 @@ def test_sites_with_different_maps_are_refused(digits):
     heads = {f"{j}": BayesianHead(scaler).fit(x, y) for j, scaler in enumerate(scaled)}
     with pytest.raises(kf.KLFusionError, match="same feature map"):
         kf.fuse(heads)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_rows_without_a_label_are_refused(missing):
+    labels = np.array([0.0, missing, 1.0], dtype=object if missing is None else float)
+    with pytest.raises(kf.KLFusionError, match="label for every row, got none for row 1"):
+        BayesianHead().fit(np.eye(3), labels)

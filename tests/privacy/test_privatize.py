@@ -288,3 +288,9 @@ def test_a_second_round_corrects_the_first():
         kf.privatize(LogisticRegression(), name="a", data=tables["a"], at=plain, **BUDGET, **public)
     with pytest.raises(KLFusionError, match="at: expected a fusion"):
         kf.privatize(LogisticRegression(), name="a", data=tables["a"], at=3, **BUDGET, **public)
+
+
+@pytest.mark.parametrize("limit", [2.5, ("a", 1e-5), (5.0, 2.0), (1.0, 1e-5, 3.0)])
+def test_limits_that_are_none_are_refused(limit, tmp_path):
+    with pytest.raises(kf.KLFusionError, match="limit: expected epsilon > 0 and delta"):
+        private("linear", record=tmp_path / "record.jsonl", limit=limit)

@@ -84,6 +84,11 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if labels.ndim != 1 or len(labels) != len(X) or len(labels) == 0:
             got = f"shapes {np.shape(X)} and {labels.shape}"
             raise KLFusionError(f"expected rows X and one label per row, got {got}")
+        nothing: Any = None
+        missing = (labels == nothing) | (labels != labels)  # noqa: PLR0124 (NaN)
+        if missing.any():
+            first = int(missing.argmax())
+            raise KLFusionError(f"expected a label for every row, got none for row {first}")
         classes, row = np.unique(labels, return_inverse=True)
         self.feature_names_in_ = _column_names(X)
         found = statistics(self._blocks(X, row), len(classes))

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from klfusion._utils.checks import is_number
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
 from klfusion.privacy.mechanism import Budget, epsilon_of, multiplier
 
@@ -34,6 +36,12 @@ def spend(
         if limit is not None:
             raise KLFusionError("limit: expected record=, the site's earlier releases, got none")
         return None
+    if limit is not None:
+        numbers = isinstance(limit, tuple | list) and len(limit) == 2 and all(map(is_number, limit))
+        if not (numbers and limit[0] > 0 and 0 < limit[1] < 1):
+            raise KLFusionError(
+                f"limit: expected epsilon > 0 and delta between 0 and 1, got {brief(limit)}"
+            )
     path = Path(record)
     entry = {
         "silo": name,
