@@ -136,7 +136,7 @@ def regression(
 
 def flattest(information: Information) -> tuple[float, FloatArray]:
     """The smallest eigenvalue of the precision matrix scaled to a unit diagonal, and its vector."""
-    scale = np.sqrt(np.diag(information.precision))
+    scale = np.sqrt(np.maximum(np.diag(information.precision), 0.0))  # noise may say less than none
     if not (np.isfinite(information.precision).all() and (scale > 0).all()):
         return 0.0, (~(scale > 0)).astype(np.float64)
     values, vectors = np.linalg.eigh(information.precision / np.outer(scale, scale))
