@@ -15,7 +15,7 @@ from klfusion._utils.arrays import FloatArray
 _BINS = 16  # so that 400 effective draws, the least to be trusted, are 25 per bin
 # A finding: as far as a Normal from one shifted by a quarter of its standard deviation.
 FAR = 0.5 * 0.25**2
-_BY_CHANCE = 0.01  # probability that draws of a Normal are reported
+BY_CHANCE = 0.01  # probability that draws of a Normal are reported
 
 
 def distances(draws: FloatArray, effective: float) -> tuple[FloatArray, float]:
@@ -39,7 +39,7 @@ def _divergence(uniform: FloatArray, effective: float) -> float:
     share = np.bincount(where, minlength=_BINS) / len(uniform)
     present = share[share > 0]
     found = float(present @ np.log(present * _BINS))
-    if 2.0 * effective * found < chdtri(_BINS - 1, _BY_CHANCE):
+    if 2.0 * effective * found < chdtri(_BINS - 1, BY_CHANCE):
         return 0.0
     return max(found - (_BINS - 1) / (2.0 * effective), 0.0)
 

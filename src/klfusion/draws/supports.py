@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
 from klfusion._utils.text import brief
+from klfusion.draws.normality import BY_CHANCE
 from klfusion.draws.transforms import TRANSFORMS, Transform
 from klfusion.errors import KLFusionError
 
@@ -26,7 +27,6 @@ _NAMED: dict[str, tuple[str, float | None, float | None]] = {
     "cholesky": ("cholesky", None, None),
     "cholesky_corr": ("cholesky_corr", None, None),
 }
-_BY_CHANCE = 0.01  # probability that draws of a Normal are reported
 _TOLERANCE = 1e-4  # of sums that are one, in draws that may be stored as float32
 
 
@@ -106,7 +106,7 @@ def _of_bounds(low: Any, high: Any) -> Support:
 def unbounded(name: str, values: FloatArray) -> list[str]:
     """A line if all draws (n, ...) of a real variable are within bounds that its Normal passes.
 
-    Of as many draws of the Normal, some would be outside but for a probability of `_BY_CHANCE`.
+    Of as many draws of the Normal, some would be outside but for a probability of `BY_CHANCE`.
     """
     flat = values.reshape(len(values), -1)
     mean, deviation = flat.mean(axis=0), flat.std(axis=0)
@@ -118,7 +118,7 @@ def unbounded(name: str, values: FloatArray) -> list[str]:
     inside = (ndtr((1.0 - mean) / deviation) if kind == "unit_interval" else 1.0) - ndtr(
         -mean / deviation
     )
-    if not (inside.min() ** len(flat)) < _BY_CHANCE:
+    if not (inside.min() ** len(flat)) < BY_CHANCE:
         return []
     text = f"every draw of {name!r} is {where}, {1.0 - inside.min():.1%} of its Normal is not"
     return [f"{text}: supports={{{name!r}: {kind!r}}}"]

@@ -54,6 +54,8 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
 
 _SWEEPS = 8  # at most, of one refinement
+_CUT = 2.0 / np.pi  # share of the spread of a Normal that a plane through its middle takes
+_FEW_DIRECTIONS = 2.0  # below it a plane may take nearly all of the spread of a sample
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
 
@@ -236,8 +238,8 @@ class Linked:
         before = to_others(problem, rows[some], own[some], sums, mass)
         two = self.log_odds(before, others[some], 1.0) * others[some] / (others[some] + 1.0)
         if_different, among = union.copy(), np.full(len(rows), n)
-        halves = before.sum() >= (1.0 - 2.0 / np.pi) * union.sum()
-        if len(some) < len(rows) or halves or n_directions(log_distance(union)) < 2.0:
+        halves = before.sum() >= (1.0 - _CUT) * union.sum()
+        if len(some) < len(rows) or halves or n_directions(log_distance(union)) < _FEW_DIRECTIONS:
             if_different[some], among[some] = before, others[some]
         one = self.log_odds(union, among, 1.0, if_different).sum() * n / (n + 1.0)
         return float(one - two.sum())
