@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.learners._highest import highest
 
-# Standard deviation of a standard logistic variable. The difference of two scores has a Normal
-# error; the logistic distribution of equal variance gives the odds of two classes.
+# Standard deviation of a standard logistic variable.
 LOGISTIC_SD = np.pi / np.sqrt(3.0)
 # Share by which a step of Newton's method may change logits. At 1 a step from a steep start on
 # 1,200 digits loses likelihood, and without a limit it diverges; at 1/2 all steps tried gain.
@@ -74,16 +74,13 @@ class LinearPosterior:
         return (scores - leverage[:, None] * own) / rest, leverage / rest[:, 0]
 
     def probabilities(self, scores: FloatArray, leverage: FloatArray) -> FloatArray:
-        """Probabilities (n, c): odds of pairs are logistic in the difference of their scores.
+        """Probabilities (n, c) that a class has the highest label of a new row.
 
-        The difference has the variance of its error, ``1 + leverage`` times that of the noise.
+        The error of its labels has ``1 + leverage`` times the covariance of the noise. The prior is
+        worth one row, of any class.
         """
-        variance = np.diag(self.noise)
-        of_pairs = variance[:, None] + variance - 2.0 * self.noise
-        np.fill_diagonal(of_pairs, 1.0)  # the difference is zero
-        difference = (scores[:, None, :] - scores[:, :, None]) / np.sqrt(of_pairs)
-        difference *= (LOGISTIC_SD / np.sqrt(1.0 + leverage))[:, None, None]
-        return np.asarray(softmax(-logsumexp(difference, axis=2), axis=1))
+        found = highest(scores / np.sqrt(1.0 + leverage)[:, None], self.noise)
+        return (self.n_rows * found + 1.0 / len(self.shares)) / (self.n_rows + 1.0)
 
 
 def linear_posterior(total: Statistics) -> LinearPosterior:
