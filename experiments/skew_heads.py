@@ -55,13 +55,13 @@ def heads(split: Split) -> Iterator[Result]:
         return
     for name, predict in peers(head.statistics_).items():
         yield result(name, predict, n_bytes)
-    for _ in range(N_ROUNDS):
+    for done in range(1, N_ROUNDS + 1):
         sent = [
             head.calibration(x[own], y[own], name=f"site {j}") for j, own in enumerate(split.rows)
         ]
         head = head.calibrated(kf.fuse(sent, keep_silos=False))
-    calibration = N_ROUNDS * max(size_of(p) for p in sent)
-    yield result("head, calibrated", head.predict_proba, n_bytes + calibration)
+        n_bytes += max(size_of(p) for p in sent)
+        yield result(f"head, calibrated {done}x", head.predict_proba, n_bytes)
 
 
 def peers(total: Any) -> dict[str, Predict]:
