@@ -102,7 +102,8 @@ def run_split(args: argparse.Namespace, images: Images, seed: int) -> Iterator[t
         sizes |= {f"{size} units": size for size in SIZES[args.dataset] if size < on}
         sizes["nothing merged"] = on
     elif args.filters:
-        sizes["nothing merged"] = tuple(len(silos) * n for n in [*args.filters, *args.hidden])
+        layers = range(1, len([*args.filters, *args.hidden]) + 1)
+        sizes["nothing merged"] = tuple(units_on(silos, layer) for layer in layers)
     else:
         sizes[f"{DEEP_SIZES} units"] = DEEP_SIZES
     for label, size in sizes.items():
@@ -130,9 +131,9 @@ def run_split(args: argparse.Namespace, images: Images, seed: int) -> Iterator[t
         yield row("pooled", rebuild(pooled[0]), pooled[0].n_components, elapsed)
 
 
-def units_on(silos: list[kf.Posterior]) -> int:
-    """Number of active units in the first hidden layers."""
-    return sum(len(kept_units(p.structure, 1)) for p in silos if p.structure is not None)
+def units_on(silos: list[kf.Posterior], layer: int = 1) -> int:
+    """Number of active units in these hidden layers."""
+    return sum(len(kept_units(p.structure, layer)) for p in silos if p.structure is not None)
 
 
 def units_of(fusion: kf.Fusion) -> Any:
