@@ -247,8 +247,8 @@ class _Search:
         if prior is None or counts is None or not isinstance(given.family, Tempered):
             return np.zeros(len(part))
         common = common_size(given.family, given.natural)
-        parts = given.natural, counts, sibling, part
-        return np.minimum(gain_of_one(given.family, prior[part], *parts, common), 0.0)
+        parts = given.natural, counts, sibling, part, common, self.linked.settings.separation
+        return np.minimum(gain_of_one(given.family, prior[part], *parts), 0.0)
 
     def _pooled_odds(self, pooled: FloatArray, sibling: IntArray) -> FloatArray:
         """Log-odds of pooled components (m, p) in the place of siblings (m,), against these."""
