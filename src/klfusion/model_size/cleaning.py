@@ -8,17 +8,23 @@ computed from the posteriors alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.families import Family, GaussianObservations, Tempered
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
+from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
 _BLOCK_ENTRIES = 1 << 20  # numbers of a block of pairs: 8 MB
 _TINY = 1e-9  # observations that stand for none
+_FEW = 3.0  # times the family's least count: the shape of so few observations is unreliable
+_NEAR = 0.7  # of the median Jensen gap between components of one silo
 
 
 def with_data(posterior: Posterior) -> IntArray:
@@ -40,26 +46,77 @@ def with_data(posterior: Posterior) -> IntArray:
 
 
 def may_have_splits(posterior: Posterior) -> bool:
-    """Whether splits can be tested: a mixture with known prior and counts, not too large."""
+    """Whether splits can be tested: a mixture with known prior and counts."""
     structure = posterior.structure
     mixture = structure is None or structure.kind == "mixture"
-    small = posterior.n_components**2 * posterior.family.size <= _MAX_TRIAL_ENTRIES
-    return mixture and posterior.prior is not None and posterior.counts is not None and small
+    return mixture and posterior.prior is not None and posterior.counts is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Statistics of a sample of silos, so that batches are treated alike."""
+
+    natural: FloatArray  # components, (n, p)
+    gap: float  # median Jensen gap of two components of one silo
+
+    @classmethod
+    def of(cls, posteriors: Sequence[Posterior]) -> Sample:
+        """Of some silos."""
+        rows = [p.natural[with_data(p)] for p in posteriors]
+        natural = np.concatenate(rows)
+        return cls(natural, _median_gap(_gaps_in_silos(posteriors[0].family, rows)))
+
+
+def near_pairs(
+    family: Family, silos: Sequence[FloatArray], sample: Sample | None = None
+) -> list[BoolArray]:
+    """Which components of a silo, (L, p), are much nearer than the median pair, (L, L).
+
+    The median is that of the ``sample``; default: of these silos.
+    """
+    if sample is None:
+        gaps = _gaps_in_silos(family, silos)
+        median = _median_gap(gaps)
+    else:
+        gaps, median = _gaps_in_silos(family, silos, sample.natural), sample.gap
+    return [gap < _NEAR * median for gap in gaps]
+
+
+def _gaps_in_silos(
+    family: Family, silos: Sequence[FloatArray], *like: FloatArray
+) -> list[FloatArray]:
+    """Jensen gaps of the pairs of each silo, (L, L); infinite where there are too many."""
+    silo = np.repeat(np.arange(len(silos)), [len(own) for own in silos])
+    problem = FusionProblem(family, np.concatenate(silos), silo, np.ones(len(silo)))
+    problem = problem.centred(*like).comparable(*like)
+    small = [len(own) ** 2 * family.size <= _MAX_TRIAL_ENTRIES for own in silos]
+    return [
+        problem.some(rows).pair_increases if few else np.full((len(own), len(own)), np.inf)
+        for rows, own, few in zip(problem.silos, silos, small, strict=True)
+    ]
+
+
+def _median_gap(gaps: Sequence[FloatArray]) -> float:
+    all_gaps = np.concatenate([gap[np.triu_indices(len(gap), k=1)] for gap in gaps])
+    return float(np.median(all_gaps)) if len(all_gaps) else 0.0
 
 
 def merge_splits(
-    posterior: Posterior, rows: IntArray, separation: float
+    posterior: Posterior, rows: IntArray, near: BoolArray, separation: float
 ) -> list[tuple[IntArray, FloatArray]]:
     """Merge components that a silo split: groups of rows, and each group's natural parameters.
 
     Overlapping components of a mixture are merged if one component is the shorter description of
     their observations: the gain in fit of two is below the cost of assigning observations to them.
-    Those farther apart than a ``separation`` stay two. All do unless `may_have_splits`.
+    Of the components ``rows``, (L,), those that are ``near``, (L, L), are compared; none unless
+    `may_have_splits`. Those farther apart than a ``separation`` stay two.
     """
     groups, natural = [np.array([row]) for row in rows], posterior.natural[rows]
-    if len(rows) == 1 or not may_have_splits(posterior):
+    if not may_have_splits(posterior):
         return list(zip(groups, natural, strict=True))
     prior, counts = np.asarray(posterior.prior), np.asarray(posterior.counts)[rows]
+    few = counts < _FEW * posterior.family.least_count
+    near = (near | few[:, None] | few) & ~np.eye(len(rows), dtype=bool)
     family, common = posterior.family, common_size(posterior.family, natural)
     gain = np.full((len(rows), len(rows)), -np.inf)  # of each pair (i, j) with i < j
 
@@ -70,19 +127,20 @@ def merge_splits(
             parts = natural, counts, first, second
             gain[first, second] = gain_of_one(family, prior, *parts, common, separation)
 
-    compare(*np.triu_indices(len(rows), k=1))
+    compare(*np.nonzero(np.triu(near, k=1)))
     alive = np.ones(len(rows), dtype=bool)
-    while True:
+    while near.any():
         i, j = map(int, np.unravel_index(gain.argmax(), gain.shape))
         if not gain[i, j] > 0:
             break
         groups[i] = np.concatenate([groups[i], groups[j]])
         natural[i] += natural[j] - prior
         counts[i] += counts[j]
-        alive[j] = False
+        near[i] |= near[j]
+        near[:, i] |= near[:, j]
+        alive[j], near[j], near[:, j], near[i, i] = False, False, False, False
         gain[[i, j]], gain[:, [i, j]] = -np.inf, -np.inf
-        others = np.flatnonzero(alive)  # only pairs with the merged one have changed
-        others = others[others != i]
+        others = np.flatnonzero(near[i])  # only pairs with the merged one have changed
         compare(np.minimum(i, others), np.maximum(i, others))
     return [(groups[k], natural[k]) for k in np.flatnonzero(alive)]
 

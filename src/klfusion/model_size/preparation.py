@@ -9,7 +9,13 @@ from typing import TypeVar
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.model_size.cleaning import merge_splits, with_data
+from klfusion.model_size.cleaning import (
+    Sample,
+    may_have_splits,
+    merge_splits,
+    near_pairs,
+    with_data,
+)
 from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.posterior import Posterior
 
@@ -84,17 +90,19 @@ def prepare(
     silo_weights: FloatArray,
     *,
     separation: float | None,
+    sample: Sample | None = None,
 ) -> Prepared:
     """Stack the silos; leave out empty components and merge split ones.
 
-    Those farther apart than a ``separation`` are no splits; None keeps all components.
+    Those farther apart than a ``separation`` are no splits; None keeps all components. For a batch
+    of silos, ``sample`` has the statistics of all.
     """
     stacked = stack_silos(posteriors, silo_weights)
     offsets = np.concatenate([[0], np.cumsum([p.n_components for p in posteriors])])
     if separation is None:
         units = [[(np.array([k]), eta) for k, eta in enumerate(p.natural)] for p in posteriors]
     else:
-        units = [merge_splits(p, with_data(p), separation) for p in posteriors]
+        units = _clean_units(posteriors, separation, sample)
     order = _canonical(units, silo_weights)
     problem = FusionProblem(
         stacked.family,
@@ -113,6 +121,19 @@ def prepare(
     if len(priors) == len(posteriors):
         problem = replace(problem, prior=np.stack(priors)[prepared.silo])
     return replace(prepared, problem=problem)
+
+
+def _clean_units(
+    posteriors: Sequence[Posterior], separation: float, sample: Sample | None
+) -> list[list[_Unit]]:
+    """Without empty components, splits merged."""
+    rows = [with_data(p) for p in posteriors]
+    kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
+    if any(may_have_splits(p) for p in posteriors):
+        near = near_pairs(posteriors[0].family, kept, sample)
+    else:  # no pair can be merged
+        near = [np.zeros((len(own), len(own)), dtype=bool) for own in rows]
+    return [merge_splits(*one, separation) for one in zip(posteriors, rows, near, strict=True)]
 
 
 def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:

@@ -22,7 +22,7 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import MaxLoss, Method, PathMethod, method_for
 from klfusion.methods.matching import check_size
 from klfusion.methods.method import no_size
-from klfusion.model_size.cleaning import with_data
+from klfusion.model_size.cleaning import Sample
 from klfusion.model_size.preparation import prepare, stack_silos
 from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.objective.batches import ProblemBatches, SiloStore
@@ -91,7 +91,7 @@ def fuse_batches(
     order = rng.permutation(len(silos))
     reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
     some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, _SAMPLE)))]))
-    sample = np.concatenate([silo.natural[with_data(silo)] for silo in some])
+    sample = Sample.of(some)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
     variation = estimate_variation(like_all, rng, report, n_components)
     make = partial(_problem, sample=sample, method=method, variation=variation)
@@ -101,7 +101,8 @@ def fuse_batches(
     found = matching.labels
     own_found = store.by_batch(found)
     report("adding up", 0, None)
-    added = partial(_added, separation=method.split_separation, size=int(found.max()) + 1)
+    separation, size = method.split_separation, int(found.max()) + 1
+    added = partial(_added, sample=sample, separation=separation, size=size)
     spread, members, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)
     labels, order = _ordered(_flat(spread), found, min_support)
     natural = np.sum(sums, axis=0)[order] / np.sum(mass, axis=0)[order, None]
@@ -163,13 +164,14 @@ def _problem(
     posteriors: Sequence[Posterior],
     weights: FloatArray,
     numbers: IntArray,
-    sample: FloatArray,
+    sample: Sample,
     method: PathMethod,
     variation: FloatArray | None,
 ) -> FusionProblem:
     """Components in comparable form; each silo has its number among all."""
-    problem = prepare(posteriors, weights, separation=method.split_separation).problem
-    problem = method.compared(problem, sample, variation=variation)
+    separation = method.split_separation
+    problem = prepare(posteriors, weights, separation=separation, sample=sample).problem
+    problem = method.compared(problem, sample.natural, variation=variation)
     return replace(problem, silo=numbers[problem.silo])
 
 
@@ -177,11 +179,12 @@ def _added(
     posteriors: Sequence[Posterior],
     weights: FloatArray,
     found: IntArray,
+    sample: Sample,
     separation: float | None,
     size: int,
 ) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
     """By silo, labels and which components took part; by cluster, mass and sums."""
-    prepared = prepare(posteriors, weights, separation=separation)
+    prepared = prepare(posteriors, weights, separation=separation, sample=sample)
     kept = np.flatnonzero(found >= 0)
     mass, sums, _ = prepared.problem.some(kept).sums(found[kept], size)
     labels, members = prepared.spread(found), prepared.is_member

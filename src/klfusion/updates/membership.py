@@ -24,7 +24,7 @@ from klfusion.fusion.assemble import EMPTY, UNSUPPORTED, assemble, match_diverge
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, ByName, MaxLoss, PathMethod
 from klfusion.methods.matching import check_sizes, comparing
-from klfusion.model_size.cleaning import merge_splits, with_data
+from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, MergePath, Status, objective
@@ -280,7 +280,13 @@ def _assign_newcomer(
     size, others = fusion.n_components, table.units
     separation = fusion.settings.method.split_separation
     if isinstance(fusion.settings.method, PathMethod) and separation is not None:
-        groups = merge_splits(new, with_data(new), separation)
+        rows = with_data(new)
+        near = np.zeros((len(rows), len(rows)), dtype=bool)
+        if may_have_splits(new):
+            # Distances between global components show how far apart different ones are.
+            centres = others.problem.average(others.labels, size)
+            near = near_pairs(new.family, [new.natural[rows], centres])[0]
+        groups = merge_splits(new, rows, near, separation)
     n_new, natural = len(groups), np.stack([eta for _, eta in groups])
     silo = np.zeros(n_new, dtype=np.intp)
     own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
