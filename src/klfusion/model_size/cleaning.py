@@ -32,8 +32,8 @@ def with_data(posterior: Posterior) -> IntArray:
 
     Empty components of over-fitted models look alike in all silos: each is hardly more than its
     prior. A component is left out if it has too few observations to estimate its shape *and* a
-    share of its silo's below that expected of the smallest: of ``L`` shares, all values equally
-    likely, it is ``1 / L^2`` on average. The largest stays.
+    share of its silo's below ``1 / L^2``. That is the mean of the smallest of ``L`` shares, all
+    values equally likely. The largest stays.
     """
     structure, counts = posterior.structure, posterior.counts
     if structure is not None and structure.kind == layers.KIND:
