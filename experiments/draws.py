@@ -23,7 +23,6 @@ from klfusion.draws.fused import joint_normal
 
 DESCRIPTION = "draws of NUTS at sites against reference draws of posteriordb"
 SITES, HOW = (4, 10), ("random", "covariate")
-SEED = 0
 POINTS = 4000  # at which sites are asked in a second round
 _SAMPLE = 100_000  # draws of a fused posterior, so that their noise is none of the result
 Moments = tuple[FloatArray, FloatArray]  # mean (d,), covariance (d, d)
@@ -34,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Command-line options."""
     data.add_argument(parser)
     parser.add_argument("--draws", type=int, default=4000, help="of each chain (default: 4000)")
+    parser.add_argument("--seed", type=int, default=0, help="of deals and chains (default: 0)")
     parser.add_argument("--only", default="", help="regressions whose names begin so, no mixtures")
 
 
@@ -42,15 +42,15 @@ def main(args: argparse.Namespace, console: Console) -> None:
     import numpyro  # noqa: PLC0415 (an extra)
 
     numpyro.enable_x64()
-    results: dict[str, Any] = {"relabelling": relabelling(args.data_dir)}
+    results: dict[str, Any] = {"relabelling": relabelling(args.data_dir, args.seed)}
     console.print(by_name("relabelling", results["relabelling"]))
-    found = regressions(args.data_dir, args.only, args.draws, console)
+    found = regressions(args, console)
     results["regressions"] = found
     summary = summarised(found)
     console.print(by_name("divergence from the reference in nats, mean over deals", summary))
     results["summary"] = summary
     if not args.only:
-        results["mixtures"] = {f"{size} components": mixtures(size) for size in (3, 5)}
+        results["mixtures"] = {f"{size} components": mixtures(size, args.seed) for size in (3, 5)}
         console.print(by_name("mixtures at three sites", results["mixtures"]))
     path = args.out / "draws.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
@@ -80,22 +80,22 @@ def compared(found: Moments, reference: Moments) -> dict[str, float]:
     }
 
 
-def regressions(data_dir: Path | None, only: str, draws: int, console: Console) -> dict[str, Rows]:
+def regressions(args: argparse.Namespace, console: Console) -> dict[str, Rows]:
     """Errors by regression, deal and method."""
     from experiments import draws_models as nuts  # noqa: PLC0415 (needs NumPyro)
 
     out: dict[str, Rows] = {}
-    for name, model in nuts.regressions(data_dir).items():
-        if not name.startswith(only):
+    for name, model in nuts.regressions(args.data_dir).items():
+        if not name.startswith(args.only):
             continue
-        deals = {(n, how): nuts.dealt(model, n, how, SEED) for n in SITES for how in HOW}
+        deals = {(n, how): nuts.dealt(model, n, how, args.seed) for n in SITES for how in HOW}
         flat = [rows for own in deals.values() for rows in own]
-        sampled = iter(nuts.nuts(model, flat, SEED, draws))
+        sampled = iter(nuts.nuts(model, flat, args.seed, args.draws))
         if model.logistic:  # posteriordb has no draws of it
             every = [np.arange(len(model.y))]
-            reference = moments(nuts.nuts(model, every, SEED + 1, 4000)[0][0])
+            reference = moments(nuts.nuts(model, every, args.seed + 1, args.draws)[0][0])
         else:
-            reference = moments(nuts.reference(name, data_dir))
+            reference = moments(nuts.reference(name, args.data_dir))
         out[name] = {}
         for (n, how), own in deals.items():
             sites = [next(sampled) for _ in own]
@@ -113,7 +113,7 @@ def methods(model: Any, rows: list[Any], sites: list[Any]) -> dict[str, Moments]
     prior = model.prior.for_silos()
     silos = [
         kf.from_draws(
-            draws, name=f"site-{k}", prior=prior, diverging=diverging,
+            draws, name=f"site-{k}", prior=prior, diverging=diverging, n_observations=len(rows[k]),
             scales={"beta": "sigma"} if "sigma" in draws else None,
         )
         for k, (draws, diverging) in enumerate(sites)
@@ -122,7 +122,7 @@ def methods(model: Any, rows: list[Any], sites: list[Any]) -> dict[str, Moments]
     values = fusion.proposals(POINTS)
     asked = {p.name: model.log_likelihood(own, values) for p, own in zip(silos, rows, strict=True)}
     again = fusion.reweighted(asked, prior=prior, draws=POINTS)
-    one, two = (joint_normal(f.posterior).sample(1, _SAMPLE, SEED) for f in (fusion, again))
+    one, two = (joint_normal(f.posterior).sample(1, _SAMPLE, 0) for f in (fusion, again))
     flat = [{k: v.reshape(-1, *v.shape[2:]) for k, v in draws.items()} for draws, _ in sites]
     flat = [{k: draws[k] for k in sorted(draws)} for draws in flat]  # as JAX orders a mapping
     merged = {k: np.asarray(v) for k, v in tree.map(np.asarray, hmc_util.consensus(flat)).items()}
@@ -157,9 +157,9 @@ def summarised(found: dict[str, Rows]) -> Rows:
 # Label switching ----------------------------------------------------------------------------------
 
 
-def switched(draws: dict[str, FloatArray], axes: dict[str, int]) -> tuple[Any, Any]:
+def switched(draws: dict[str, FloatArray], axes: dict[str, int], seed: int) -> tuple[Any, Any]:
     """Components of each draw permuted at random along the first ``axes`` axes of each variable."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     some = next(iter(draws.values()))
     size = some.shape[2]
     order = rng.permuted(np.tile(np.arange(size), (*some.shape[:2], 1)), axis=2)
@@ -172,7 +172,7 @@ def switched(draws: dict[str, FloatArray], axes: dict[str, int]) -> tuple[Any, A
     return out, order
 
 
-def relabelling(data_dir: Path | None) -> Rows:
+def relabelling(data_dir: Path | None, seed: int) -> Rows:
     """Errors in draws of posteriordb whose labels were switched at random."""
     from experiments import draws_models as nuts  # noqa: PLC0415
 
@@ -184,7 +184,7 @@ def relabelling(data_dir: Path | None) -> Rows:
     out: Rows = {}
     for name, draws in {"low_dim_gauss_mix": mixture, "hmm_example": hmm}.items():
         axes = {key: 2 if key == "theta" else 1 for key in draws}
-        mixed, order = switched(draws, axes)
+        mixed, order = switched(draws, axes, seed)
         dims = {key: ["state", "to"][:n] for key, n in axes.items()}
         found = kf.relabel(mixed, components=["state", "to"], dims=dims)
         placed = np.take_along_axis(order, found.permutation, axis=2)
@@ -201,21 +201,21 @@ def relabelling(data_dir: Path | None) -> Rows:
 # Mixtures -----------------------------------------------------------------------------------------
 
 
-def mixtures(size: int) -> dict[str, float]:
+def mixtures(size: int, seed: int) -> dict[str, float]:
     """Components of three sites fused, against NUTS of all data."""
     from experiments import draws_models as nuts  # noqa: PLC0415
 
-    rng = np.random.default_rng(SEED + size)
+    rng = np.random.default_rng(seed + size)
     angle = 2 * np.pi * np.arange(size) / size
     true = 1.2 * size * np.column_stack([np.cos(angle), np.sin(angle)])
     every = [true[rng.integers(size, size=100 * size)] for _ in range(3)]
     every = [own + rng.normal(size=own.shape) for own in every]
-    sampled = nuts.nuts_of_mixtures([*every, np.concatenate(every)], size, SEED)
+    sampled = nuts.nuts_of_mixtures([*every, np.concatenate(every)], size, seed)
     dims = {"mu": ["component", "column"], "sd": ["component"], "w": ["component"]}
     prior = {"mu": nuts.MU_SD, "sd": nuts.SD_SCALE, "w": 1.0}
     posteriors = [
         kf.from_draws(draws, name=f"site-{k}", components="component", dims=dims, prior=prior,
-                      supports={"sd": "positive"})
+                      scales={"mu": "sd"})
         for k, draws in enumerate(sampled)
     ]  # fmt: skip
     fusion, pooled = kf.fuse(posteriors[:3], pooling="product"), posteriors[3].params()

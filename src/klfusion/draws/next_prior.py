@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -71,7 +71,8 @@ def _stan(joint: JointNormal) -> str:
     lines = []
     ordered = sorted(columns_of(joint.variables), key=lambda pair: pair[0].scale is not None)
     for variable, own in ordered:  # scales come before what they scale
-        lines += [_declared(variable), *_assigned(variable, own.start + 1)]
+        unit = next((v for v in joint.variables if v.name == variable.scale), None)
+        lines += [_declared(variable), *_assigned(variable, own.start + 1, unit)]
     body = "\n  ".join(lines)
     return f"""transformed data {{
   vector[{size}] {LATENT}_mean = [{", ".join(map(repr, joint.mean.tolist()))}]';
@@ -95,6 +96,11 @@ def _name(variable: Variable) -> str:
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in variable.name).strip("_")
 
 
+def _element_of(variable: Variable, at: Sequence[int]) -> str:
+    index = ", ".join(map(str, at))
+    return f"{_name(variable)}[{index}]" if index else _name(variable)
+
+
 def _declared(variable: Variable) -> str:
     shape = variable.shape
     if not shape:
@@ -107,7 +113,7 @@ def _declared(variable: Variable) -> str:
     return f"{kind} {_name(variable)};"
 
 
-def _assigned(variable: Variable, first: int) -> list[str]:
+def _assigned(variable: Variable, first: int, unit: Variable | None) -> list[str]:
     """Statements that set a variable from the coordinates that begin at ``first``."""
     support, lines = variable.support, []
     batch = variable.shape[: len(variable.shape) - support.event_dim]
@@ -117,11 +123,12 @@ def _assigned(variable: Variable, first: int) -> list[str]:
         x = [f"{LATENT}[{first + number * step + k}]" for k in range(step)]
 
         def place(*event: int, at: tuple[int, ...] = at) -> str:
-            index = ", ".join(map(str, (*at, *event)))
-            return f"{_name(variable)}[{index}]" if index else _name(variable)
+            return _element_of(variable, (*at, *event))
 
-        if variable.scale is not None:
-            x = [f"{own} * {_name(Variable(variable.scale))}" for own in x]
+        if unit is not None:
+            pairs = zip(variable.dims, at, strict=True)
+            one = _element_of(unit, [k for dim, k in pairs if dim in unit.dims])
+            x = [f"{own} * {one}" for own in x]
         lines += _EVENTS[support.kind](x, place, support)
     return lines
 

@@ -64,6 +64,12 @@ class Variable:
         dims = tuple(self.dims[k] for k in kept)
         return replace(self, dims=dims, labels=tuple(self.labels[k] for k in kept))
 
+    def along(self, unit: Variable, values: Any, xp: Any = np) -> Any:
+        """Values of a unit, which has some of the dims, with an axis for each of this variable."""
+        lead = shape_of(values)[: len(shape_of(values)) - len(unit.shape)]
+        sizes = zip(self.dims, self.shape, strict=True)
+        return xp.reshape(values, (*lead, *(n if dim in unit.dims else 1 for dim, n in sizes)))
+
     def unconstrain(self, values: FloatArray) -> FloatArray:
         """Values ``(..., *shape)`` as coordinates ``(..., size)``."""
         lead = values.shape[: values.ndim - len(self.shape)]
@@ -123,11 +129,11 @@ def columns_of(variables: Sequence[Variable]) -> Iterator[tuple[Variable, slice]
 def constrained(variables: Sequence[Variable], table: Any, xp: Any = np) -> dict[str, Any]:
     """Values of all variables at coordinates ``(..., d)``, out of units of scales."""
     found = {v.name: v.constrain(table[..., own], xp) for v, own in columns_of(variables)}
+    units = {v.name: v for v in variables}
     for variable in variables:
         if variable.scale is not None:
-            scale = found[variable.scale]
-            lead = (*shape_of(scale), *[1] * len(variable.shape))
-            found[variable.name] = found[variable.name] * xp.reshape(scale, lead)
+            scale = variable.along(units[variable.scale], found[variable.scale], xp)
+            found[variable.name] = found[variable.name] * scale
     return found
 
 
@@ -162,8 +168,10 @@ class Draws:
         """Each variable and its columns in the table."""
         return columns_of(self.variables)
 
-    def scaled_by(self, scales: Mapping[str, str], where: str) -> Draws:
-        """Variables in units of others: ``{"beta": "sigma"}``."""
+    def scaled_by(
+        self, scales: Mapping[str, str], where: str, components: Sequence[str] = ()
+    ) -> Draws:
+        """Variables in units of others, one per component: ``{"beta": "sigma"}``."""
         made, values = {v.name: v for v in self.variables}, dict(self.values)
         for name, scale in scales.items():
             here = f"{where}: scales"
@@ -171,15 +179,16 @@ class Draws:
                 missing = few([key for key in (name, scale) if key not in made])
                 raise KLFusionError(f"{here}: expected names of {few([*made])}, got {missing}")
             own, unit = made[name], made[scale]
-            if own.support.kind != "real" or unit.shape or not (values[scale] > 0).all():
+            alone = {*unit.dims} <= {*components} & {*own.dims}
+            if own.support.kind != "real" or not alone or not (values[scale] > 0).all():
+                each = " per component" if components else ""
                 raise KLFusionError(
-                    f"{here}: expected a real variable and a positive number, got {name!r} "
+                    f"{here}: expected a real variable and a positive number{each}, got {name!r} "
                     f"({own.support.kind}) and {scale!r} of shape {unit.shape}"
                 )
             made[name] = replace(own, scale=scale)
             made[scale] = replace(unit, support=Support("inverse"))
-            shape = (*values[scale].shape, *[1] * len(own.shape))
-            values[name] = values[name] / values[scale].reshape(shape)
+            values[name] = values[name] / own.along(unit, values[scale])
         return replace(self, variables=tuple(made.values()), values=values)
 
 
