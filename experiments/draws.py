@@ -19,6 +19,7 @@ import klfusion as kf
 from experiments import data
 from experiments.tables import by_name
 from klfusion._utils.arrays import FloatArray
+from klfusion.draws.convergence import ess
 from klfusion.draws.fused import joint_normal
 
 DESCRIPTION = "draws of NUTS at sites against reference draws of posteriordb"
@@ -32,9 +33,9 @@ Rows = dict[str, dict[str, float]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Command-line options."""
     data.add_argument(parser)
-    parser.add_argument("--draws", type=int, default=4000, help="of each chain (default: 4000)")
+    parser.add_argument("--draws", type=int, default=10_000, help="of each chain (default: 10000)")
     parser.add_argument("--seed", type=int, default=0, help="of deals and chains (default: 0)")
-    parser.add_argument("--only", default="", help="regressions whose names begin so, no mixtures")
+    parser.add_argument("--only", default="", help="what has a name that begins so, as mixture-3")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
@@ -46,11 +47,16 @@ def main(args: argparse.Namespace, console: Console) -> None:
     console.print(by_name("relabelling", results["relabelling"]))
     found = regressions(args, console)
     results["regressions"] = found
-    summary = summarised(found)
-    console.print(by_name("divergence from the reference in nats, mean over deals", summary))
-    results["summary"] = summary
-    if not args.only:
-        results["mixtures"] = {f"{size} components": mixtures(size, args.seed) for size in (3, 5)}
+    if found:
+        results["summary"] = summarised(found)
+        title = "divergence from the reference in nats, mean over deals"
+        console.print(by_name(title, results["summary"]))
+    results["mixtures"] = {
+        f"{size} components": mixtures(size, args.seed, args.draws)
+        for size in (3, 5)
+        if f"mixture-{size}".startswith(args.only)
+    }
+    if results["mixtures"]:
         console.print(by_name("mixtures at three sites", results["mixtures"]))
     path = args.out / "draws.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
@@ -201,8 +207,8 @@ def relabelling(data_dir: Path | None, seed: int) -> Rows:
 # Mixtures -----------------------------------------------------------------------------------------
 
 
-def mixtures(size: int, seed: int) -> dict[str, float]:
-    """Components of three sites fused, against NUTS of all data."""
+def mixtures(size: int, seed: int, draws: int) -> dict[str, float]:
+    """Components of three sites fused, against NUTS of all data, both relabelled."""
     from experiments import draws_models as nuts  # noqa: PLC0415
 
     rng = np.random.default_rng(seed + size)
@@ -210,33 +216,38 @@ def mixtures(size: int, seed: int) -> dict[str, float]:
     true = 1.2 * size * np.column_stack([np.cos(angle), np.sin(angle)])
     every = [true[rng.integers(size, size=100 * size)] for _ in range(3)]
     every = [own + rng.normal(size=own.shape) for own in every]
-    sampled = nuts.nuts_of_mixtures([*every, np.concatenate(every)], size, seed)
+    *sites, pooled = nuts.nuts_of_mixtures([*every, np.concatenate(every)], size, seed, draws)
     dims = {"mu": ["component", "column"], "sd": ["component"], "w": ["component"]}
     prior = {"mu": nuts.MU_SD, "sd": nuts.SD_SCALE, "w": 1.0}
-    posteriors = [
-        kf.from_draws(draws, name=f"site-{k}", components="component", dims=dims, prior=prior,
+    silos = [
+        kf.from_draws(own, name=f"site-{k}", components="component", dims=dims, prior=prior,
                       scales={"mu": "sd"})
-        for k, draws in enumerate(sampled)
+        for k, own in enumerate(sites)
     ]  # fmt: skip
-    fusion, pooled = kf.fuse(posteriors[:3], pooling="product"), posteriors[3].params()
-    found = fusion.posterior.params()["mean"]
-    away = np.square(found[:, None, :2] - pooled["mean"][None, :, :2]).sum(axis=2)
-    partner = away.argmin(axis=1)
-    deviation = np.sqrt(np.einsum("kii->ki", pooled["covariance"]))[partner]
-    error = np.abs(found - pooled["mean"][partner]) / deviation
+    fusion = kf.fuse(silos, pooling="product")
+    reference = kf.relabel(pooled, components="component", dims=dims).draws["mu"]
+    found = joint_normal(fusion.posterior).sample(1, _SAMPLE, 0)["mu"][0]
+    away = found.mean(axis=0)[:, None] - reference.mean(axis=(0, 1))
+    partner = np.square(away).sum(axis=2).argmin(axis=1)
+    spread = reference.std(axis=(0, 1))[partner]
+    labelled = [kf.relabel(own, components="component", dims=dims).draws for own in sites]
     return {
         "components": fusion.n_components,
-        "right": float(_right(fusion, posteriors[:3], true)),
-        "mean of a column": float(error[:, :2].max()),
-        "log deviation": float(error[:, 2].max()),
-        "switched draws": float(sum("switching" in str(p.provenance) for p in posteriors)),
+        "right": float(_right(fusion, [own["mu"].mean(axis=(0, 1)) for own in labelled], true)),
+        "mean": float((np.abs(away[np.arange(len(away)), partner]) / spread).max()),
+        "deviation": float(np.abs(found.std(axis=0) / spread - 1.0).max()),
+        "least effective draws": min(float(ess(_flat(own)).min()) for own in labelled),
     }
 
 
-def _right(fusion: kf.Fusion, silos: list[kf.Posterior], true: FloatArray) -> bool:
+def _flat(draws: dict[str, FloatArray]) -> FloatArray:
+    """All columns of the means, (chains, draws, d)."""
+    return draws["mu"].reshape(*draws["mu"].shape[:2], -1)
+
+
+def _right(fusion: kf.Fusion, means: list[FloatArray], true: FloatArray) -> bool:
     """Whether local components match exactly if they are nearest to the same true one."""
-    means = np.concatenate([p.params()["mean"][:, :2] for p in silos])
-    nearest = np.square(means[:, None] - true).sum(axis=2).argmin(axis=1)
+    nearest = np.square(np.concatenate(means)[:, None] - true).sum(axis=2).argmin(axis=1)
     labels = np.concatenate(fusion.labels)
     return (
         len({*zip(nearest.tolist(), labels.tolist(), strict=True)}) == len(true) == len({*labels})
