@@ -83,6 +83,13 @@ def test_the_prior_of_a_component_is_that_of_all():
     assert own.family.dim == 3
 
 
+def test_a_prior_that_is_not_stated_is_unknown():
+    fusion = kf.fuse([silo(draws(0), "a"), silo(draws(1), "b")])
+    assert fusion.settings.pooled == "hierarchical, prior unknown"
+    stated = [silo(draws(k), name, prior="flat") for k, name in enumerate("ab")]
+    assert kf.fuse(stated).settings.pooled == "hierarchical, prior counted once"
+
+
 def test_priors_as_draws():
     rng = np.random.default_rng(1)
     given = {

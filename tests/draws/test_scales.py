@@ -118,8 +118,6 @@ def test_components_in_units_of_their_deviations():
     assert errors[1] < 0.1 < errors[0]
     code = fusion.as_prior("stan")
     assert "mu[2, 1] = fused[3] * sd[2];" in code
-    idata = kf.from_draws({"mu": mu[0], "sd": sd[0]}, name="a", dims=dims, components="component")
-    assert idata.provenance["prior"] == "unknown"
 
 
 def test_priors_are_those_of_the_variables():

@@ -1,4 +1,8 @@
-"""A fused posterior as the prior of the next model: PyMC, NumPyro, or the code of Stan."""
+"""A fused posterior as the prior of the next model: PyMC, NumPyro, or the code of Stan.
+
+Samplers start near zero. So they move in standard Normal coordinates, where zero is the fused mean:
+of ``1 / sigma``, zero would be a wall between two modes.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.fusion.result import Fusion
 
 LATENT = "fused"  # name of the vector of all unconstrained coordinates
+STANDARD = f"{LATENT}_z"  # of the standard Normal vector that a sampler moves
 Prior = Callable[[], dict[str, Any]]
 
 
@@ -38,12 +43,13 @@ def as_prior(fusion: Fusion, library: str, silo: str | None) -> Prior | str:
 def _numpyro(joint: JointNormal) -> Prior:
     import numpyro  # noqa: PLC0415 (an extra)
     from jax import numpy  # noqa: PLC0415
-    from numpyro.distributions import MultivariateNormal  # noqa: PLC0415
+    from numpyro.distributions import Normal  # noqa: PLC0415
 
     def prior() -> dict[str, Any]:
         """Sample all variables; call it within a model."""
-        factor = np.linalg.cholesky(joint.covariance)
-        x = numpyro.sample(LATENT, MultivariateNormal(joint.mean, scale_tril=factor))
+        factor, size = np.linalg.cholesky(joint.covariance), len(joint.mean)
+        z = numpyro.sample(STANDARD, Normal().expand([size]).to_event(1))
+        x = numpyro.deterministic(LATENT, joint.mean + factor @ z)
         values = constrained(joint.variables, x, numpy)
         return {name: numpyro.deterministic(name, value) for name, value in values.items()}
 
@@ -57,7 +63,8 @@ def _pymc(joint: JointNormal) -> Prior:
     def prior() -> dict[str, Any]:
         """Random variables of the model in whose context it is called."""
         factor, size = np.linalg.cholesky(joint.covariance), len(joint.mean)
-        x = pymc.MvNormal(LATENT, joint.mean, chol=factor, shape=size)
+        z = pymc.Normal(STANDARD, shape=size)
+        x = pymc.Deterministic(LATENT, joint.mean + tensor.dot(factor, z))
         values = constrained(joint.variables, tensor.specify_shape(x, (size,)), tensor)
         return {name: pymc.Deterministic(name, value) for name, value in values.items()}
 
@@ -80,13 +87,14 @@ def _stan(joint: JointNormal) -> str:
     {rows}];
 }}
 parameters {{
-  vector[{size}] {LATENT};
+  vector[{size}] {STANDARD};
 }}
 transformed parameters {{
+  vector[{size}] {LATENT} = {LATENT}_mean + {LATENT}_factor * {STANDARD};
   {body}
 }}
 model {{
-  {LATENT} ~ multi_normal_cholesky({LATENT}_mean, {LATENT}_factor);
+  {STANDARD} ~ std_normal();
 }}
 """
 

@@ -16,6 +16,8 @@ from klfusion.draws.supports import Support, guessed, unbounded
 from klfusion.draws.transforms import shape_of
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
+_FRACTIONS = 2.0**23  # numbers above have none in float32
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -229,9 +231,10 @@ def read_draws(
 
 def _array(name: str, given: Any, where: str) -> FloatArray:
     array = np.asarray(given)
-    if array.dtype.kind in "iub":
+    if array.dtype.kind in "iub" or _whole(array):
+        got = "whole numbers" if array.dtype.kind == "f" else array.dtype
         raise KLFusionError(
-            f"{where}: {name!r}: expected draws of a continuous variable, got {array.dtype}: "
+            f"{where}: {name!r}: expected draws of a continuous variable, got {got}: "
             "marginalise discrete variables out, and name the others in variables="
         )
     if array.dtype.kind != "f":
@@ -244,6 +247,14 @@ def _array(name: str, given: Any, where: str) -> FloatArray:
         at = f"{len(bad)} NaN or infinite, the first in chain {bad[0][0]}, draw {bad[0][1]}"
         raise KLFusionError(f"{where}: {name!r}: expected finite draws, got {at}")
     return np.asarray(array, dtype=np.float64)
+
+
+def _whole(array: Any) -> bool:
+    """Whether floats are of a discrete variable, as files of Stan have it: all whole numbers."""
+    if array.dtype.kind != "f" or array.size == 0 or not np.isfinite(array).all():
+        return False
+    fractions = np.abs(array).max() < _FRACTIONS and np.ptp(array) > 0
+    return bool(fractions and (array == np.rint(array)).all())
 
 
 def _variable(

@@ -155,15 +155,15 @@ def chosen(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) -> st
 def described(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) -> str:
     """What is done with these silos, in words."""
     pooling = chosen(pooling, silos, divergence)
-    if pooling == "product" and any(silo.provenance.get("prior") == UNKNOWN for silo in silos):
-        return "product, prior unknown"
+    unstated = any(silo.provenance.get("prior") == UNKNOWN for silo in silos)
     if pooling != "auto":
-        return pooling
+        return "product, prior unknown" if pooling == "product" and unstated else pooling
     known = all(silo.prior is not None for silo in silos)
     located = [isinstance(f, UncertainLocation) for f, _ in _factors(silos[0].family)]
     others = "product" if known else "average"
     words = ["hierarchical"] * any(located) + [others] * (not all(located))
-    return f"{' and '.join(words)}, prior {'counted once' if known else 'unknown'}"
+    prior = "counted once" if known and not unstated else "unknown"
+    return f"{' and '.join(words)}, prior {prior}"
 
 
 def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> FloatArray:
