@@ -108,6 +108,7 @@ def test_priors_as_draws():
     ({"components": "kind"}, "components: expected a dim of 'column', 'component', got 'kind'"),
     ({"components": "component", "prior": {"w": "flat"}}, "prior of 'w': expected the concentr"),
     ({"components": "component", "local": ["nu"]}, "local and units: expected draws"),
+    ({"components": "component", "scales": {"mu": "w"}}, "scales: .* positive number per comp"),
     ({"components": "component", "variables": ["w", "nu"]}, "expected a variable per component"),
 ])  # fmt: skip
 def test_bad_components(options, message):

@@ -181,7 +181,7 @@ class Draws:
                 missing = few([key for key in (name, scale) if key not in made])
                 raise KLFusionError(f"{here}: expected names of {few([*made])}, got {missing}")
             own, unit = made[name], made[scale]
-            alone = {*unit.dims} <= {*components} & {*own.dims}
+            alone = unit.support.event_dim == 0 and {*unit.dims} <= {*components} & {*own.dims}
             if own.support.kind != "real" or not alone or not (values[scale] > 0).all():
                 each = " per component" if components else ""
                 raise KLFusionError(
