@@ -70,6 +70,13 @@ def test_shadow_models_of_a_mixture():
     assert found.exposed[0] == 7 and 0.0 <= found.advantages.min() <= found.advantage <= 1.0
 
 
+def test_fusions_are_refused():
+    data = table()
+    fusion = kf.fuse([kf.extract(LinearRegression(), name="a", data=data)])
+    with pytest.raises(KLFusionError, match="one site would send, got Fusion"):
+        kf.audit(fusion, data)
+
+
 def test_note_has_no_number():
     data = table()
     posterior = kf.extract(LinearRegression(), name="a", data=data)

@@ -119,6 +119,10 @@ def audit(
     >>> found.exposed[0], found.informed
     (7, 1.0)
     """
+    if not isinstance(posterior, Posterior):
+        raise KLFusionError(
+            f"expected the posterior that one site would send, got {type(posterior).__name__}"
+        )
     if fit is not None:
         advantages = _shadows(rows, fit, score, random_state)
         return Audit(advantages, 1.0, promised(posterior))

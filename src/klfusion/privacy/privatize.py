@@ -19,7 +19,7 @@ from klfusion.posteriors.budgets import budgets
 from klfusion.posteriors.posterior import Posterior
 from klfusion.privacy import classes as of_classes
 from klfusion.privacy import regressions
-from klfusion.privacy.mechanism import Budget, check_seed, noised, seeds_in_use
+from klfusion.privacy.mechanism import Budget, check_seed, noised, seeds_in_use, warn_delta
 from klfusion.privacy.plan import Plan, Request
 from klfusion.privacy.spending import spend
 
@@ -85,7 +85,8 @@ def privatize(
         alone are used; it need not be fitted. For a mapping of
         `klfusion.privacy.mechanism.Statistic` the sums with noise are returned.
     epsilon, delta : float
-        The budget of this release.
+        The budget of this release. A delta of one in the number of rows or more would allow to
+        publish a row; a warning at the site says so.
     name : str
         The silo's name.
     data : tuple (x, y)
@@ -135,6 +136,8 @@ def privatize(
     budget = Budget(epsilon, delta, neighbours)
     check_seed(random_state)
     if isinstance(model, Mapping):
+        for own in model.values():
+            warn_delta(delta, len(own.rows))
         spend(record, limit, name, budget)
         return noised(model, budget, random_state=random_state)
     kind = KINDS.get(_class_of(model) or "")
@@ -143,6 +146,7 @@ def privatize(
     if data is None:
         raise KLFusionError(f"silo {name!r}: expected data=(x, y), whose sums get noise")
     x, features, y = table(data, feature_names(model))
+    warn_delta(delta, len(x))
     named = hasattr(data[0], "columns") or feature_names(model) is not None
     request = Request(
         name, x, np.asarray(y), tuple(features), named, dict(bounds or {}), norm, prior_sd,
