@@ -45,6 +45,12 @@ def test_classes_are_audited_too():
     assert found.exposed[0] == 7
 
 
+def test_heads_are_audited_too():
+    x, y = table()
+    found = kf.audit(kf.extract(kf.learners.BayesianHead().fit(x, y), name="a"), (x, y))
+    assert found.exposed[0] == 7
+
+
 def test_noise_lowers_the_advantage_to_less_than_the_budget_allows():
     pytest.importorskip("opendp")
     data = table()

@@ -11,7 +11,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
 from klfusion.errors import KLFusionError
-from klfusion.privacy import classes, regressions
+from klfusion.learners import BayesianHead
+from klfusion.privacy import classes, heads, regressions
 from klfusion.privacy.mechanism import (
     Budget,
     Statistic,
@@ -34,6 +35,7 @@ PLANS = {
     "discriminant": (classes.discriminant, LinearDiscriminantAnalysis(), BOUNDS),
     "categorical": (classes.categorical, CategoricalNB(), {"x0": 3, "x1": 4}),
     "counts": (classes.multinomial, MultinomialNB(), {}),
+    "head": (heads.head, BayesianHead(), {}),
 }
 
 

@@ -47,6 +47,7 @@ MODELS = {
     "quadratic": (QuadraticDiscriminantAnalysis(), {"bounds": BOUNDS, "classes": [0, 1]}),
     "categorical": (CategoricalNB(), {"bounds": {"x0": 3, "x1": 3}, "classes": [0, 1]}),
     "counts": (MultinomialNB(), {"norm": 3.0, "classes": [0, 1]}),
+    "head": (kf.learners.BayesianHead(), {"norm": 3.0, "classes": [0, 1]}),
 }
 
 
@@ -156,6 +157,59 @@ def test_posterior_knows_of_the_noise():
     assert (off < 4.0).all()
 
 
+def covered(kind, epsilon, repeats=40):
+    """Shares of 95 % intervals of class parameters that hold the truth."""
+    held = []
+    model, how = MODELS[kind]
+    for seed in range(repeats):
+        with seeds_allowed():
+            found = kf.privatize(
+                model, data=table(kind, seed=seed), epsilon=epsilon, delta=1e-5, random_state=seed,
+                **how,
+            )  # fmt: skip
+        if kind == "naive Bayes":
+            own, truth = found.params(), np.array([[-0.7], [0.8]])
+            width = np.sqrt(own["rate"] / (own["shape"] * own["kappa"]))
+            held.append(np.abs(own["mean"] - truth) < 1.96 * width)
+        else:
+            x, y = table(kind, n=100_000, seed=999)
+            for column, key in enumerate(("feature 0", "feature 1")):
+                a = found.params()[f"{key}.concentration"]
+                truth = [np.bincount(x[y == k, column].astype(int)) for k in (0, 1)]
+                share, total = a / a.sum(axis=1, keepdims=True), a.sum(axis=1, keepdims=True)
+                width = np.sqrt(share * (1.0 - share) / (total + 1.0))
+                off = share - np.array([t / t.sum() for t in truth])
+                held.append(np.abs(off) < 1.96 * width)
+    return float(np.mean(held))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 10.0])
+@pytest.mark.parametrize("kind", ["naive Bayes", "categorical"])
+@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
+def test_posteriors_of_classes_include_the_noise(kind, epsilon):
+    assert covered(kind, epsilon) > 0.88  # 160 to 480 intervals: a deviation of 1 to 2 %
+
+
+@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
+def test_more_noise_is_fewer_rows_and_a_head_in_doubt():
+    with seeds_allowed():
+        heads = []
+        for epsilon in (0.5, 50.0):
+            site = kf.privatize(
+                kf.learners.BayesianHead(), data=table("logistic"), norm=3.0, classes=[0, 1],
+                epsilon=epsilon, delta=1e-5, random_state=1,
+            )  # fmt: skip
+            heads.append(kf.fuse([site]).model())
+    plain = kf.learners.BayesianHead().fit(*table("logistic"))
+    x, y = table("logistic", seed=5)
+    loud, calm, exact = (np.abs(h.predict_proba(x)[:, 0] - 0.5).mean() for h in (*heads, plain))
+    assert loud < calm <= exact + 0.02
+    assert heads[0].statistics_.counts.sum() < 0.5 * heads[1].statistics_.counts.sum() < 400
+    assert np.mean(heads[1].predict(x) == y) == pytest.approx(
+        np.mean(plain.predict(x) == y), abs=0.02
+    )
+
+
 def test_replaced_rows_need_more_noise():
     with seeds_allowed():
         one, other = (
@@ -232,6 +286,7 @@ def test_what_cannot_be_promised_is_refused(model, instead):
         ("logistic", {"classes": [0, 1, 2]}, "two classes"),
         ("categorical", {"bounds": BOUNDS}, "number of categories"),
         ("counts", {"norm": None}, "norm"),
+        ("head", {"norm": None}, "norm"),
         ("linear", {"random_state": 1}, "no random_state"),
         ("linear", {"epsilon": 1e-9}, "expected epsilon to be a number > 1e-05 and < 100"),
         ("linear", {"epsilon": 100.0}, "expected epsilon to be a number > 1e-05 and < 100"),
