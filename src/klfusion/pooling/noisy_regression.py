@@ -87,7 +87,7 @@ class NoisyRegression:
         weights /= weights.sum()
         mean = weights @ points
         off = points - mean
-        step = float(((grams @ mean) @ mean / rows).mean())
+        step = float(mean @ grams.mean(axis=0) @ mean / rows.mean())
         return mean, (off * weights[:, None]).T @ off, float(weights @ variances), step
 
     def _drawn(
