@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="a few draws of each")
     parser.add_argument("--rows", type=int, nargs="*", default=[100, 400], help="of coverage")
     parser.add_argument("--epsilons", type=float, nargs="*", default=EPSILONS)
+    parser.add_argument("--draws", type=int, help="of the noise: of heart disease and coverage")
     parser.add_argument("--parts", nargs="*", default=["heart", "coverage", "shares", "audits"])
 
 
@@ -62,15 +63,17 @@ def main(args: argparse.Namespace, console: Console) -> None:
     results: dict[str, Any] = {}
     with threadpool_limits(1):
         if "heart" in args.parts:
-            results["heart"] = heart(args.data_dir, 3 if few else 200, args.epsilons)
+            results["heart"] = heart(
+                args.data_dir, args.draws or (3 if few else 200), args.epsilons
+            )
         if "coverage" in args.parts:
             for rows in args.rows:
                 title = f"coverage, {SITES} sites of {rows} rows"
-                results[title] = coverage(rows, 10 if few else 300, args.epsilons)
+                results[title] = coverage(rows, args.draws or (10 if few else 300), args.epsilons)
         if "shares" in args.parts:
             results["shares"] = shares(args.data_dir, 2 if few else 24)
         if "audits" in args.parts:
-            results["audits"] = audits(2 if few else 20, 2_000 if few else 20_000, args.epsilons)
+            results["audits"] = audits(2 if few else 20, 1_000 if few else 10_000, args.epsilons)
     for title, found in results.items():
         console.print(tables.by_name(title, found, "", ".4f"))
     args.out.mkdir(parents=True, exist_ok=True)
@@ -274,7 +277,7 @@ def audits(
             games = play_count(budget, int(plays * max(1.0, 1.0 / epsilon)))
             bounds["count"].append(lower_bound(*games[:2], budget.delta))
             bounds["Gaussian count"].append(gaussian_bound(*games, budget.delta))
-            released = play_regression(budget, min(plays, 300), number)  # a release per play
+            released = play_regression(budget, 100, number)  # a release per play is slow
             bounds["regression"].append(gaussian_bound(*released, budget.delta))
         for name, found in bounds.items():
             row[f"{name}, largest"] = max(found)
