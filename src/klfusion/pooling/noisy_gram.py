@@ -23,7 +23,9 @@ from scipy.special import gammaln
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 
-_CHAINS = 64
+# Chains, between these; of matrices above 24 by 24, as with local intercepts of many silos, as many
+# as take the time of 64 such.
+_FEWEST, _MOST, _WIDE = 16, 64, 24
 _ROUNDS = 2  # each starts at the mean of the last
 _SETTLE, _KEEP = 20, 20  # moves of a chain per round: before draws are kept, and with draws
 _STEPS = 6  # of a move: at the size that is found, about one standard deviation far
@@ -88,25 +90,26 @@ class NoisyGram:
         root: FloatArray = _root(centre[::-1, ::-1])[::-1, ::-1]
         # In these units the noise and the prior have a curvature of one, at the start.
         unit = np.linalg.inv(_root(self._curvature(root, place)))
-        position = np.zeros((_CHAINS, len(place[0])))
+        chains = int(np.clip(_MOST * (_WIDE / len(root)) ** 2, _FEWEST, _MOST))
+        position = np.zeros((chains, len(place[0])))
         degrees, constants = self._degrees()
         size, kept = 0.2, []
 
         def at(position: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
             failed = np.logical_not(np.abs(position).max(axis=1) < _FAR)  # not a number included
-            u = np.zeros((_CHAINS, *root.shape))
+            u = np.zeros((chains, *root.shape))
             u[:, *place] = root[place] + np.where(failed[:, None], 0.0, position) @ unit
             value, slope = self._log_density(u, f, likelihood)
             return np.where(failed, -np.inf, value), slope[:, *place] @ unit.T, u
 
-        u = np.broadcast_to(root, (_CHAINS, *root.shape))
+        u = np.broadcast_to(root, (chains, *root.shape))
         for number in range(_SETTLE + _KEEP):
             likely = constants + degrees * self._exponent(u)[:, None]
             f = degrees[(likely + rng.gumbel(size=likely.shape)).argmax(axis=1)]
             value, slope, u = at(position, f)
             momentum = rng.normal(size=position.shape)
             before = value - 0.5 * np.square(momentum).sum(axis=1)
-            step = size * rng.uniform(0.8, 1.2, size=(_CHAINS, 1))  # no orbit comes back
+            step = size * rng.uniform(0.8, 1.2, size=(chains, 1))  # no orbit comes back
             moved = position
             for _ in range(_STEPS):
                 momentum = momentum + 0.5 * step * slope
@@ -115,7 +118,7 @@ class NoisyGram:
                 momentum = momentum + 0.5 * step * slope
             gain = value - 0.5 * np.square(momentum).sum(axis=1) - before
             accepted = np.exp(np.minimum(np.nan_to_num(gain, nan=-np.inf), 0.0))
-            taken = rng.uniform(size=_CHAINS) < accepted
+            taken = rng.uniform(size=chains) < accepted
             position = np.where(taken[:, None], moved, position)
             u = np.where(taken[:, None, None], to, u)
             if number < _SETTLE:
