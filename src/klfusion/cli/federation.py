@@ -186,10 +186,11 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
                 raise click.UsageError(f"--definition says this already: {name}")
         found = rounds.Round.load(str(definition))
     running = folders.Coordinator(found, folder, store, key)
-    if once:
-        running.step()
-    else:
-        running.run(every, click.echo)
+    with running.server.alone():
+        if once:
+            running.step()
+        else:
+            running.run(every, click.echo)
     for note in running.server.left_out:
         click.echo(f"set aside: {printable(note)}", err=True)
     if not running.released:

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from klfusion.errors import FileFormatError, KLFusionError
 
@@ -85,3 +85,16 @@ def _mode_of(target: Path) -> int | None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")
     return stat.S_IMODE(status.st_mode)
+
+
+def locked(file: IO[Any]) -> bool:
+    """Lock a file, if no other process has; the lock ends with the process."""
+    try:
+        import fcntl  # noqa: PLC0415 (absent from Windows)
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
