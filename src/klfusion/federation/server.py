@@ -132,6 +132,9 @@ class Server:
                 raise KLFusionError(f"expected a message of {sender!r}, got one of {name!r}")
             if request == SECOND:
                 self._check_second(sender, posterior)
+            alike = [n for n in mine if n != name and _file_key(n) == _file_key(name)]
+            if alike:  # for some file systems, and perhaps for whoever typed it
+                raise KLFusionError(f"the names {name!r} and {alike[0]!r} differ by case alone")
             if name in mine:
                 if self._hashes[request, name] != sha256(reply.data):
                     owner = self.senders.get(name, "the store")
@@ -312,6 +315,11 @@ class Server:
             with suppress(ValueError):
                 found.append(json.loads(line))
         return found
+
+
+def _file_key(name: str) -> str:
+    """What names of files that some file systems take for equal have in common."""
+    return quote(name, safe="").lower()
 
 
 def sha256(data: bytes) -> str:

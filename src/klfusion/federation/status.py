@@ -8,6 +8,7 @@ from typing import Any
 from klfusion.federation.server import Server
 from klfusion.io.atomic import write_atomically
 
+STATUS = "status.html"
 _REFRESH = 10  # seconds between two loads of the page by a browser
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -44,4 +45,4 @@ def write_status(folder: Path, server: Server, asked: Mapping[str, Any], *, rele
         state=state, rows=rows,
         left_out="".join(f"<li>{escape(note)}</li>" for note in notes) or "<li>nothing</li>",
     )  # fmt: skip
-    write_atomically(folder / "status.html", [memoryview(page.encode())])
+    write_atomically(folder / STATUS, [memoryview(page.encode())], follow=False)

@@ -50,13 +50,18 @@ def one_error(source: str) -> Iterator[None]:
         raise FileFormatError(f"{source}: expected content that fits in memory") from error
 
 
-def write_atomically(path: str | os.PathLike[str], chunks: Iterable[memoryview]) -> None:
-    """Write a file so that readers see the old one until the new one is complete."""
+def write_atomically(
+    path: str | os.PathLike[str], chunks: Iterable[memoryview], *, follow: bool = True
+) -> None:
+    """Write a file so that readers see the old one until the new one is complete.
+
+    A link is kept and its target replaced, unless ``follow`` is false: where others can make links.
+    """
     given = _path(path)
     temporary = None
     try:
-        target = Path(os.path.realpath(given))  # replace the target of a link, not the link
-        mode = _mode_of(target)
+        target = Path(os.path.realpath(given)) if follow else given
+        mode = _mode_of(target) if follow or not target.is_symlink() else None
         temporary = target.with_name(f".klfusion-{secrets.token_hex(8)}.tmp")
         created = 0o666 if mode is None else mode  # the umask applies to it
         with open(temporary, "xb", opener=lambda p, flags: os.open(p, flags, created)) as file:
