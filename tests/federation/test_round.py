@@ -218,11 +218,11 @@ class TestSite:
         reply = Round(name="rates").reply(Site("ward"))
         assert "KLFusionError (expected a request that this round answers, got fit)" in reply.error
 
-    def test_privatise(self):
-        def privatise(posterior, site):
+    def test_privatize(self):
+        def privatize(posterior, site):
             return replace(posterior, natural=posterior.natural * site.config["factor"])
 
-        definition = Round(name="rates", fit=lambda site: SILOS[0], privatise=privatise)
+        definition = Round(name="rates", fit=lambda site: SILOS[0], privatize=privatize)
         sent = definition.posterior(Site("ward", {"factor": 0.5}))
         np.testing.assert_array_equal(sent.natural, SILOS[0].natural * 0.5)
 

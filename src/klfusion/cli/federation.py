@@ -195,6 +195,8 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
             running.run(every, click.echo)
     for note in running.server.left_out:
         click.echo(f"set aside: {printable(note)}", err=True)
+    for finding in running.server.findings:
+        click.echo(f"look at {printable(finding)}", err=True)
     if not running.released:
         click.echo(f"waiting for {running.waiting} more: {folder / 'status.html'}")
         return

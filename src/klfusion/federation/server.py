@@ -22,6 +22,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.io.atomic import locked, write_atomically
 from klfusion.io.storage import dumps, save
 from klfusion.posteriors.posterior import Posterior
+from klfusion.report.summarize import findings
 
 _FILES = {FIT: "silo-{}.safetensors", SECOND: "second-{}.safetensors"}
 _JOURNAL = "journal.jsonl"
@@ -48,6 +49,8 @@ class Server:
         Accepted posteriors by name of the silo, in the first and in the second round.
     fusion : Fusion or None
         The result.
+    findings : list of str
+        What a person should look at in it, such as columns in other units or other priors.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Server:
         self.round, self._known_senders = definition, senders
         self.store = None if store is None else Path(store)
         self.fusion: Fusion | None = None
+        self.findings: list[str] = []
         self.posteriors: dict[str, dict[str, Posterior]] = {request: {} for request in _FILES}
         self.senders: dict[str, str] = {}  # by name of the silo
         self._refused: dict[tuple[str, str], str] = {}  # reasons by request and sender
@@ -193,6 +197,9 @@ class Server:
             save(self.store / "global.safetensors", fusion)
             fusion.report(str(self.store / "report.html"))
         _log.info("%s", fusion)
+        self.findings = findings(fusion)
+        for finding in self.findings:
+            _log.warning("look at %s", finding)
         return fusion
 
     def _fused(
