@@ -21,7 +21,7 @@ MAX_BYTES = 64 * 2**20
 FIT, SECOND, USE = "fit", "second", "use"  # requests to a site
 HEADER = "federation"  # key of a message's header, in the provenance of its posterior
 _MAX_NAME = 100  # bytes of a silo's name, which is part of a file's name
-_MAX_REASON = 500  # characters kept of an untrusted text
+_MAX_REASON = 500  # characters kept of an untrusted text, of at most four bytes each
 _log = logging.getLogger("klfusion.federation")
 
 
@@ -66,7 +66,7 @@ class Reply:
         if unknown or not parts:
             text = f"expected a message of data, signature or error, got {unknown or 'nothing'}"
             return cls(error=one_line(text))
-        error = parts.get("error", b"").decode(errors="replace")
+        error = parts.get("error", b"")[: 4 * _MAX_REASON].decode(errors="replace")
         return cls(parts.get("data", b""), parts.get("signature", b""), one_line(error))
 
 
