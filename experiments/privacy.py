@@ -4,7 +4,7 @@ Heart disease has FLamby's split, a budget per hospital at delta 1e-4, and stand
 rounded constants: no number is computed from the data. Coverage is that of simulated regressions at
 20 sites, coefficients drawn from the prior. Noise of the simulations has seeds, by the test mode of
 the mechanism. Audits play the game of the definition with the mechanism's own random numbers: is
-the canary there or not? The bound on epsilon is that of Clopper and Pearson, of 95 % confidence.
+the canary there or not? Bounds on epsilon have 95 % confidence, by Clopper and Pearson.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from scipy.stats import beta, chi2, norm
+from scipy.special import expit
+from scipy.stats import chi2, norm
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from threadpoolctl import threadpool_limits
 
-import klfusion as kf
 from experiments import data, hospitals_data, tables
+from experiments.canaries import gaussian_bound, lower_bound, play_count, play_regression
 from experiments.hospitals_data import FLAMBY_SEED, Hospitals, Split
-from klfusion.pooling.noisy_sums import NoisySums, by_name, noise_aware
+from klfusion.pooling.noisy_sums import NoisySums, by_name, noise_aware, of_silo
 from klfusion.privacy import regressions
 from klfusion.privacy.bounds import ClippedWarning
-from klfusion.privacy.mechanism import Budget, Noised, Statistic, noised, seeds_allowed
-from klfusion.privacy.plan import Request
+from klfusion.privacy.mechanism import Budget, Noised, noised, seeds_allowed
+from klfusion.privacy.plan import Plan, Request
 
 DESCRIPTION = "accuracy, coverage and audits of sums with noise, by epsilon"
 HEART_DELTA = 1e-4
@@ -41,6 +42,7 @@ STANDARD |= {"depression": (1, 1)}
 HEART_NORM, HEART_SD, INTERCEPT_SD = 1.5, 1.0, 10.0  # set on other splits; see the page
 FLAMBY = {None: 0.7125, 1.0: 0.685, 0.1: 0.606}  # published, delta 1e-4
 SITES = 20
+FIRST = 20_000  # seed of the simulations; development used others
 Floats = NDArray[np.float64]
 
 
@@ -48,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Command-line options."""
     data.add_argument(parser)
     parser.add_argument("--quick", action="store_true", help="a few draws of each")
+    parser.add_argument("--rows", type=int, nargs="*", default=[100, 400], help="of coverage")
+    parser.add_argument("--epsilons", type=float, nargs="*", default=EPSILONS)
+    parser.add_argument("--draws", type=int, help="of the noise: of heart disease and coverage")
     parser.add_argument("--parts", nargs="*", default=["heart", "coverage", "shares", "audits"])
 
 
@@ -58,15 +63,17 @@ def main(args: argparse.Namespace, console: Console) -> None:
     results: dict[str, Any] = {}
     with threadpool_limits(1):
         if "heart" in args.parts:
-            results["heart"] = heart(args.data_dir, 3 if few else 200)
+            results["heart"] = heart(
+                args.data_dir, args.draws or (3 if few else 200), args.epsilons
+            )
         if "coverage" in args.parts:
-            for rows in (100, 400):
+            for rows in args.rows:
                 title = f"coverage, {SITES} sites of {rows} rows"
-                results[title] = coverage(rows, 10 if few else 300)
+                results[title] = coverage(rows, args.draws or (10 if few else 300), args.epsilons)
         if "shares" in args.parts:
             results["shares"] = shares(args.data_dir, 2 if few else 24)
         if "audits" in args.parts:
-            results["audits"] = audits(2 if few else 20, 2_000 if few else 20_000)
+            results["audits"] = audits(2 if few else 20, 1_000 if few else 10_000, args.epsilons)
     for title, found in results.items():
         console.print(tables.by_name(title, found, "", ".4f"))
     args.out.mkdir(parents=True, exist_ok=True)
@@ -88,26 +95,43 @@ def heart_split(hospitals: Hospitals, seed: int) -> Split:
     return hospitals_data.split_rows(frames, seed)
 
 
-def heart_sites(train: Hospitals, epsilon: float | None, seed: int) -> list[kf.Posterior]:
-    """What hospitals send; without epsilon the same sums without noise."""
+def heart_sums(train: Hospitals, epsilon: float | None, seed: int) -> list[NoisySums]:
+    """Sums that hospitals send; without epsilon those without noise."""
     sites = []
     for number, (name, own) in enumerate(train.items()):
         bounds = {c: (-2.0, 2.0) if c in STANDARD else (0.0, 1.0) for c in own.x}
         prior = {c: HEART_SD / bounds[c][1] for c in own.x} | {"intercept": INTERCEPT_SD}
-        common: Any = {"bounds": bounds, "norm": HEART_NORM, "prior_sd": prior, "classes": [0, 1]}
+        request = Request(
+            name, own.x.to_numpy(), own.y, tuple(own.x.columns), True, bounds, HEART_NORM, prior,
+            ("intercept",), [0, 1],
+        )  # fmt: skip
+        plan = regressions.logistic(LogisticRegression(), request)
         if epsilon is None:
-            rows = (own.x.to_numpy(), own.y, tuple(own.x.columns), True)
-            request = Request(name, *rows, **common, local=("intercept",))
-            plan = regressions.logistic(LogisticRegression(), request)
-            sites.append(plan.posterior(without_noise(plan.statistics)))
+            found = without_noise(plan.statistics)
         else:
             with seeds_allowed():
-                site = kf.privatize(
-                    LogisticRegression(), data=(own.x, own.y), name=name, epsilon=epsilon,
-                    delta=HEART_DELTA, local=["intercept"], random_state=[seed, number], **common,
-                )  # fmt: skip
-            sites.append(site)
+                budget = Budget(epsilon, HEART_DELTA)
+                found = noised(plan.statistics, budget, random_state=[seed, number])
+        sites.append(_sums_of(plan, name, found))
     return sites
+
+
+def _sums_of(plan: Plan, name: str, found: Noised) -> NoisySums:
+    """Of a site's file, without the posterior of the site alone, which no fusion of sums needs.
+
+    Units and prior are the same at all sites of a study.
+    """
+    key = (name.isdigit(), *(own.rows.shape[1:] for own in plan.statistics.values()))
+    if key not in _PUBLIC:
+        _PUBLIC[key] = NoisySums.of(plan.posterior(found))
+    sent: dict[str, Any] = {own: np.squeeze(value) for own, value in found.sums.items()}
+    if "squares" in sent:
+        sent["squares"] = float(sent["squares"])
+    public: NoisySums = _PUBLIC[key]
+    return replace(public, name=name, deviations=found.deviations, **sent)
+
+
+_PUBLIC: dict[Any, Any] = {}
 
 
 def without_noise(statistics: Any) -> Noised:
@@ -116,23 +140,30 @@ def without_noise(statistics: Any) -> Noised:
     return Noised(sums, dict.fromkeys(sums, 1e-6), {})
 
 
-def scores(fusion: kf.Fusion, test: Hospitals) -> tuple[float, float]:
-    """Accuracy and log-loss, means of hospitals."""
+def scores(sums: Sequence[NoisySums], test: Hospitals) -> tuple[float, float]:
+    """Accuracy and log-loss, means of hospitals, of the fusion of the sums."""
     accuracy, loss = [], []
+    columns = [c for c in sums[0].columns if c != "intercept"]
     for name, own in test.items():
-        p = np.clip(fusion.model(name).predict_proba(own.x)[:, 1], 1e-12, 1.0 - 1e-12)
+        found, names = of_silo(sums, columns, name)
+        means = np.linalg.solve(found.precision, found.shift)
+        mean = dict(zip(names, means.tolist(), strict=True))
+        score = own.x[columns].to_numpy() @ [mean[c] for c in columns] + mean["intercept"]
+        p = np.clip(expit(score), 1e-12, 1.0 - 1e-12)
         accuracy.append(np.mean((p > 0.5) == own.y))
         loss.append(-np.mean(np.where(own.y == 1, np.log(p), np.log1p(-p))))
     return float(np.mean(accuracy)), float(np.mean(loss))
 
 
-def heart(data_dir: Any, draws: int) -> dict[str, dict[str, float]]:
+def heart(
+    data_dir: Any, draws: int, epsilons: Sequence[float] = EPSILONS
+) -> dict[str, dict[str, float]]:
     """Accuracy and log-loss over draws of the noise, by epsilon."""
     train, test = heart_split(hospitals_data.heart(data_dir), FLAMBY_SEED)
     rows: dict[str, dict[str, float]] = {}
-    for epsilon in (None, *EPSILONS[::-1]):
+    for epsilon in (None, *epsilons[::-1]):
         seeds: Iterable[int] = range(1 if epsilon is None else draws)
-        found = [scores(kf.fuse(heart_sites(train, epsilon, seed)), test) for seed in seeds]
+        found = [scores(heart_sums(train, epsilon, seed), test) for seed in seeds]
         accuracy, loss = np.array(found).T
         rows["no noise" if epsilon is None else f"epsilon {epsilon:g}"] = {
             "accuracy": float(accuracy.mean()),
@@ -154,7 +185,7 @@ def shares(data_dir: Any, draws: int) -> dict[str, dict[str, float]]:
             found = []
             for seed in range(draws):
                 train, test = splits[seed % len(splits)]
-                found.append(scores(kf.fuse(heart_sites(train, epsilon, seed)), test))
+                found.append(scores(heart_sums(train, epsilon, seed), test))
             row[f"epsilon {epsilon:g}"] = float(np.mean(found, axis=0)[0])
         rows[f"share {share:g}"] = row
     regressions.SHARES |= kept
@@ -164,11 +195,13 @@ def shares(data_dir: Any, draws: int) -> dict[str, dict[str, float]]:
 # Coverage ---------------------------------------------------------------------------------------
 
 
-def coverage(rows: int, repeats: int) -> dict[str, dict[str, float]]:
+def coverage(
+    rows: int, repeats: int, epsilons: Sequence[float] = EPSILONS
+) -> dict[str, dict[str, float]]:
     """Shares of 95 % intervals, and regions, that hold the coefficients: aware, and naive."""
     out = {}
-    for epsilon in EPSILONS:
-        found = [_covered(rows, epsilon, seed) for seed in range(repeats)]
+    for epsilon in epsilons:
+        found = [_covered(rows, epsilon, FIRST + seed) for seed in range(repeats)]
         out[f"epsilon {epsilon:g}"] = {
             key: float(np.mean([one[key] for one in found])) for key in found[0]
         }
@@ -185,7 +218,7 @@ def simulated_sums(
     theta = rng.normal(scale=0.5, size=d + 1)
     mixing = np.linalg.cholesky(0.3 + 0.7 * np.eye(d))
     bounds: dict[str, Any] = dict.fromkeys(names, (-1.0, 1.0)) | {"y": (-3.0, 3.0)}
-    first, sums = None, []
+    sums = []
     with seeds_allowed():
         for number in range(SITES):
             x = np.clip(0.4 * rng.normal(size=(rows, d)) @ mixing.T + 0.1, -1.0, 1.0)
@@ -195,17 +228,13 @@ def simulated_sums(
             )
             plan = regressions.linear(LinearRegression(), request)
             noise = noised(plan.statistics, Budget(epsilon, 1e-5), random_state=rng)
-            first = first or NoisySums.of(plan.posterior(noise))
-            assert first is not None
-            sent: dict[str, Any] = {key: np.squeeze(value) for key, value in noise.sums.items()}
-            sent["squares"] = float(sent["squares"])
-            sums.append(replace(first, name=request.name, **sent))
+            sums.append(_sums_of(plan, request.name, noise))
     return sums, theta, prior
 
 
 def _covered(rows: int, epsilon: float, seed: int) -> dict[str, float]:
     sums, theta, prior = simulated_sums(rows, epsilon, seed)
-    mean, covariance, _, _ = noise_aware(by_name(sums))
+    mean, covariance, *_ = noise_aware(by_name(sums))
     precision = np.diag([deviation**-2 for deviation in prior.values()])
     one = sums[0].matrix
     gram, moment = (sum(getattr(s, key) for s in sums) for key in ("gram", "moment"))
@@ -232,87 +261,26 @@ def _covered(rows: int, epsilon: float, seed: int) -> dict[str, float]:
 # Audits -----------------------------------------------------------------------------------------
 
 
-def audits(n_audits: int, plays: int) -> dict[str, dict[str, float]]:
-    """The largest lower bound on epsilon that any of the audits measures, by mechanism."""
+def audits(
+    n_audits: int, plays: int, epsilons: Sequence[float] = EPSILONS
+) -> dict[str, dict[str, float]]:
+    """The largest lower bound on epsilon that any of the audits measures, by mechanism.
+
+    Counts have as many more plays as a small epsilon needs: the error of a shift falls with their
+    root.
+    """
     out = {}
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         budget, row = Budget(epsilon, HEART_DELTA), {}
-        for name, play in (("count", play_count), ("regression", play_regression)):
-            games = plays if name == "count" else min(plays, 300)  # a release per play is slow
-            found = [lower_bound(*play(budget, games, k), budget.delta) for k in range(n_audits)]
+        bounds: dict[str, list[float]] = {"count": [], "Gaussian count": [], "regression": []}
+        for number in range(n_audits):
+            games = play_count(budget, int(plays * max(1.0, 1.0 / epsilon)))
+            bounds["count"].append(lower_bound(*games[:2], budget.delta))
+            bounds["Gaussian count"].append(gaussian_bound(*games, budget.delta))
+            released = play_regression(budget, 100, number)  # a release per play is slow
+            bounds["regression"].append(gaussian_bound(*released, budget.delta))
+        for name, found in bounds.items():
             row[f"{name}, largest"] = max(found)
-            row[f"{name}, mean"] = float(np.mean(found))
+            row[f"{name}, smallest"] = min(found)
         out[f"epsilon {epsilon:g}"] = row
     return out
-
-
-def play_count(budget: Budget, plays: int, number: int) -> tuple[Floats, Floats]:
-    """Scores without and with the canary: the number of rows of a class, which it is one of."""
-    del number  # the random numbers are the mechanism's own
-    worlds = []
-    for there in (0.0, 1.0):
-        # Each entry has noise of its own: so many plays at once, each of a count with bound 1.
-        single = noised({"n": Statistic(np.zeros((1, 1)), 1.0)}, budget)
-        assert single.sums["n"].shape == (1,)
-        worlds.append(there + _many(single.deviations["n"], plays))
-    return worlds[0], worlds[1]
-
-
-def _many(deviation: float, plays: int) -> Floats:
-    """Noise of so many independent releases of one count, by the library's own sampler."""
-    from klfusion.privacy.mechanism import library  # noqa: PLC0415
-
-    dp = library()
-    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
-    unit = 2**20  # of the mechanism's grid
-    drawn = dp.m.make_gaussian(*space, scale=deviation * unit)([0] * plays)
-    return np.array(drawn, dtype=np.float64) / unit
-
-
-def play_regression(budget: Budget, plays: int, number: int) -> tuple[Floats, Floats]:
-    """Scores by the projection on the canary's own sums, which is the likelihood ratio."""
-    rng = np.random.default_rng(number)
-    x, y = rng.uniform(-1.0, 1.0, size=(20, 2)), rng.integers(2, size=20)
-    x[0], bounds = [1.0, 1.0], {"x0": (-1.0, 1.0), "x1": (-1.0, 1.0)}
-    worlds: list[list[float]] = [[], []]
-    canary = None
-    for there in (True, False):
-        rows = slice(None) if there else slice(1, None)
-        request = Request(
-            "canary", x[rows], y[rows], ("x0", "x1"), True, bounds, None, 1.0, (), [0, 1]
-        )
-        statistics = regressions.logistic(LogisticRegression(), request).statistics
-        if there:
-            canary = {name: own.rows[0] for name, own in statistics.items()}
-        assert canary is not None
-        for _ in range(plays):
-            found = noised(statistics, budget)
-            score = sum(
-                float((found.sums[n] * canary[n]).sum()) / found.deviations[n] ** 2 for n in canary
-            )
-            worlds[int(there)].append(score)
-    return np.array(worlds[0]), np.array(worlds[1])
-
-
-def lower_bound(without: Floats, there: Floats, delta: float) -> float:
-    """On epsilon, of 95 % confidence: the threshold is chosen on one half, tested on the other."""
-    best = (0.0, float(np.median(there)), 1)
-    half = len(without) // 2
-    for sign in (1, -1):
-        a, b = sign * without[:half], sign * there[:half]
-        a, b = (a, b) if sign == 1 else (b, a)
-        for level in np.quantile(a, np.linspace(0.5, 0.999, 40)):
-            value = _bound(int((b > level).sum()), int((a > level).sum()), half, delta)
-            if value > best[0]:
-                best = (value, float(level), sign)
-    _, level, sign = best
-    a, b = sign * without[half:], sign * there[half:]
-    a, b = (a, b) if sign == 1 else (b, a)
-    return _bound(int((b > level).sum()), int((a > level).sum()), len(without) - half, delta)
-
-
-def _bound(found: int, wrong: int, plays: int, delta: float) -> float:
-    """Logarithm of the smallest ratio that Clopper and Pearson's limits allow."""
-    low = float(beta.ppf(0.025, found, plays - found + 1)) if found else 0.0
-    high = float(beta.ppf(0.975, wrong + 1, plays - wrong)) if wrong < plays else 1.0
-    return float(np.log((low - delta) / high)) if low > delta and low - delta > high else 0.0

@@ -12,35 +12,44 @@ from klfusion.privacy.mechanism import Budget
 
 pytest.importorskip("opendp")
 pytest.importorskip("pandas")
-from experiments import privacy
+from experiments import canaries, privacy
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{ClippedWarning.__module__}.ClippedWarning")
 
 
 @pytest.mark.slow
-def test_intervals_include_the_noise_and_naive_ones_do_not(monkeypatch):
-    monkeypatch.setattr(privacy, "EPSILONS", (1.0,))
-    found = privacy.coverage(100, 40)["epsilon 1"]  # 200 intervals: a deviation of 1.5 %
+def test_intervals_include_the_noise_and_naive_ones_do_not():
+    found = privacy.coverage(100, 40, [1.0])["epsilon 1"]  # 200 intervals: a deviation of 1.5 %
     assert 0.89 <= found["intervals"] <= 0.99
     assert found["naive intervals"] < 0.2
 
 
-def test_one_simulated_regression(monkeypatch):
-    monkeypatch.setattr(privacy, "EPSILONS", (5.0,))
-    found = privacy.coverage(100, 2)["epsilon 5"]
+def test_one_simulated_regression():
+    found = privacy.coverage(100, 2, [5.0])["epsilon 5"]
     assert found["sd"] > 3.0 * found["naive sd"]
 
 
 def test_audits_stay_below_the_budget_and_can_fail():
     budget = Budget(5.0, privacy.HEART_DELTA)
-    bound = privacy.lower_bound(*privacy.play_count(budget, 4_000, 0), budget.delta)
-    assert 5.0 / 3.0 * 0.8 < bound < 5.0
-    assert privacy.lower_bound(*privacy.play_regression(budget, 200, 0), budget.delta) < 5.0
+    games = canaries.play_count(budget, 4_000)
+    assert 5.0 / 3.0 * 0.8 < canaries.lower_bound(*games[:2], budget.delta) < 5.0
+    assert 5.0 / 3.0 < canaries.gaussian_bound(*games, budget.delta) < 5.0
+    released = canaries.play_regression(budget, 200, 0)
+    assert 5.0 / 3.0 < canaries.gaussian_bound(*released, budget.delta) < 5.0
     without, there = np.zeros(2_000), np.ones(2_000)  # a mechanism that promises too much
-    assert privacy.lower_bound(without, there, budget.delta) > 5.0
+    assert canaries.lower_bound(without, there, budget.delta) > 5.0
+    assert canaries.gaussian_bound(without, there, 0.5, budget.delta) > 5.0
+    assert canaries.gaussian_bound(without, without, 0.5, budget.delta) == 0.0
+
+
+def test_epsilon_of_a_distance():
+    """A distance of 1 has epsilon 4.38 at delta 1e-5: Dong, Roth and Su (2022), corollary 1."""
+    rng = np.random.default_rng(0)
+    worlds = rng.normal(size=2_000_000), 1.0 + rng.normal(size=2_000_000)
+    assert canaries.gaussian_bound(*worlds, 0.5, 1e-5) == pytest.approx(4.38, abs=0.05)
 
 
 @pytest.mark.skipif("KLFUSION_DATA" not in os.environ, reason="needs KLFUSION_DATA: heart disease")
 def test_heart_disease():
-    found = privacy.heart(None, 1)
+    found = privacy.heart(None, 1, [10.0])
     assert found["epsilon 10"]["accuracy"] > 0.78 > found["no noise"]["FLamby"]

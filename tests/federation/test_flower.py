@@ -119,7 +119,7 @@ class TestFaults:
         definition = replace(faults.ROUND, n_silos=len(names), timeout=5.0)
         grid = LocalGrid([Node(client_app(definition), name=name) for name in names])
         server = run(definition, grid, tmp_path)
-        expected = kf.fuse([faults.posterior("a"), faults.posterior("b")])
+        expected = kf.fuse([faults.posterior(name, "second") for name in ("a", "b")])
         assert dumps(server.fusion.posterior) == dumps(expected.posterior)
         for name in names[2:]:
             assert any(name in note for note in server.left_out), name

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import klfusion as kf
 from klfusion.cli.commands import main
 from klfusion.errors import KLFusionError
-from klfusion.federation import Round, folder
+from klfusion.federation import Round, folder, signing
 from klfusion.federation.folder import Coordinator, send
 from klfusion.io.storage import dumps, loads
 from tests.federation.faulty import faults
@@ -202,8 +202,12 @@ class TestFaults:
         for silo in SILOS[:2]:
             send(shared, silo)
         assert coordinator.step()
-        send(shared, SILOS[2])
+        with pytest.raises(KLFusionError, match=r"got 'rates', which has ended: nothing was sent"):
+            send(shared, SILOS[2])
+        assert send(shared, SILOS[0]).exists()  # the same once more is harmless
         before = (shared / "fused.safetensors").read_bytes()
+        message = ROUND.message(folder.Site("silo-2"), SILOS[2])
+        (shared / "inbox" / "silo-2-fit-0.safetensors").write_bytes(message.data)
         assert Coordinator(ROUND, shared).step()  # released: a late file changes nothing
         assert (shared / "fused.safetensors").read_bytes() == before
 
@@ -219,14 +223,62 @@ class TestFaults:
         with pytest.raises(KLFusionError, match=r"expected (JSON|a JSON object|version)"):
             send(shared, SILOS[0])
 
-    def test_a_released_file_that_was_changed(self, shared):
+    def test_released_files_that_were_changed_are_restored(self, shared, tmp_path, caplog):
         coordinator = Coordinator(ROUND, shared)
         for silo in SILOS[:3]:
             send(shared, silo)
         coordinator.step()
+        expected = folder.receive(shared)
         (shared / "fused.safetensors").write_bytes(dumps(SILOS[0]))
         with pytest.raises(KLFusionError, match=r"expected (a file|fused\.safetensors)"):
             folder.receive(shared)
+        (shared / "round.json").unlink()
+        (shared / "manifest.json").unlink()
+        (shared / "manifest.json").symlink_to(tmp_path / "own")  # the file of somebody else
+        (tmp_path / "own").write_bytes(b"precious")
+        with pytest.raises(KLFusionError, match="expected a folder that a coordinator opened"):
+            folder.receive(shared)
+        assert Coordinator(ROUND, shared).step()
+        assert caplog.text.count("is restored: somebody changed it") == 3
+        assert folder.receive(shared) == expected
+        assert (tmp_path / "own").read_bytes() == b"precious"
+
+    def test_a_request_that_was_deleted_is_restored(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        (shared / "round.json").unlink()
+        with pytest.raises(KLFusionError, match="expected a folder that a coordinator opened"):
+            send(shared, SILOS[0])
+        coordinator.step()
+        assert send(shared, SILOS[0]).exists()
+
+    def test_a_store_that_was_lost(self, shared, tmp_path):
+        coordinator = Coordinator(ROUND, shared, tmp_path / "store")
+        for silo in SILOS[:3]:
+            send(shared, silo)
+        again = Coordinator(ROUND, shared, tmp_path / "new")
+        assert again.step()
+        assert again.asked["opened"] == coordinator.asked["opened"]
+        assert folder.receive(shared) == dumps(kf.fuse(SILOS[:3]).posterior)
+
+    def test_before_the_end_there_is_no_result(self, shared):
+        Coordinator(ROUND, shared)
+        with pytest.raises(KLFusionError, match=r"which is open: its status\.html shows who is"):
+            folder.receive(shared)
+        with pytest.raises(KLFusionError, match="which waits for answers to the first"):
+            folder.second_request(shared)
+
+    def test_names_that_differ_by_case_alone(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        send(shared, SILOS[0])
+        send(shared, replace(SILOS[1], name="Silo-0"))
+        coordinator.step()
+        (note,) = coordinator.server.left_out
+        assert note.endswith("the names 'Silo-0' and 'silo-0' differ by case alone")
+
+    def test_one_coordinator_at_a_time(self, shared):
+        with Coordinator(ROUND, shared).server.alone():
+            out = klfusion("coordinator", shared, "--name", "rates", "--once", code=1)
+        assert "expected a folder without another server" in out
 
 
 class TestCommands:
@@ -243,9 +295,19 @@ class TestCommands:
         klfusion("site", "key", "coordinator.key")
         start = ("coordinator", "shared", "--keys", "keys", "--key", "coordinator.key", "--once")
         assert "waiting for 3 more" in klfusion(*start)
-        klfusion("site", "send", "cellar-1.safetensors", "--to", "shared")
-        out = klfusion(*start)
-        assert "expected a signed message, got none" in out
+        first = ("site", "send", "cellar-1.safetensors", "--to", "shared")
+        assert "(expected a signed message, got none): nothing was sent" in klfusion(*first, code=1)
+        out = klfusion(*first, "--key", "cellar-2.key", code=1)
+        assert "site 'cellar-1': expected the key whose public key the coordinator has" in out
+        klfusion("site", "fit", "data/cellar-1.csv", "--name", "other", "--n-components", 2,
+                 "-o", "other.safetensors")  # fmt: skip
+        out = klfusion("site", "send", "other.safetensors", "--to", "shared", code=1)
+        assert "site 'other': expected a name of this round, 'cellar-1', 'cellar-2'" in out
+        unsigned = Round(name=folder.read_round("shared")["round"]).message(
+            folder.Site("cellar-1"), kf.load("cellar-1.safetensors")
+        )
+        Path("shared/inbox/cellar-1-fit-0.safetensors").write_bytes(unsigned.data)
+        assert "expected a signed message, got none" in klfusion(*start)
         for name in ("cellar-1", "cellar-2", "cellar-3"):
             klfusion("site", "send", f"{name}.safetensors", "--to", "shared", "--key",
                      f"{name}.key")  # fmt: skip
@@ -272,6 +334,17 @@ class TestCommands:
         out = klfusion("site", "fit", table, "--name", "a", "--n-components", 2,
                        "-o", tmp_path / "a.safetensors", code=1)  # fmt: skip
         assert "a.csv: expected" in out
+
+    def test_a_second_model_of_a_site(self, shared, tmp_path):
+        Coordinator(ROUND, shared)
+        for number, silo in enumerate(SILOS[:2]):
+            kf.save(tmp_path / f"{number}.safetensors", replace(silo, name="a-fit"))
+        kf.save(tmp_path / "2.safetensors", replace(SILOS[0], name="a"))
+        words = [("site", "send", tmp_path / f"{k}.safetensors", "--to", shared) for k in range(3)]
+        for _ in range(2):
+            assert "note" not in klfusion(*words[0])
+        assert "note: there is another model of 'a-fit', a-fit-fit-" in klfusion(*words[1])
+        assert "note" not in klfusion(*words[2])
 
     def test_the_name_of_a_round_by_default(self, tmp_path):
         for _ in range(2):  # the second continues the first
@@ -336,11 +409,17 @@ def test_a_round_that_somebody_replaced_is_refused(shared, tmp_path):
         folder.receive(shared)
     (shared / "manifest.json").unlink()
     (shared / "round.json").write_bytes((other / "round.json").read_bytes())
-    with pytest.raises(KLFusionError, match="expected the round 'rates' that was opened here"):
+    with pytest.raises(KLFusionError, match="of round 'last year', got one of 'rates'"):
         Coordinator(Round(name="last year", n_silos=2), shared)
+    Coordinator(ROUND, shared).step()
+    assert folder.read_round(shared)["round"] == "rates"
 
 
-def test_a_round_with_signatures_is_not_continued_without(shared):
-    Coordinator(replace(ROUND, keys={"silo-0": "any"}), shared)
+def test_a_round_with_signatures_is_not_continued_without(shared, tmp_path):
+    pytest.importorskip("minisign")
+    keys = {"silo-0": str(signing.make_keys(tmp_path / "key"))}
+    Coordinator(replace(ROUND, keys=keys), shared)
+    again = Coordinator(replace(ROUND, keys={**keys, "silo-1": keys["silo-0"]}), shared)
+    assert sorted(folder.read_round(shared)["keys"]) == again.asked["silos"] == ["silo-0", "silo-1"]
     with pytest.raises(KLFusionError, match="public keys of silos"):
         Coordinator(ROUND, shared)

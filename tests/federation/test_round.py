@@ -218,11 +218,11 @@ class TestSite:
         reply = Round(name="rates").reply(Site("ward"))
         assert "KLFusionError (expected a request that this round answers, got fit)" in reply.error
 
-    def test_privatise(self):
-        def privatise(posterior, site):
+    def test_privatize(self):
+        def privatize(posterior, site):
             return replace(posterior, natural=posterior.natural * site.config["factor"])
 
-        definition = Round(name="rates", fit=lambda site: SILOS[0], privatise=privatise)
+        definition = Round(name="rates", fit=lambda site: SILOS[0], privatize=privatize)
         sent = definition.posterior(Site("ward", {"factor": 0.5}))
         np.testing.assert_array_equal(sent.natural, SILOS[0].natural * 0.5)
 
@@ -287,17 +287,17 @@ class TestRestart:
 class TestSecondRound:
     """Sites answer once more; by default their new posteriors replace the first ones."""
 
-    def run(self, second, combine=None, store=None):
+    def run(self, second, combine=None, store=None, min_silos=2, gone=()):
         definition = Round(
             name="rates", fit=lambda site: SILOS[site.config["number"]], second=second,
-            combine=combine, n_silos=2,
+            combine=combine, n_silos=2, min_silos=min_silos,
         )  # fmt: skip
         sites = {f"node {j}": Site(SILOS[j].name, {"number": j}) for j in range(2)}
         server = Server(definition, store)
 
         def ask(request, data, wanted, n):
             for sender, site in sites.items():
-                if wanted(sender):
+                if wanted(sender) and not (request == "second" and sender in gone):
                     yield sender, definition.reply(site, request, data)
 
         server.run(ask)
@@ -330,6 +330,26 @@ class TestSecondRound:
         server = self.run(second, combine)
         assert server.fusion.provenance["heads"] == ["silo-0", "silo-1"]
         assert server.left_out == []
+
+    def test_a_second_message_that_cannot_be_combined_is_left_out(self):
+        def second(start, site):
+            if site.config["number"] == 1:
+                return normal_wishart_silos()[0][1]
+            return SILOS[2]
+
+        server = self.run(second, lambda fusion, sent: kf.fuse(sent), min_silos=1)
+        assert server.fusion.silo_names == ("silo-0",)
+        (note,) = server.left_out
+        assert note.startswith("silo 'silo-1' (node 1): cannot be fused with silo 'silo-0'")
+
+    def test_too_few_to_combine_are_an_error(self):
+        with pytest.raises(KLFusionError, match=r"at least 2 silos .* got 0; left out: .*round 2"):
+            self.run(lambda start, site: 1 / 0, lambda fusion, sent: kf.fuse(sent))
+
+    def test_a_site_that_is_gone_is_named(self):
+        server = self.run(lambda start, site: SILOS[2], gone=("node 1",))
+        reason = "silo 'silo-1' (node 1): not connected (round 2: first posterior used)"
+        assert server.left_out == [reason]
 
     @pytest.mark.parametrize(
         ("second", "reason"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +30,20 @@ def wait_until(condition, what: str) -> None:
         time.sleep(0.05)
 
 
+def kill(process: subprocess.Popen) -> None:
+    """Kill a process that a test started, and all that it started."""
+    found, new = [], [process.pid]
+    while new:
+        found += new
+        words = ["pgrep", "-P", ",".join(map(str, new))]
+        listed = subprocess.run(words, capture_output=True, text=True, check=False)
+        new = [int(pid) for pid in listed.stdout.split()]
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
 class FlowerFederation:
     """A SuperLink and its SuperNodes; use it in a with statement."""
 
@@ -53,6 +68,11 @@ class FlowerFederation:
         self._processes: list[subprocess.Popen] = []
 
     def __enter__(self) -> FlowerFederation:
+        self.start_server()
+        return self
+
+    def start_server(self) -> None:
+        """Start the SuperLink, also anew: its database has the nodes that it knew."""
         how = ["--insecure"]
         if self.tls:
             how = ["--ssl-ca-certfile", self.tls["ca"], "--ssl-certfile", self.tls["cert"],
@@ -60,13 +80,17 @@ class FlowerFederation:
         if self.auth:
             how.append("--enable-supernode-auth")
         port = self.address.partition(":")[2]
-        link = self._start(
+        self._link = link = self._start(
             "superlink",
-            ["flower-superlink", *how, "--port", port, "--disable-runtime-dependency-installation"],
-        )
+            ["flower-superlink", *how, "--port", port, "--database", str(self.folder / "link.db"),
+             "--disable-runtime-dependency-installation"],
+        )  # fmt: skip
         wait_until(lambda: link.poll() is not None or self._listens(), "the SuperLink")
         assert link.poll() is None, self.log("superlink")
-        return self
+
+    def kill_server(self) -> None:
+        """Kill the SuperLink, and the processes in which it runs the server's app."""
+        kill(self._link)
 
     def __exit__(self, *_) -> None:
         self.end(self._processes[::-1])
@@ -94,10 +118,13 @@ class FlowerFederation:
         )  # fmt: skip
         return done.stdout + done.stderr
 
-    def run(self, app: Path, **config) -> str:
-        """Run an app and stream its log."""
-        words = " ".join(f"{key.replace('_', '-')}={_toml(value)}" for key, value in config.items())
-        return self.flwr("run", str(app), "test", "--stream", "--run-config", words)
+    def run(self, app: Path, store: Path) -> str:
+        """Run an app to its end and return its log."""
+        return self.start_run(app, store, "--stream")
+
+    def start_run(self, app: Path, store: Path, *how: str) -> str:
+        """Start an app, whose server has this folder."""
+        return self.flwr("run", str(app), "test", *how, "--run-config", f"store='{store}'")
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
@@ -114,7 +141,7 @@ class FlowerFederation:
                 process.wait()
 
     def _start(self, name: str, command: list[str]) -> subprocess.Popen:
-        with (self.folder / f"{name}.log").open("wb") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [BIN / command[0], *command[1:]],
                 env=self.environment, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT,
@@ -128,16 +155,23 @@ class FlowerFederation:
             return probe.connect_ex((host, int(port))) == 0
 
 
-def _toml(value) -> str:
-    return f"'{value}'" if isinstance(value, str | Path) else str(value).lower()
+def start_nvflare(job: Path, workspace: Path) -> subprocess.Popen:
+    """Start a job in NVFlare's simulator, whose processes are the server and one per client."""
+    own = {"NVFLARE_SIMULATOR_WORKSPACE_ROOT": str(workspace), "OMP_NUM_THREADS": "1"}
+    workspace.mkdir(exist_ok=True)
+    with (workspace / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, str(job)],
+            env={**os.environ, **own}, cwd=job.parent, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
 
 
 def run_nvflare(job: Path, workspace: Path) -> str:
-    """Run a job in NVFlare's simulator, which starts a process per client, and return its log."""
-    own = {"NVFLARE_SIMULATOR_WORKSPACE_ROOT": str(workspace), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(job)],
-        env={**os.environ, **own}, cwd=job.parent, text=True, timeout=4 * PATIENCE, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    return done.stdout
+    """Run a job in NVFlare's simulator to its end and return its log."""
+    simulator = start_nvflare(job, workspace)
+    try:
+        simulator.wait(4 * PATIENCE)
+    finally:
+        if simulator.poll() is None:
+            kill(simulator)
+    return (workspace / "log").read_text(encoding="utf-8", errors="replace")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
@@ -206,6 +207,61 @@ def test_bad_input_is_named(digits):
         head.calibrated(kf.fuse([head]))
     with pytest.raises(kf.KLFusionError, match="2 to 30 classes"):
         BayesianHead().fit(x[y == 1], y[y == 1]).calibration(x, y, name="a")
+
+
+def test_no_rows_give_no_probabilities(digits):
+    x, y, *_ = digits
+    head = BayesianHead().fit(x, y)
+    assert head.predict_proba(x[:0]).shape == (0, 10)
+    assert head.predict(x[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("call", ["predict", "predict_proba"])
+def test_an_unfitted_head_is_named(call):
+    for error in (kf.KLFusionError, NotFittedError):
+        with pytest.raises(error, match="expected a fitted BayesianHead"):
+            getattr(BayesianHead(), call)(np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        (lambda x: x[:-1], "expected features of 3 rows, got those of 2"),
+        (lambda x: [["a"]] * len(x), "expected finite features"),
+        (lambda x: None, "expected finite features"),
+    ],
+)
+def test_maps_that_give_no_features_are_refused(features, reason):
+    with pytest.raises(kf.KLFusionError, match=reason):
+        BayesianHead(features).fit(np.eye(3), [0, 1, 2])
+
+
+def test_labels_of_several_kinds_are_refused():
+    with pytest.raises(kf.KLFusionError, match="labels of one kind, got int, str"):
+        BayesianHead().fit(np.eye(2), np.array([1, "a"], dtype=object))
+    with pytest.raises(kf.KLFusionError, match="got None and labels of shape"):
+        BayesianHead().fit(None, [1, 2])
+
+
+def test_another_map_than_that_of_the_file_is_noticed(digits, tmp_path):
+    x, y, *_ = digits
+    fitted = BayesianHead(np.tanh).fit(x, y)
+    kf.save(tmp_path / "a.safetensors", kf.extract(fitted, name="a"))
+    head = kf.adapters.rebuild(kf.load(tmp_path / "a.safetensors"))
+    head.features = np.tanh
+    np.testing.assert_array_equal(head.predict(x), fitted.predict(x))
+    for other in (np.sin, None):
+        head.features = other
+        with pytest.raises(kf.KLFusionError, match="expected the same feature map"):
+            head.predict(x)
+
+
+@pytest.mark.filterwarnings("error")
+def test_findings_of_sites_with_one_class_each():
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    x[:, 2] = 0.0  # constant at all sites
+    heads = {f"{k}": BayesianHead().fit(x[k::2], np.full(20, k)) for k in range(2)}
+    assert kf.diagnose(kf.fuse(heads)).findings == ()
 
 
 def test_sites_with_different_maps_are_refused(digits):

@@ -45,6 +45,12 @@ def test_classes_are_audited_too():
     assert found.exposed[0] == 7
 
 
+def test_heads_are_audited_too():
+    x, y = table()
+    found = kf.audit(kf.extract(kf.learners.BayesianHead().fit(x, y), name="a"), (x, y))
+    assert found.exposed[0] == 7
+
+
 def test_noise_lowers_the_advantage_to_less_than_the_budget_allows():
     pytest.importorskip("opendp")
     data = table()
@@ -68,6 +74,13 @@ def test_shadow_models_of_a_mixture():
 
     found = kf.audit(posterior, x, fit=fit)
     assert found.exposed[0] == 7 and 0.0 <= found.advantages.min() <= found.advantage <= 1.0
+
+
+def test_fusions_are_refused():
+    data = table()
+    fusion = kf.fuse([kf.extract(LinearRegression(), name="a", data=data)])
+    with pytest.raises(KLFusionError, match="one site would send, got Fusion"):
+        kf.audit(fusion, data)
 
 
 def test_note_has_no_number():

@@ -11,7 +11,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
 from klfusion.errors import KLFusionError
-from klfusion.privacy import classes, regressions
+from klfusion.learners import BayesianHead
+from klfusion.privacy import classes, heads, regressions
 from klfusion.privacy.mechanism import (
     Budget,
     Statistic,
@@ -34,6 +35,7 @@ PLANS = {
     "discriminant": (classes.discriminant, LinearDiscriminantAnalysis(), BOUNDS),
     "categorical": (classes.categorical, CategoricalNB(), {"x0": 3, "x1": 4}),
     "counts": (classes.multinomial, MultinomialNB(), {}),
+    "head": (heads.head, BayesianHead(), {}),
 }
 
 
@@ -115,13 +117,22 @@ def test_more_budget_is_less_noise():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"epsilon": 0.0}, {"delta": 1.0}, {"neighbours": "friends"}, {"epsilon": "1"}]
+    "wrong",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": 1e-9},
+        {"epsilon": 100.0},
+        {"epsilon": "1"},
+        {"delta": 1.0},
+        {"neighbours": "friends"},
+    ],
 )
 def test_budgets_are_checked(wrong):
     with pytest.raises(KLFusionError, match=next(iter(wrong))):
         Budget(**({"epsilon": 1.0, "delta": 1e-5} | wrong))
 
 
-def test_an_epsilon_that_means_nothing_is_refused():
-    with pytest.raises(KLFusionError, match="expected epsilon from"):
-        multiplier(500.0, 1e-5)
+@pytest.mark.parametrize("epsilon", [1.1e-5, 49.0])
+@pytest.mark.parametrize("delta", [1e-12, 0.3])
+def test_every_budget_that_is_allowed_has_a_scale(epsilon, delta):
+    assert epsilon_of(0.5 / multiplier(epsilon, delta) ** 2, delta) <= epsilon

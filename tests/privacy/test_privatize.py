@@ -1,9 +1,11 @@
 """`privatize`: every number of a file is public or comes from sums with noise."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
+from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.discriminant_analysis import (
     LinearDiscriminantAnalysis,
     QuadraticDiscriminantAnalysis,
@@ -20,9 +22,10 @@ from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
 import klfusion as kf
 from klfusion.errors import KLFusionError, MissingDependencyError
+from klfusion.pooling.noisy_sums import ShrunkWarning
 from klfusion.privacy import mechanism, privatize
 from klfusion.privacy.bounds import ClippedWarning
-from klfusion.privacy.mechanism import Noised, Statistic, seeds_allowed
+from klfusion.privacy.mechanism import DeltaWarning, Noised, Statistic, seeds_allowed
 from klfusion.privacy.spending import spent
 
 pytest.importorskip("opendp")
@@ -44,6 +47,7 @@ MODELS = {
     "quadratic": (QuadraticDiscriminantAnalysis(), {"bounds": BOUNDS, "classes": [0, 1]}),
     "categorical": (CategoricalNB(), {"bounds": {"x0": 3, "x1": 3}, "classes": [0, 1]}),
     "counts": (MultinomialNB(), {"norm": 3.0, "classes": [0, 1]}),
+    "head": (kf.learners.BayesianHead(), {"norm": 3.0, "classes": [0, 1]}),
 }
 
 
@@ -64,8 +68,11 @@ def private(kind, data=None, **more):
     return kf.privatize(model, name="a", data=data or table(kind), **BUDGET, **how, **more)
 
 
+SHRUNK = "ignore::klfusion.pooling.noisy_sums.ShrunkWarning"
+
+
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
+@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning", SHRUNK)
 def test_fuses_predicts_and_comes_back_from_a_file(kind, tmp_path):
     sites = []
     for number in range(4):
@@ -150,6 +157,59 @@ def test_posterior_knows_of_the_noise():
     assert (off < 4.0).all()
 
 
+def covered(kind, epsilon, repeats=40):
+    """Shares of 95 % intervals of class parameters that hold the truth."""
+    held = []
+    model, how = MODELS[kind]
+    for seed in range(repeats):
+        with seeds_allowed():
+            found = kf.privatize(
+                model, data=table(kind, seed=seed), epsilon=epsilon, delta=1e-5, random_state=seed,
+                **how,
+            )  # fmt: skip
+        if kind == "naive Bayes":
+            own, truth = found.params(), np.array([[-0.7], [0.8]])
+            width = np.sqrt(own["rate"] / (own["shape"] * own["kappa"]))
+            held.append(np.abs(own["mean"] - truth) < 1.96 * width)
+        else:
+            x, y = table(kind, n=100_000, seed=999)
+            for column, key in enumerate(("feature 0", "feature 1")):
+                a = found.params()[f"{key}.concentration"]
+                truth = [np.bincount(x[y == k, column].astype(int)) for k in (0, 1)]
+                share, total = a / a.sum(axis=1, keepdims=True), a.sum(axis=1, keepdims=True)
+                width = np.sqrt(share * (1.0 - share) / (total + 1.0))
+                off = share - np.array([t / t.sum() for t in truth])
+                held.append(np.abs(off) < 1.96 * width)
+    return float(np.mean(held))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 10.0])
+@pytest.mark.parametrize("kind", ["naive Bayes", "categorical"])
+@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
+def test_posteriors_of_classes_include_the_noise(kind, epsilon):
+    assert covered(kind, epsilon) > 0.88  # 160 to 480 intervals: a deviation of 1 to 2 %
+
+
+@pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
+def test_more_noise_is_fewer_rows_and_a_head_in_doubt():
+    with seeds_allowed():
+        heads = []
+        for epsilon in (0.5, 50.0):
+            site = kf.privatize(
+                kf.learners.BayesianHead(), data=table("logistic"), norm=3.0, classes=[0, 1],
+                epsilon=epsilon, delta=1e-5, random_state=1,
+            )  # fmt: skip
+            heads.append(kf.fuse([site]).model())
+    plain = kf.learners.BayesianHead().fit(*table("logistic"))
+    x, y = table("logistic", seed=5)
+    loud, calm, exact = (np.abs(h.predict_proba(x)[:, 0] - 0.5).mean() for h in (*heads, plain))
+    assert loud < calm <= exact + 0.02
+    assert heads[0].statistics_.counts.sum() < 0.5 * heads[1].statistics_.counts.sum() < 400
+    assert np.mean(heads[1].predict(x) == y) == pytest.approx(
+        np.mean(plain.predict(x) == y), abs=0.02
+    )
+
+
 def test_replaced_rows_need_more_noise():
     with seeds_allowed():
         one, other = (
@@ -197,8 +257,11 @@ def test_spending_is_written_before_a_release_that_fails(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "instead"),
     [
-        (BayesianGaussianMixture(), "GaussianNB"),
+        (BayesianGaussianMixture(), "privatize a GaussianNB or a discriminant analysis"),
+        (kf.learners.MixedMixture(2), "privatize a GaussianNB or a discriminant analysis"),
+        (LatentDirichletAllocation(), "privatize a MultinomialNB of known classes"),
         (kf.learners.StickyHDPHMM(), "known states"),
+        (kf.learners.MeanFieldBNN(), "DP-SGD, by opacus"),
         (PoissonRegressor(), "bounded counts"),
         (kf.Posterior(kf.families.Gamma(), [[1.0, 1.0]]), "data="),
         (object(), "unknown"),
@@ -223,7 +286,11 @@ def test_what_cannot_be_promised_is_refused(model, instead):
         ("logistic", {"classes": [0, 1, 2]}, "two classes"),
         ("categorical", {"bounds": BOUNDS}, "number of categories"),
         ("counts", {"norm": None}, "norm"),
+        ("head", {"norm": None}, "norm"),
         ("linear", {"random_state": 1}, "no random_state"),
+        ("linear", {"epsilon": 1e-9}, "expected epsilon to be a number > 1e-05 and < 100"),
+        ("linear", {"epsilon": 100.0}, "expected epsilon to be a number > 1e-05 and < 100"),
+        ("linear", {"record": "."}, "cannot be written"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
@@ -234,6 +301,27 @@ def test_bad_input(kind, wrong, message):
         kf.privatize(model, **given)
 
 
+def test_a_column_has_not_the_name_of_the_outcome():
+    pandas = pytest.importorskip("pandas")
+    x, y = table("linear")
+    frame = pandas.DataFrame(x, columns=["x0", "y"])
+    with pytest.raises(KLFusionError, match="'a': expected no column called 'y'"):
+        private("linear", (frame, y))
+
+
+def test_a_delta_that_allows_a_row_is_said_at_the_site():
+    with seeds_allowed(), pytest.warns(DeltaWarning, match="delta 0.01 with 400 rows"):
+        model, how = MODELS["linear"]
+        kf.privatize(model, data=table("linear"), epsilon=1.0, delta=0.01, random_state=0, **how)
+    with pytest.warns(DeltaWarning):
+        kf.privatize({"n": Statistic(np.ones((9, 1)), 1.0)}, epsilon=1.0, delta=0.5)
+
+
+def test_a_record_that_is_none_is_refused(tmp_path):
+    with pytest.raises(KLFusionError, match="expected a record of releases"):
+        spent(tmp_path, 1e-5)
+
+
 def test_a_silo_without_noise_may_be_fused_with_others():
     data = table("linear", seed=4)
     model = MODELS["linear"][0]
@@ -242,6 +330,7 @@ def test_a_silo_without_noise_may_be_fused_with_others():
     assert fusion.posterior.params()["mean"][0, 1:] == pytest.approx([1.0, -0.5], abs=0.2)
 
 
+@pytest.mark.filterwarnings(SHRUNK)
 def test_order_of_silos_does_not_matter():
     with seeds_allowed():
         sites = [
@@ -270,7 +359,7 @@ def test_a_second_round_corrects_the_first():
         x = rng.uniform(-1.0, 1.0, size=(1000, 2))
         tables[name] = x, (x @ [3.0, -1.5] + rng.logistic(size=1000) > 0).astype(int)
     public = {"bounds": {"x0": (-1, 1), "x1": (-1, 1)}, "prior_sd": 5.0, "classes": [0, 1]}
-    found = [None]
+    found, said = [None], []
     for _ in range(3):
         sites = [
             kf.privatize(
@@ -279,7 +368,12 @@ def test_a_second_round_corrects_the_first():
             )
             for name, data in tables.items()
         ]  # fmt: skip
-        found.append(kf.fuse(sites))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ShrunkWarning)
+            found.append(kf.fuse(sites))
+        said.append([str(one.message) for one in caught])
+    assert "shrinks 'x0', 'x1' by more" in said[0][0] and "another round" in said[0][0]
+    assert not said[2]
     means = [fusion.posterior.params()["mean"][0] for fusion in found[1:]]
     assert means[0][0] < 2.4  # one step from zero
     assert means[-1] == pytest.approx([3.0, -1.5], abs=0.6)

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
 from klfusion.adapters import _library
 from klfusion.adapters._library import class_names, classes_of
 from klfusion.errors import KLFusionError
@@ -16,7 +15,6 @@ from klfusion.learners.feature_maps import MAPS
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import head
 
-_PROBE_SEED = 0
 _AGREES = 1e-6  # relative difference of two sums of squares that rounding explains
 
 
@@ -33,7 +31,7 @@ def extract(model: Any, name: str) -> Posterior:
         "n_inputs": model.n_inputs_,
         "features": _library.feature_names(model),
     }
-    arrays = {head.GRAM: pack(total.gram), head.PROBE: _probe(model)}
+    arrays = {head.GRAM: pack(total.gram), head.PROBE: model.probe()}
     if model.softmax_ is not None:
         arrays[head.CALIBRATION] = model.softmax_.coefficients
     family = IsotropicNormalGamma(d)
@@ -49,14 +47,6 @@ def _described(features: Any) -> dict[str, Any]:
     kind = getattr(features, "__qualname__", type(features).__name__)
     known = MAPS.get(kind) is type(features)
     return {"class": kind, **({"settings": features.get_params()} if known else {})}
-
-
-def _probe(model: Any) -> FloatArray:
-    """Features of one agreed row of numbers in [0, 1]; empty for rows of another kind."""
-    if model.n_inputs_ is None:
-        return np.empty(0)
-    row = np.random.default_rng(_PROBE_SEED).uniform(size=(1, model.n_inputs_))
-    return np.asarray(model.transform(row)[0])
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -83,6 +73,7 @@ def rebuild(posterior: Posterior) -> Any:
     model = BayesianHead(_map_of(info["map"]))
     model.set_statistics(labels[order], total, info["n_inputs"])
     model.feature_names_in_ = info.get("features")
+    model.probe_ = structure.arrays[head.PROBE]
     if head.CALIBRATION in structure.arrays:
         model.softmax_ = Softmax(structure.arrays[head.CALIBRATION].copy())
     return model

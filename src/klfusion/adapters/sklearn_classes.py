@@ -173,10 +173,10 @@ def _gaussian(posterior: Posterior, natural: FloatArray, n: FloatArray, settings
     family, prior = posterior.family, np.asarray(posterior.prior)
     assert isinstance(family, NormalGamma)
     d = family.dim
-    shift, _, moment, _ = np.split(natural - prior, [d, 2 * d, 3 * d], axis=1)
+    shift, rows, moment, _ = np.split(natural - prior, [d, 2 * d, 3 * d], axis=1)
     model = GaussianNB(**settings)
-    model.theta_ = shift / n[:, None]
-    variance = moment / n[:, None] - model.theta_**2
+    model.theta_ = shift / rows
+    variance = moment / rows - model.theta_**2
     whole = n @ model.theta_ / n.sum()
     spread = n @ (variance + (model.theta_ - whole) ** 2) / n.sum()
     model.epsilon_ = model.var_smoothing * float(spread.max())
@@ -209,25 +209,30 @@ def _categorical(posterior: Posterior, natural: FloatArray, n: FloatArray, setti
     return model
 
 
-def _moments(posterior: Posterior, natural: FloatArray, n: FloatArray) -> tuple[Any, Any]:
-    """Means (c, d) and scatters (c, d, d) of the classes, without the prior."""
+def _moments(posterior: Posterior, natural: FloatArray) -> tuple[Any, Any]:
+    """Means (c, d) and covariances (c, d, d) of the classes, without the prior.
+
+    Noise makes a posterior worth fewer rows than a class has, so that rows are those it is worth.
+    """
     family = posterior.family
     assert isinstance(family, NormalWishart)
     with_prior = family.params(natural)
     weight = with_prior["kappa"]
-    means = with_prior["mean"] * (weight / n)[:, None]
-    between = (_ROWS * n / weight)[:, None, None] * means[:, :, None] * means[:, None, :]
-    return means, with_prior["scale_inv"] - _ROWS * np.eye(family.dim) - between
+    rows = weight - _ROWS
+    means = with_prior["mean"] * (weight / rows)[:, None]
+    between = (_ROWS * rows / weight)[:, None, None] * means[:, :, None] * means[:, None, :]
+    scatter = with_prior["scale_inv"] - _ROWS * np.eye(family.dim) - between
+    return means, scatter / rows[:, None, None]
 
 
 def _linear(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: Any) -> Any:
-    means, scatter = _moments(posterior, natural, n)
+    means, covariances = _moments(posterior, natural)
     total, (k, d) = n.sum(), means.shape
     _check_two(k)
     model = LinearDiscriminantAnalysis(**settings)
     model.priors_, model.means_, model.n_features_in_ = n / total, means, d
     model.xbar_ = model.priors_ @ means
-    model.covariance_ = scatter.sum(axis=0) / total
+    model.covariance_ = np.einsum("k,kij->ij", n, covariances) / total
     # Solvers divide the scatter by the number of rows, or by the degrees of freedom.
     probe = LinearDiscriminantAnalysis(solver=model.solver).fit(_PROBE, [0, 0, 1, 1])
     unbiased = 10.0 / float(probe.coef_[0, 0]) > 1.5
@@ -256,14 +261,14 @@ def _linear(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: 
 
 
 def _quadratic(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: Any) -> Any:
-    means, scatter = _moments(posterior, natural, n)
+    means, covariances = _moments(posterior, natural)
     _check_two(len(means))
     model = QuadraticDiscriminantAnalysis(**settings)
     # Versions of the library divide by the number of rows, or by one less.
     probe = QuadraticDiscriminantAnalysis(store_covariance=True).fit(_PROBE, [0, 0, 1, 1])
     fewer = float(probe.covariance_[0][0, 0] > 1.5)
     model.priors_, model.means_, model.n_features_in_ = n / n.sum(), means, means.shape[1]
-    values, vectors = np.linalg.eigh(scatter / (n - fewer)[:, None, None])
+    values, vectors = np.linalg.eigh(covariances * (n / (n - fewer))[:, None, None])
     if not (n > means.shape[1]).all() or not (values[:, 0] > model.tol).all():
         raise KLFusionError("expected classes whose covariance matrices have full rank: reg_param=")
     regular = (1.0 - model.reg_param) * values + model.reg_param

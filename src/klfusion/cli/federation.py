@@ -13,7 +13,6 @@ from klfusion.cli.shell import EPILOG, FILE, check_targets, modules
 from klfusion.errors import KLFusionError
 
 _KEY = click.option("--key", type=FILE, metavar="FILE", help="Sign with this secret key.")
-_REQUEST = "request.safetensors"  # the fused posterior that a second request refers to
 _SIZE = click.IntRange(min=1)
 
 
@@ -76,11 +75,9 @@ def fit(source: Path, name: str, output: Path, n_components: int | None,
     """  # noqa: D301 (click reads the character)
     check_targets([output], [source])
     if source.suffix == ".py":
-        (rounds,) = modules("federation.round")
+        rounds, folders = modules("federation.round", "federation.folder")
         config = dict(word.partition("=")[::2] for word in settings)
-        asked = (
-            [] if after is None else [rounds.SECOND, (after / "request.safetensors").read_bytes()]
-        )
+        asked = [] if after is None else [rounds.SECOND, folders.second_request(after)]
         posterior = rounds.Round.load(str(source)).posterior(rounds.Site(name, config), *asked)
     elif n_components is None or settings or after is not None:
         raise click.UsageError("a table needs --n-components and neither --set nor --after")
@@ -120,7 +117,8 @@ def _mixture_of(table: Path, n_components: int) -> Any:
 def send(file: Path, folder: Path, key: Path | None) -> None:
     """Send the posterior in FILE: add it to the inbox of a shared folder.
 
-    FILE is of klfusion site fit, or of kf.save. Sending again is harmless.
+    FILE is of klfusion site fit, or of kf.save. Sending it again is harmless. Of two models of one
+    site the first counts.
 
     \b
     Example:
@@ -130,7 +128,11 @@ def send(file: Path, folder: Path, key: Path | None) -> None:
     posterior = kf.load(file)
     if not isinstance(posterior, kf.Posterior):
         raise KLFusionError(f"{file}: expected the posterior of one silo, got a fusion")
-    click.echo(f"sent: {folders.send(folder, posterior, key)}")
+    sent = folders.send(folder, posterior, key)
+    click.echo(f"sent: {sent}")
+    for other in folders.others_of(sent):
+        text = f"there is another model of {posterior.name!r}, {other.name}"
+        click.echo(f"note: {text}: the first that can be used counts", err=True)
 
 
 @site.command(epilog=EPILOG)
@@ -178,7 +180,7 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
     """  # noqa: D301 (click reads the character)
     folders, rounds = modules("federation.folder", "federation.round")
     if definition is None:
-        found = _round_of(folder, **settings)
+        found = _round_of(folder, store, **settings)
     else:
         source = click.get_current_context().get_parameter_source
         for name in settings:
@@ -186,12 +188,15 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
                 raise click.UsageError(f"--definition says this already: {name}")
         found = rounds.Round.load(str(definition))
     running = folders.Coordinator(found, folder, store, key)
-    if once:
-        running.step()
-    else:
-        running.run(every, click.echo)
+    with running.server.alone():
+        if once:
+            running.step()
+        else:
+            running.run(every, click.echo)
     for note in running.server.left_out:
         click.echo(f"set aside: {printable(note)}", err=True)
+    for finding in running.server.findings:
+        click.echo(f"look at {printable(finding)}", err=True)
     if not running.released:
         click.echo(f"waiting for {running.waiting} more: {folder / 'status.html'}")
         return
@@ -200,13 +205,12 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
     click.echo(f"released: {folder / 'fused.safetensors'}; {folder / 'status.html'}")
 
 
-def _round_of(
-    folder: Path, name: str | None, keys: Path | None, silos: tuple[str, ...], **settings: Any
-) -> Any:
+def _round_of(folder: Path, store: Path | None, name: str | None, keys: Path | None,
+              silos: tuple[str, ...], **settings: Any) -> Any:  # fmt: skip
     """The round of a folder by options; by default its name has the time at which it opened."""
     folders, rounds = modules("federation.folder", "federation.round")
-    if name is None and (folder / "round.json").exists():
-        name = folders.read_round(folder)["round"]
+    if name is None:
+        name = folders.opened(folder, store)
     public = None if keys is None else {p.stem: str(p) for p in sorted(keys.glob("*.pub"))}
     opened = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
     name = name or f"{folder.resolve().name} {opened}"

@@ -4,6 +4,7 @@
 """
 
 import json
+import logging
 import os
 import stat
 import time
@@ -12,38 +13,75 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from klfusion._utils.text import few
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.federation import signing
 from klfusion.federation.round import FIT, SECOND, VERSION, Reply, Round, Site, one_line
 from klfusion.federation.server import Server, sha256
-from klfusion.federation.status import write_status
+from klfusion.federation.status import STATUS, write_status
 from klfusion.io.atomic import write_atomically
 from klfusion.posteriors.posterior import Posterior
 
 _ROUND, _MANIFEST, _FUSED, _INBOX = "round.json", "manifest.json", "fused.safetensors", "inbox"
+_REQUEST = "request.safetensors"  # the fused posterior that a second request refers to
+_PUBLISHED = (_REQUEST, _FUSED, f"{_ROUND}{signing.SUFFIX}", _ROUND,
+              f"{_MANIFEST}{signing.SUFFIX}", _MANIFEST)  # fmt: skip
 _MAX_JSON = 2**20  # bytes of a file other than a posterior
+_HASH = 16  # hexadecimal digits of a message's hash that are in its name
 _Path = str | os.PathLike[str]
+_log = logging.getLogger("klfusion.federation")
 
 
 def send(folder: _Path, posterior: Posterior, key: _Path | None = None) -> Path:
     """Add a posterior to the inbox; a file appears there whole, and none is ever changed.
 
-    Equal messages have equal names, so that sending again after an interruption is safe.
+    Equal messages have equal names, so that sending again after an interruption is safe. A message
+    that cannot count is an error: the round has ended, or the name or the key is not of this round.
     """
     asked = read_round(folder)
     definition = Round(name=asked["round"], max_bytes=asked["max_bytes"])
     site = Site(posterior.name, {"key": key} if key else {})
     message = definition.message(site, posterior, asked["request"])
-    name = f"{quote(posterior.name, safe='')}-{asked['request']}-{sha256(message.data)[:16]}"
-    path = Path(folder) / _INBOX / f"{name}.safetensors"
+    path = Path(folder) / _INBOX / _name_of(posterior.name, asked["request"], sha256(message.data))
+    if (Path(folder) / _MANIFEST).exists():
+        if path.exists():
+            return path  # sent before
+        text = f"{folder}: expected a round that is open, got {asked['round']!r}, which has ended"
+        raise KLFusionError(f"{text}: nothing was sent")
+    _check_admitted(site.name, message, asked)
     if message.signature:  # before the message, which counts as sent when it is there
         write_atomically(f"{path}{signing.SUFFIX}", [memoryview(message.signature)])
     write_atomically(path, [memoryview(message.data)])
     return path
 
 
+def others_of(sent: Path) -> list[Path]:
+    """Other messages of the same silo to the same request: the first that can be used counts."""
+    stem = sent.name.rpartition("-")[0]
+    return sorted(set(sent.parent.glob(f"{stem}-{'?' * _HASH}.safetensors")) - {sent})
+
+
+def _name_of(silo: str, request: str, digest: str) -> str:
+    return f"{quote(silo, safe='')}-{request}-{digest[:_HASH]}.safetensors"
+
+
+def _check_admitted(name: str, message: Reply, asked: dict[str, Any]) -> None:
+    """Refuse at the site what the coordinator would refuse: an unknown name or another key."""
+    silos, keys = asked.get("silos"), asked.get("keys")
+    if isinstance(silos, list) and name not in silos:
+        raise KLFusionError(f"site {name!r}: expected a name of this round, {few(silos)}")
+    if isinstance(keys, dict):
+        try:
+            signing.signer(message.data, message.signature, {name: str(keys.get(name))})
+        except KLFusionError as error:
+            text = f"site {name!r}: expected the key whose public key the coordinator has"
+            raise KLFusionError(f"{text} ({error}): nothing was sent") from error
+
+
 def read_round(folder: _Path) -> dict[str, Any]:
     """What the coordinator of a folder asks for."""
+    if not (Path(folder) / _ROUND).exists():
+        raise FileFormatError(f"{folder}: expected a folder that a coordinator opened, got none")
     found = _read_json(Path(folder) / _ROUND)
     kinds = {"version": int, "round": str, "request": str, "max_bytes": int, "opened": float}
     for key, kind in kinds.items():
@@ -55,13 +93,26 @@ def read_round(folder: _Path) -> dict[str, Any]:
     return found
 
 
+def second_request(folder: _Path) -> bytes:
+    """The fused posterior of the first round, which the second request refers to."""
+    asked = read_round(folder)
+    if asked["request"] != SECOND:
+        text = f"{folder}: expected a round with a second request, got {asked['round']!r}"
+        raise KLFusionError(f"{text}, which waits for answers to the first")
+    return _bytes(Path(folder) / _REQUEST, asked["max_bytes"])
+
+
 def receive(folder: _Path, key: _Path | None = None) -> bytes:
     """The fused posterior that the coordinator released, checked against its manifest."""
-    path = Path(folder) / _MANIFEST
-    manifest, asked = _read_json(path), read_round(folder)["round"]
-    if manifest.get("round") != asked:
+    path, asked = Path(folder) / _MANIFEST, read_round(folder)
+    if not path.exists():
+        text = f"{folder}: expected a round that has ended, got {asked['round']!r}"
+        raise KLFusionError(f"{text}, which is open: its {STATUS} shows who is waited for")
+    manifest = _read_json(path)
+    if manifest.get("round") != asked["round"]:
         got = f"one of round {manifest.get('round')!r}"
-        raise FileFormatError(f"{path}: expected the manifest of round {asked!r}, got {got}")
+        text = f"{path}: expected the manifest of round {asked['round']!r}"
+        raise FileFormatError(f"{text}, got {got}")
     if key is not None:
         signature = _bytes(Path(f"{path}{signing.SUFFIX}"), _MAX_JSON)
         signing.signer(_bytes(path, _MAX_JSON), signature, {"coordinator": os.fspath(key)})
@@ -70,8 +121,22 @@ def receive(folder: _Path, key: _Path | None = None) -> bytes:
         raise FileFormatError(f"{path}: expected a number of bytes, got {size!r}")
     data = _bytes(Path(folder) / _FUSED, size)
     if sha256(data) != manifest.get("sha256"):
-        raise FileFormatError(f"{folder}: expected {_FUSED} as in {_MANIFEST}, got another")
+        text = f"{folder}: expected {_FUSED} as in {_MANIFEST}, got another"
+        raise FileFormatError(f"{text}: the coordinator restores it when it runs")
     return data
+
+
+def published(folder: _Path, store: _Path | None) -> Path:
+    """The coordinator's own copies of what it wrote to the shared folder."""
+    return Path(store or Path(folder) / "store") / "published"
+
+
+def opened(folder: _Path, store: _Path | None) -> str | None:
+    """Name of the round that a coordinator opened here, by its own copy if there is one."""
+    for place in (published(folder, store), Path(folder)):
+        if (place / _ROUND).exists():
+            return str(read_round(place)["round"])
+    return None
 
 
 class Coordinator:
@@ -91,32 +156,39 @@ class Coordinator:
     ) -> None:
         self.folder, self.key = Path(folder), key
         (self.folder / _INBOX).mkdir(parents=True, exist_ok=True)
-        self.asked: dict[str, Any] = {}
-        own = Path(store or self.folder / "store")
-        self._opened = own / _ROUND  # the coordinator's own copy of its first request
-        if self._opened.exists():
-            both = [_read_json(own / _ROUND), read_round(folder)]
-            names, signed = ([one.get(key) for one in both] for key in ("round", "signed"))
-            if names[0] != names[1] or signed[0] != signed[1]:
-                text = f"{folder}: expected the round {names[0]!r} that was opened here"
-                raise KLFusionError(f"{text}, got {names[1]!r} in {_ROUND}: somebody changed it")
-        if (self.folder / _ROUND).exists():
-            self.asked = read_round(folder)
-            if self.asked.get("signed") and definition.keys is None:
-                text = f"{folder}: expected the public keys of silos, for messages are signed"
-                raise KLFusionError(f"{text} in this round, got none")
-            if self.asked["round"] != definition.name:
-                text = f"{folder}: expected a folder of round {definition.name!r}"
-                raise KLFusionError(f"{text}, got one of {self.asked['round']!r}: take a new one")
-        self.server = Server(definition, store or self.folder / "store", senders="unknown")
+        self._own = published(folder, store)
         self._seen: dict[Path, Any] = {}  # times and sizes of files as last checked
-        if not self.asked:
+        self.asked: dict[str, Any] = {}
+        before = opened(folder, store)
+        if before not in (None, definition.name):
+            text = f"{folder}: expected a folder of round {definition.name!r}"
+            raise KLFusionError(f"{text}, got one of {before!r}: take a new one")
+        self.server = Server(definition, self._own.parent, senders="unknown")
+        self._own.mkdir(exist_ok=True)
+        if before is None:
             self._ask(FIT)
+        else:
+            self._continue(definition)
+
+    def _continue(self, definition: Round) -> None:
+        """Go on with a round that was opened here; who may take part can change."""
+        if not (self._own / _ROUND).exists():  # the store was lost
+            for name in _PUBLISHED:
+                if (self.folder / name).exists():
+                    data = _bytes(self.folder / name, definition.max_bytes)
+                    write_atomically(self._own / name, [memoryview(data)])
+        self.asked = read_round(self._own)
+        if self.asked.get("keys") is not None and definition.keys is None:
+            text = f"{self.folder}: expected the public keys of silos, for messages are signed"
+            raise KLFusionError(f"{text} in this round, got none")
+        if self.asked | _admitted(definition) != self.asked and not self.released:
+            self.asked |= _admitted(definition)
+            self._write_json(_ROUND, self.asked)
 
     @property
     def released(self) -> bool:
-        """Whether the result is in the folder."""
-        return (self.folder / _MANIFEST).exists()
+        """Whether the round has ended."""
+        return (self._own / _MANIFEST).exists()
 
     @property
     def waiting(self) -> int:
@@ -129,6 +201,7 @@ class Coordinator:
     def step(self) -> bool:
         """Look at the inbox once; returns whether the round has ended."""
         server, definition = self.server, self.server.round
+        self._restore()
         if self.released:
             return True
         if self.asked["request"] == SECOND and server.fusion is None:  # started again
@@ -177,19 +250,16 @@ class Coordinator:
         """Publish a request; what it refers to is there before it."""
         definition = self.server.round
         if request == SECOND:
-            write_atomically(self.folder / "request.safetensors", [memoryview(self.server.fused())])
+            self._publish(_REQUEST, self.server.fused())
         self.asked = {"version": VERSION, "round": definition.name, "request": request,
                       "max_bytes": definition.max_bytes, "opened": time.time(),
-                      "signed": definition.keys is not None}  # fmt: skip
+                      **_admitted(definition)}  # fmt: skip
         self._write_json(_ROUND, self.asked)
-        if not self._opened.exists():
-            self._opened.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._opened, [memoryview(json.dumps(self.asked).encode())])
 
     def _release(self) -> None:
         """Write the fused posterior, then the manifest, which marks the round as ended."""
         server, data = self.server, self.server.fused()
-        write_atomically(self.folder / _FUSED, [memoryview(data)])
+        self._publish(_FUSED, data)
         write_status(self.folder, server, self.asked, released=True)
         manifest = {
             "version": VERSION, "round": server.round.name, "sha256": sha256(data),
@@ -198,11 +268,35 @@ class Coordinator:
         self._write_json(_MANIFEST, manifest)
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
-        path, data = self.folder / name, json.dumps(content, indent=1).encode()
+        data = json.dumps(content, indent=1).encode()
         if self.key is not None:
             signature = signing.sign(data, self.key, f"klfusion {name}")
-            write_atomically(f"{path}{signing.SUFFIX}", [memoryview(signature)])
-        write_atomically(path, [memoryview(data)])
+            self._publish(f"{name}{signing.SUFFIX}", signature)
+        self._publish(name, data)
+
+    def _publish(self, name: str, data: bytes) -> None:
+        """Write a file to the shared folder, and a copy to the coordinator's own."""
+        for folder in (self._own, self.folder):
+            write_atomically(folder / name, [memoryview(data)], follow=False)
+
+    def _restore(self) -> None:
+        """Write again what somebody changed or deleted in the shared folder."""
+        for path in [self.folder / name for name in _PUBLISHED if (self._own / name).exists()]:
+            data = (self._own / path.name).read_bytes()
+            try:
+                same = _bytes(path, len(data)) == data
+            except FileFormatError:
+                same = False
+            if not same:
+                _log.warning("%s is restored: somebody changed it", path)
+                write_atomically(path, [memoryview(data)], follow=False)
+
+
+def _admitted(definition: Round) -> dict[str, Any]:
+    """Who may take part: names of silos and their public keys as text; None is everybody."""
+    keys = definition.keys
+    public = None if keys is None else {n: signing.public_text(k) for n, k in keys.items()}
+    return {"silos": None if definition.silos is None else list(definition.silos), "keys": public}
 
 
 def _mark(path: Path) -> tuple[int, int, str]:

@@ -21,7 +21,7 @@ MAX_BYTES = 64 * 2**20
 FIT, SECOND, USE = "fit", "second", "use"  # requests to a site
 HEADER = "federation"  # key of a message's header, in the provenance of its posterior
 _MAX_NAME = 100  # bytes of a silo's name, which is part of a file's name
-_MAX_REASON = 500  # characters kept of an untrusted text
+_MAX_REASON = 500  # characters kept of an untrusted text, of at most four bytes each
 _log = logging.getLogger("klfusion.federation")
 
 
@@ -66,7 +66,7 @@ class Reply:
         if unknown or not parts:
             text = f"expected a message of data, signature or error, got {unknown or 'nothing'}"
             return cls(error=one_line(text))
-        error = parts.get("error", b"").decode(errors="replace")
+        error = parts.get("error", b"")[: 4 * _MAX_REASON].decode(errors="replace")
         return cls(parts.get("data", b""), parts.get("signature", b""), one_line(error))
 
 
@@ -84,8 +84,8 @@ class Round:
         are refused.
     fit : callable, optional
         ``fit(site)`` returns a fitted model that `klfusion.extract` reads, or a `Posterior`.
-    privatise : callable, optional
-        ``privatise(posterior, site)`` returns the posterior that leaves the site.
+    privatize : callable, optional
+        ``privatize(posterior, site)`` returns the posterior that leaves the site.
     use : callable, optional
         ``use(fused, site)`` is called at the site with the fused posterior.
     second : callable, optional
@@ -126,7 +126,7 @@ class Round:
 
     name: str
     fit: Callable[[Site], Any] | None = None
-    privatise: Callable[[Posterior, Site], Posterior] | None = None
+    privatize: Callable[[Posterior, Site], Posterior] | None = None
     use: Callable[[Posterior, Site], object] | None = None
     second: Callable[[Posterior, Site], Any] | None = None
     combine: Callable[[Fusion, Sequence[Posterior]], Fusion] | None = None
@@ -200,11 +200,11 @@ class Round:
         raise KLFusionError(f"expected a request that this round answers, got {one_line(request)}")
 
     def posterior(self, site: Site, request: str = FIT, fused: bytes = b"") -> Posterior:
-        """Fit, extract, privatise: the posterior that leaves the site."""
+        """Fit, extract, privatize: the posterior that leaves the site."""
         model = self._model(site, request, fused)
         posterior = model if isinstance(model, Posterior) else extract(model, name=site.name)
-        if self.privatise is not None:
-            posterior = self.privatise(posterior, site)
+        if self.privatize is not None:
+            posterior = self.privatize(posterior, site)
         answers = [k for k in (SECOND, USE) if getattr(self, k) is not None]
         provenance = {**posterior.provenance, HEADER: {"answers": answers}}
         return replace(posterior, name=site.name, provenance=provenance)

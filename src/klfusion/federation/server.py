@@ -5,9 +5,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -18,9 +19,10 @@ from klfusion.federation.compatible import check_same, compatible
 from klfusion.federation.round import FIT, HEADER, SECOND, USE, Reply, Round, one_line
 from klfusion.federation.signing import SUFFIX
 from klfusion.fusion.result import Fusion
-from klfusion.io.atomic import write_atomically
+from klfusion.io.atomic import locked, write_atomically
 from klfusion.io.storage import dumps, save
 from klfusion.posteriors.posterior import Posterior
+from klfusion.report.summarize import findings
 
 _FILES = {FIT: "silo-{}.safetensors", SECOND: "second-{}.safetensors"}
 _JOURNAL = "journal.jsonl"
@@ -47,6 +49,8 @@ class Server:
         Accepted posteriors by name of the silo, in the first and in the second round.
     fusion : Fusion or None
         The result.
+    findings : list of str
+        What a person should look at in it, such as columns in other units or other priors.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Server:
         self.round, self._known_senders = definition, senders
         self.store = None if store is None else Path(store)
         self.fusion: Fusion | None = None
+        self.findings: list[str] = []
         self.posteriors: dict[str, dict[str, Posterior]] = {request: {} for request in _FILES}
         self.senders: dict[str, str] = {}  # by name of the silo
         self._refused: dict[tuple[str, str], str] = {}  # reasons by request and sender
@@ -78,7 +83,7 @@ class Server:
     @property
     def left_out(self) -> list[str]:
         """Silos and senders left out, with reasons."""
-        again = " (round 2: first posterior used)"
+        again = " (round 2: first posterior used)" if self.round.combine is None else " (round 2)"
         notes = [
             one_line(f"{self._who(sender)}: {reason}") + (again if request == SECOND else "")
             for (request, sender), reason in self._refused.items()
@@ -91,14 +96,22 @@ class Server:
         ``ask(request, data, wanted, n)`` sends a request to senders for which ``wanted`` holds, to
         at least ``n`` of them, and yields their replies with the senders.
         """
+        with self.alone():
+            self._run(ask)
+
+    def _run(self, ask: Ask) -> None:
         if not self.complete:
             missing = self.round.expected - len(self.posteriors[FIT])
             for sender, reply in ask(FIT, b"", lambda who: not self.known(who), missing):
                 self.receive(sender, reply)
         self.fuse()
         if self.round.second is not None:
-            for sender, reply in ask(SECOND, self.fused(), self._answers(SECOND), 0):
+            asked = self.answering(SECOND)
+            for sender, reply in ask(SECOND, self.fused(), self._answers(SECOND), len(asked)):
                 self.receive(sender, reply, SECOND)
+            for name in asked.keys() - self.posteriors[SECOND].keys():
+                if (SECOND, asked[name]) not in self._refused:
+                    self.set_aside(asked[name], "not connected", SECOND)
             self.fuse(SECOND)
         for sender, reply in ask(USE, self.fused(), self._answers(USE), 0):
             if reply.error:
@@ -123,6 +136,9 @@ class Server:
                 raise KLFusionError(f"expected a message of {sender!r}, got one of {name!r}")
             if request == SECOND:
                 self._check_second(sender, posterior)
+            alike = [n for n in mine if n != name and _file_key(n) == _file_key(name)]
+            if alike:  # for some file systems, and perhaps for whoever typed it
+                raise KLFusionError(f"the names {name!r} and {alike[0]!r} differ by case alone")
             if name in mine:
                 if self._hashes[request, name] != sha256(reply.data):
                     owner = self.senders.get(name, "the store")
@@ -163,9 +179,12 @@ class Server:
     def fuse(self, request: str = FIT) -> Fusion:
         """Fuse what can be fused and release it; the fusion lists who was left out, and why."""
         first, second = self.posteriors[FIT], self.posteriors[SECOND]
-        combine = self.round.combine
-        if request == SECOND and combine is not None and self.fusion is not None:
-            fusion = combine(self.fusion, [second[name] for name in sorted(second)])
+        if request == SECOND and self.round.combine is not None:
+            start = self.fuse() if self.fusion is None else self.fusion
+            notes, members = self._not_fused, self._members
+            fusion = self._fused(second, partial(self.round.combine, start))
+            self._not_fused = list(dict.fromkeys(notes + self._not_fused))
+            self._members = members  # who answered the first request alone gets the result, too
         else:
             fusion = self._fused(first | second if request == SECOND else first)
         if self.left_out:
@@ -173,13 +192,23 @@ class Server:
             fusion = replace(fusion, provenance=provenance)
         self.fusion = fusion
         if self.store is not None:
+            if request == FIT and self.round.second is not None:
+                save(self.store / "first.safetensors", fusion)
             save(self.store / "global.safetensors", fusion)
             fusion.report(str(self.store / "report.html"))
         _log.info("%s", fusion)
+        self.findings = findings(fusion)
+        for finding in self.findings:
+            _log.warning("look at %s", finding)
         return fusion
 
-    def _fused(self, posteriors: Mapping[str, Posterior]) -> Fusion:
-        options = dict(self.round.options)
+    def _fused(
+        self,
+        posteriors: Mapping[str, Posterior],
+        combine: Callable[[list[Posterior]], Fusion] | None = None,
+    ) -> Fusion:
+        """Fusion of the largest set that can be fused; ``combine`` replaces `klfusion.fuse`."""
+        options = {} if combine is not None else dict(self.round.options)
         weights = options.get("weights")
         refused = {}
         if isinstance(weights, Mapping):
@@ -198,7 +227,7 @@ class Server:
                 options["weights"] = {p.name: weights[p.name] for p in kept}
             self._members = [p.name for p in kept]
             try:
-                return fuse(kept, **options)
+                return fuse(kept, **options) if combine is None else combine(kept)
             except IncompatibleSilosError as error:
                 if error.silo is None:
                     raise
@@ -229,6 +258,18 @@ class Server:
         return self._named(names[0]) if names else sender
 
     # What the folder holds.
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder while this process lives; two servers would mix their messages."""
+        if self.store is None:
+            yield
+            return
+        with (self.store / "lock").open("wb") as file:
+            if not locked(file):
+                text = f"{self.store}: expected a folder without another server"
+                raise KLFusionError(f"{text}, got one that is still running: end it first")
+            yield
 
     def _path(self, name: str, request: str) -> Path:
         assert self.store is not None
@@ -281,6 +322,11 @@ class Server:
             with suppress(ValueError):
                 found.append(json.loads(line))
         return found
+
+
+def _file_key(name: str) -> str:
+    """What names of files that some file systems take for equal have in common."""
+    return quote(name, safe="").lower()
 
 
 def sha256(data: bytes) -> str:

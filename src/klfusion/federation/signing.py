@@ -57,6 +57,11 @@ def public_key(key: str) -> Any:
         raise KLFusionError(f"expected a public key of minisign, got {key!r} ({error})") from error
 
 
+def public_text(key: str) -> str:
+    """A public key as text, from its text or from the path of its file."""
+    return str(public_key(key).to_base64(), "ascii")
+
+
 def signer(data: bytes, signature: bytes, keys: Mapping[str, str]) -> str:
     """The silo whose key made a signature of data."""
     minisign = _minisign()

@@ -1,6 +1,6 @@
 """The status page of a round over a folder: one static HTML file that loads nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from klfusion.federation.server import Server
 from klfusion.io.atomic import write_atomically
 
+STATUS = "status.html"
 _REFRESH = 10  # seconds between two loads of the page by a browser
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -18,7 +19,8 @@ code{{font-size:.85em}}</style></head><body>
 <h1>{title}</h1><p>{state}</p>
 <h2>Accepted messages</h2><table><tr><th>silo</th><th>request</th><th>received (UTC)</th>
 <th>bytes</th><th>SHA-256</th></tr>{rows}</table>
-<h2>Set aside</h2><ul>{left_out}</ul></body></html>
+<h2>Set aside</h2><ul>{left_out}</ul>
+<h2>To look at</h2><ul>{findings}</ul></body></html>
 """
 
 
@@ -42,6 +44,10 @@ def write_status(folder: Path, server: Server, asked: Mapping[str, Any], *, rele
         title=escape(f"Round {server.round.name}"),
         refresh="" if released else f'<meta http-equiv="refresh" content="{_REFRESH}">',
         state=state, rows=rows,
-        left_out="".join(f"<li>{escape(note)}</li>" for note in notes) or "<li>nothing</li>",
+        left_out=_list(notes), findings=_list(server.findings),
     )  # fmt: skip
-    write_atomically(folder / "status.html", [memoryview(page.encode())])
+    write_atomically(folder / STATUS, [memoryview(page.encode())], follow=False)
+
+
+def _list(texts: Sequence[str]) -> str:
+    return "".join(f"<li>{escape(text)}</li>" for text in texts) or "<li>nothing</li>"

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from klfusion.errors import FileFormatError, KLFusionError
 
@@ -50,13 +50,18 @@ def one_error(source: str) -> Iterator[None]:
         raise FileFormatError(f"{source}: expected content that fits in memory") from error
 
 
-def write_atomically(path: str | os.PathLike[str], chunks: Iterable[memoryview]) -> None:
-    """Write a file so that readers see the old one until the new one is complete."""
+def write_atomically(
+    path: str | os.PathLike[str], chunks: Iterable[memoryview], *, follow: bool = True
+) -> None:
+    """Write a file so that readers see the old one until the new one is complete.
+
+    A link is kept and its target replaced, unless ``follow`` is false: where others can make links.
+    """
     given = _path(path)
     temporary = None
     try:
-        target = Path(os.path.realpath(given))  # replace the target of a link, not the link
-        mode = _mode_of(target)
+        target = Path(os.path.realpath(given)) if follow else given
+        mode = _mode_of(target) if follow or not target.is_symlink() else None
         temporary = target.with_name(f".klfusion-{secrets.token_hex(8)}.tmp")
         created = 0o666 if mode is None else mode  # the umask applies to it
         with open(temporary, "xb", opener=lambda p, flags: os.open(p, flags, created)) as file:
@@ -85,3 +90,16 @@ def _mode_of(target: Path) -> int | None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")
     return stat.S_IMODE(status.st_mode)
+
+
+def locked(file: IO[Any]) -> bool:
+    """Lock a file, if no other process has; the lock ends with the process."""
+    try:
+        import fcntl  # noqa: PLC0415 (absent from Windows)
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import NotFittedError
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.package import provenance
@@ -30,11 +30,16 @@ from klfusion.learners._head import (
 )
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
-from klfusion.posteriors.structure.head import CALIBRATION
+from klfusion.posteriors.structure.head import CALIBRATION, check_probe
 from klfusion.posteriors.structure.kinds import NAMED, NAMES
 
 _BATCH = 2_000  # rows whose features are held at once
+_PROBE_SEED = 0
 _MOST_CLASSES = 30  # whose calibration, of the fourth power of their number, stays below 4 MB
+
+
+class _NotFittedHeadError(KLFusionError, NotFittedError):  # type: ignore[misc]
+    """Of klfusion, and of scikit-learn."""
 
 
 @dataclass(eq=False, repr=False)
@@ -80,15 +85,18 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Add up the statistics of rows X and labels y (n,)."""
-        labels = np.asarray(y)
-        if labels.ndim != 1 or len(labels) != len(X) or len(labels) == 0:
-            got = f"shapes {np.shape(X)} and {labels.shape}"
+        labels, n = np.asarray(y), len(X) if hasattr(X, "__len__") else None
+        if labels.ndim != 1 or len(labels) != n or n == 0:
+            got = f"{brief(X) if n is None else f'{n} rows'} and labels of shape {labels.shape}"
             raise KLFusionError(f"expected rows X and one label per row, got {got}")
         nothing: Any = None
         missing = (labels == nothing) | (labels != labels)  # noqa: PLR0124 (NaN)
         if missing.any():
             first = int(missing.argmax())
             raise KLFusionError(f"expected a label for every row, got none for row {first}")
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        if len(kinds) > 1:
+            raise KLFusionError(f"expected labels of one kind, got {', '.join(kinds)}")
         classes, row = np.unique(labels, return_inverse=True)
         self.feature_names_in_ = _column_names(X)
         found = statistics(self._blocks(X, row), len(classes))
@@ -100,12 +108,18 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_inputs_ = n_inputs
         self.softmax_: Softmax | None = None
         self.__dict__.pop("posterior_", None)
+        self.probe_: FloatArray | None = None  # of a head from a file, what its map is to give
+        self._checked: Any = ()  # the map that gave it
         return self
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "statistics_"):
+            raise _NotFittedHeadError("expected a fitted BayesianHead; call fit first")
 
     @cached_property
     def posterior_(self) -> LinearPosterior:
         """The posterior of the coefficients, computed when it is first used: sites send sums."""
-        check_is_fitted(self, "statistics_")
+        self._check_fitted()
         return linear_posterior(self.statistics_)
 
     @property
@@ -122,20 +136,34 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The features (n, d) of rows."""
         found = X if self.features is None else _mapped(self.features, X)
         found = found.toarray() if hasattr(found, "toarray") else found  # of a sparse matrix
-        found = np.asarray(found, dtype=np.float64)
+        try:
+            found = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise KLFusionError(f"expected finite features (n, d), got {brief(found)}") from None
         if found.ndim != 2 or not np.isfinite(found).all():
             got = "numbers that are not finite" if found.ndim == 2 else f"shape {found.shape}"
             raise KLFusionError(f"expected finite features (n, d), got {got}")
+        if len(found) != len(X):
+            raise KLFusionError(f"expected features of {len(X)} rows, got those of {len(found)}")
         return found
+
+    def probe(self) -> FloatArray:
+        """Features of one agreed row of numbers in [0, 1]; empty for rows of another kind."""
+        if self.n_inputs_ is None:
+            return np.empty(0)
+        row = np.random.default_rng(_PROBE_SEED).uniform(size=(1, self.n_inputs_))
+        return np.asarray(self.transform(row)[0])
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Class probabilities (n, c); uncertain coefficients of unfamiliar rows make them even."""
-        check_is_fitted(self, "statistics_")
-        return np.concatenate([self._probabilities(x) for x in self._features(X)])
+        self._check_fitted()
+        nothing = np.empty((0, len(self.classes_)))
+        return np.concatenate([nothing, *(self._probabilities(x) for x in self._features(X))])
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        probable = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[probable]
 
     def calibration(self, X: Any, y: Any, *, name: str, held_out: bool = False) -> Posterior:
         """What a site sends in a second, small round, after which probabilities are calibrated.
@@ -164,7 +192,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> bool(head.predict_proba(x).max(axis=1).mean() > 0.8)
         True
         """
-        check_is_fitted(self, "statistics_")
+        self._check_fitted()
         self._check_few_classes()
         labels = np.asarray(y)
         row = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
@@ -203,7 +231,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fusion : Fusion
             ``kf.fuse`` of what `calibration` of this head returned at each site.
         """
-        check_is_fitted(self, "statistics_")
+        self._check_fitted()
         posterior = fusion.posterior
         info = {} if posterior.structure is None else posterior.structure.info
         if info.get(NAMES) != [CALIBRATION]:
@@ -242,6 +270,9 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names, given = getattr(self, "feature_names_in_", None), _column_names(X)
         if names is not None and given is not None and given != names:
             raise KLFusionError(f"expected the columns {names} in this order, got {given}")
+        if self.probe_ is not None and self._checked is not self.features:
+            check_probe(self.probe_, self.probe())
+            self._checked = self.features
         expected = self.statistics_.sums.shape[1]
         for low in range(0, len(X), _BATCH):
             x = self.transform(X[low : low + _BATCH])

@@ -21,6 +21,7 @@ from klfusion._utils.running import progress_bar
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family
 from klfusion.fusion.result import Fusion
+from klfusion.io.atomic import locked
 from klfusion.methods import Method
 from klfusion.objective.batches import ProblemBatches
 from klfusion.objective.problem import FusionProblem
@@ -116,7 +117,7 @@ def remove_abandoned() -> None:
     """Remove scratch folders that no process holds, as a killed one leaves them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
         with suppress(OSError), (folder / _LOCK).open("r+") as lock:
-            if _locked(lock):
+            if locked(lock):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -126,22 +127,9 @@ def _scratch() -> tuple[Path, IO[str]]:
         folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
         lock = (folder / _LOCK).open("w")
         # Before it was locked, another process may have taken it for abandoned.
-        if _locked(lock) and folder.exists():
+        if locked(lock) and folder.exists():
             return folder, lock
         lock.close()
-
-
-def _locked(file: IO[str]) -> bool:
-    """Lock a file, if no other process has; the lock ends with the process."""
-    try:
-        import fcntl  # noqa: PLC0415 (absent from Windows)
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 class Files:

@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import generator
 from klfusion.adapters._regressions import table
+from klfusion.adapters.bayesian_head import rebuild
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.budgets import AUDITED
 from klfusion.posteriors.posterior import Posterior
@@ -119,6 +120,10 @@ def audit(
     >>> found.exposed[0], found.informed
     (7, 1.0)
     """
+    if not isinstance(posterior, Posterior):
+        raise KLFusionError(
+            f"expected the posterior that one site would send, got {type(posterior).__name__}"
+        )
     if fit is not None:
         advantages = _shadows(rows, fit, score, random_state)
         return Audit(advantages, 1.0, promised(posterior))
@@ -177,8 +182,11 @@ def _sums(posterior: Posterior, rows: Any, kind: Any) -> tuple[FloatArray, float
         norm = float(np.sqrt(np.square(x).sum(axis=1)).max())
     classes = privacy.get("classes", info.get("classes", np.unique(y).tolist()))
     pairs = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    model: Any = SimpleNamespace(fit_intercept=True, alpha=1.0)
+    if info["class"] == "BayesianHead":
+        model = rebuild(posterior)
+        norm = norm or float(np.linalg.norm(model.transform(x), axis=1).max())
     request = Request("audit", x, y, tuple(names), True, pairs, norm, 1.0, (), classes)
-    model = SimpleNamespace(fit_intercept=True, alpha=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClippedWarning)  # the site has seen it
         statistics = kind(model, request).statistics

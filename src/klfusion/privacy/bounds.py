@@ -31,6 +31,13 @@ def warn_clipped(rows: BoolArray, where: str) -> None:
         )
 
 
+def shortened(rows: FloatArray, norm: float, where: str) -> FloatArray:
+    """Rows of at most a Euclidean norm; a warning at the site says how many were clipped."""
+    length = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
+    warn_clipped(length[:, 0] > norm * (1.0 + 1e-9), where)
+    return np.asarray(rows * np.minimum(1.0, norm * (1.0 - 1e-12) / np.maximum(length, 1e-300)))
+
+
 @dataclass(frozen=True, eq=False)
 class Bounds:
     """Public bounds of columns, and of the Euclidean norm of a row in units of them.

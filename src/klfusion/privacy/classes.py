@@ -1,7 +1,9 @@
 """Naive Bayes models and discriminant analyses from sums by class with noise.
 
-Counts, sums and squares of each class get noise, and become the nearest that a class can have. The
-posterior takes them for exact: unlike a regression's, it does not include the noise.
+Counts, sums and squares of each class get noise, and become the nearest that a class can have: no
+number of rows and no variance is less than the standard deviation of its noise. The posterior
+includes the noise: it is worth as many rows as would, by sampling alone, leave means or shares as
+uncertain as sampling and noise do. Silos of little noise so count more.
 """
 
 from __future__ import annotations
@@ -17,12 +19,10 @@ from klfusion.adapters.sklearn_classes import class_posterior, gammas, wisharts
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
 from klfusion.posteriors.posterior import Posterior
-from klfusion.privacy.bounds import warn_clipped
+from klfusion.privacy.bounds import shortened, warn_clipped
 from klfusion.privacy.mechanism import Noised, Statistic
 from klfusion.privacy.plan import Plan, Request
 
-_LEAST = 1.0  # rows of a class that noise leaves with fewer: it has a posterior all the same
-_NARROWEST = 0.01  # standard deviation of a column within a class, in units of its bounds
 _ROOT = math.sqrt(2.0)  # for rows whose inner product is never negative
 _Parts = tuple[Family, FloatArray, FloatArray, FloatArray, dict[str, Any]]
 
@@ -38,14 +38,17 @@ def gaussian(model: Any, request: Request) -> Plan:
     d = len(bounds.names)
 
     def parts(found: Noised) -> _Parts:
-        sums = found.sums["classes"]
-        n = np.maximum(sums[:, 0], _LEAST)
+        sums, deviation = found.sums["classes"], found.deviations["classes"]
+        n = np.maximum(sums[:, 0], deviation)
         mean = np.clip(sums[:, 1 : d + 1] / n[:, None], -1.0, 1.0)
         square = sums[:, d + 1 :] / n[:, None] - mean**2
-        scatter = n[:, None] * np.clip(square, _NARROWEST**2, 1.0) * bounds.half**2
+        variance = np.clip(square, (deviation / n)[:, None], 1.0)
+        noise = (deviation / n[:, None]) ** 2 * (1.0 + mean**2)  # variance of means by noise
+        rows = _worth(n, variance, noise)
+        scatter = rows[:, None] * variance * bounds.half**2
         none = np.zeros((1, d))
         prior = gammas(np.zeros(1), none, none)[0]
-        natural = gammas(n, bounds.centre + bounds.half * mean, scatter)
+        natural = gammas(rows, bounds.centre + bounds.half * mean, scatter)
         settings = {"var_smoothing": float(model.var_smoothing)}
         return NormalGamma(d), natural, prior, n, settings
 
@@ -65,16 +68,18 @@ def discriminant(model: Any, request: Request) -> Plan:
     d = len(bounds.names)
 
     def parts(found: Noised) -> _Parts:
-        sums = found.sums["classes"]
-        n = np.maximum(sums[:, 0, 0], _LEAST)
+        sums, deviation = found.sums["classes"], found.deviations["classes"]
+        n = np.maximum(sums[:, 0, 0], deviation)
         mean = np.clip(sums[:, 0, 1:] / n[:, None], -1.0, 1.0)
         covariance = sums[:, 1:, 1:] / n[:, None, None] - mean[:, :, None] * mean[:, None, :]
         values, vectors = np.linalg.eigh(covariance)
-        values = np.clip(values, _NARROWEST**2, bounds.norm**2)
+        values = np.clip(values, (deviation / n)[:, None], bounds.norm**2)
         nearest = (vectors * values[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-        scatter = n[:, None, None] * nearest * np.outer(bounds.half, bounds.half)
+        noise = (deviation / n[:, None]) ** 2 * (0.5 + mean**2)  # off the diagonal it is halved
+        rows = _worth(n, values, noise)
+        scatter = rows[:, None, None] * nearest * np.outer(bounds.half, bounds.half)
         prior = wisharts(np.zeros(1), np.zeros((1, d)), np.zeros((1, d, d)))[0]
-        natural = wisharts(n, bounds.centre + bounds.half * mean, scatter)
+        natural = wisharts(rows, bounds.centre + bounds.half * mean, scatter)
         settings = {"solver": str(model.solver), "tol": float(model.tol)}
         if hasattr(model, "reg_param"):
             settings["reg_param"] = float(model.reg_param)
@@ -102,8 +107,12 @@ def categorical(model: Any, request: Request) -> Plan:
     family = Product(**{f"feature {k}": Dirichlet(size) for k, size in enumerate(numbers)})
 
     def parts(found: Noised) -> _Parts:
-        n, prior = np.maximum(found.sums["rows"], _LEAST), np.full(family.size, alpha)
-        return family, np.maximum(found.sums["counts"], 0.0) + prior, prior, n, {"alpha": alpha}
+        n = np.maximum(found.sums["rows"], found.deviations["rows"])
+        ends, deviation = np.cumsum(numbers)[:-1], found.deviations["counts"]
+        each = np.split(found.sums["counts"], ends, axis=1)
+        counts = np.hstack([_counts(own, deviation, alpha) for own in each])
+        prior = np.full(family.size, alpha)
+        return family, counts + prior, prior, n, {"alpha": alpha}
 
     statistics = {
         "rows": Statistic(hot, 1.0, replaced=_ROOT),
@@ -123,22 +132,37 @@ def multinomial(model: Any, request: Request) -> Plan:
     if not (request.x >= 0).all():
         raise KLFusionError(f"{request.where}: expected counts >= 0")
     norm = float(request.norm)
-    length = np.sqrt(np.square(request.x).sum(axis=1, keepdims=True))
-    warn_clipped(length[:, 0] > norm, request.where)
-    rows = request.x * np.minimum(1.0, norm * (1.0 - 1e-12) / np.maximum(length, 1e-300))
+    rows = shortened(request.x, norm, request.where)
     family = Dirichlet(request.x.shape[1])
     prior = np.broadcast_to(np.asarray(model.alpha, dtype=np.float64), family.size).copy()
 
     def parts(found: Noised) -> _Parts:
-        n = np.maximum(found.sums["rows"], _LEAST)
-        natural = np.maximum(found.sums["counts"], 0.0) + prior
-        return family, natural, prior, n, {"alpha": prior.tolist()}
+        n = np.maximum(found.sums["rows"], found.deviations["rows"])
+        counts = _counts(found.sums["counts"], found.deviations["counts"], prior)
+        return family, counts + prior, prior, n, {"alpha": prior.tolist()}
 
     statistics = {
         "rows": Statistic(hot, 1.0, replaced=_ROOT),
         "counts": Statistic(hot[:, :, None] * rows[:, None], norm, replaced=_ROOT),
     }
     return _plan(model, request, labels, statistics, parts, {"norm": norm})
+
+
+def _worth(n: FloatArray, variance: FloatArray, noise: FloatArray) -> FloatArray:
+    """Rows (c,) that leave means (c, d) as uncertain as sampling ``n`` rows and noise do."""
+    by_sampling = variance.sum(axis=1)
+    return np.asarray(n * by_sampling / (by_sampling + n * noise.sum(axis=1)))
+
+
+def _counts(sent: FloatArray, deviation: float, prior: Any) -> FloatArray:
+    """Counts (c, k) that leave shares as uncertain as sampling and noise do."""
+    counts = np.maximum(sent, 0.0)
+    n = np.maximum(counts.sum(axis=1, keepdims=True), deviation)
+    share = (counts + prior) / (counts + prior).sum(axis=1, keepdims=True)
+    # A share is a count over the sum of all; noise of both.
+    noise = (deviation / n) ** 2 * ((1.0 - share) ** 2 + (share.shape[1] - 1) * share**2)
+    worth = _worth(n[:, 0], share * (1.0 - share), noise)
+    return np.asarray(counts * (worth[:, None] / n))
 
 
 def _plan(

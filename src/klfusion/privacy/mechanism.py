@@ -10,6 +10,7 @@ Budgets compose by adding up ``rho`` of zero-concentrated differential privacy.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,8 +25,10 @@ from klfusion._utils.checks import check_number, generator
 from klfusion.errors import KLFusionError, MissingDependencyError
 
 _GRID = 2**20  # whole numbers per sensitivity: rounding is a millionth of what one person changes
-# Noise over sensitivity that is searched: epsilon from some 1e-5 to 80; more promises nothing.
-_SCALES = (0.1, 1e6)
+# Noise at the first is 1e5 times and more of what one row changes, so that nothing is left; at the
+# second it is a tenth of that, so that nothing is hidden.
+_LEAST, _MOST = 1e-5, 100.0
+_SCALES = (0.01, 1e9)  # noise over sensitivity that is searched: wider than these need
 _PRECISION = 1e-6  # relative, of the scale, which is never too small
 _seeds: ContextVar[bool] = ContextVar("klfusion_privacy_seeds", default=False)
 ADD_REMOVE, REPLACE = "add-remove", "replace"
@@ -44,7 +47,7 @@ class Budget:
     neighbours: str = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon)
+        check_number("epsilon", self.epsilon, _LEAST, _MOST)
         check_number("delta", self.delta, 0.0, 1.0)
         if self.neighbours not in (ADD_REMOVE, REPLACE):
             known = f"{ADD_REMOVE!r} or {REPLACE!r}"
@@ -104,6 +107,21 @@ def seeds_allowed() -> Iterator[None]:
 def seeds_in_use() -> bool:
     """Whether nothing is private anyway."""
     return _seeds.get()
+
+
+class DeltaWarning(UserWarning):
+    """A delta that allows to publish a row outright. The number of rows is for the site alone."""
+
+
+def warn_delta(delta: float, rows: int) -> None:
+    """Say at the site that delta is no less than one in the number of rows."""
+    if rows and delta * rows >= 1.0:
+        warnings.warn(
+            f"delta {delta:g} with {rows} rows: publishing one row at random, with no noise, would "
+            "keep this promise; expected delta far below one in the number of rows",
+            DeltaWarning,
+            stacklevel=2,
+        )
 
 
 def check_seed(random_state: Any) -> None:
@@ -218,8 +236,6 @@ def _secure(
 def multiplier(epsilon: float, delta: float) -> float:
     """The least scale of noise for a sensitivity of 1."""
     low, high = _SCALES
-    if not epsilon_of(0.5 / high**2, delta) <= epsilon < epsilon_of(0.5 / low**2, delta):
-        raise KLFusionError(f"expected epsilon from 1e-5 to 80, got {epsilon!r}")
     while high > low * (1.0 + _PRECISION):
         middle = math.sqrt(low * high)
         enough = epsilon_of(0.5 / middle**2, delta) <= epsilon

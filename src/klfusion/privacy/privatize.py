@@ -18,8 +18,8 @@ from klfusion.fusion.result import Fusion
 from klfusion.posteriors.budgets import budgets
 from klfusion.posteriors.posterior import Posterior
 from klfusion.privacy import classes as of_classes
-from klfusion.privacy import regressions
-from klfusion.privacy.mechanism import Budget, check_seed, noised, seeds_in_use
+from klfusion.privacy import heads, regressions
+from klfusion.privacy.mechanism import Budget, check_seed, noised, seeds_in_use, warn_delta
 from klfusion.privacy.plan import Plan, Request
 from klfusion.privacy.spending import spend
 
@@ -32,6 +32,7 @@ KINDS: dict[str, Callable[[Any, Request], Plan]] = {
     "QuadraticDiscriminantAnalysis": of_classes.discriminant,
     "CategoricalNB": of_classes.categorical,
     "MultinomialNB": of_classes.multinomial,
+    "BayesianHead": heads.head,
 }
 # What can be done instead, by a word in the name of the class.
 _INSTEAD = {
@@ -75,17 +76,19 @@ def privatize(
     """A posterior of a site's rows with a promise of differential privacy.
 
     Noise is added to sums over rows, by OpenDP. Every number of the result is computed from the
-    sums with noise and from what is public. The posterior of a regression includes the noise: its
-    intervals are as wide as it makes them.
+    sums with noise and from what is public. Posteriors include the noise: intervals are as wide as
+    it makes them.
 
     Parameters
     ----------
     model : estimator of scikit-learn, or mapping of name to Statistic
-        A linear or logistic regression, naive Bayes model or discriminant analysis, whose settings
-        alone are used; it need not be fitted. For a mapping of
+        A linear or logistic regression, naive Bayes model, discriminant analysis or
+        `klfusion.learners.BayesianHead`, whose settings alone are used; it need not be fitted. For
+        a mapping of
         `klfusion.privacy.mechanism.Statistic` the sums with noise are returned.
     epsilon, delta : float
-        The budget of this release.
+        The budget of this release. A delta of one in the number of rows or more would allow to
+        publish a row; a warning at the site says so.
     name : str
         The silo's name.
     data : tuple (x, y)
@@ -93,10 +96,12 @@ def privatize(
     bounds : mapping of column to (low, high)
         Known without looking at the data; ``"y"`` has those of the outcome of a linear regression.
         Values are clipped to them. A warning at the site says how many rows were; no file does. A
-        CategoricalNB has the number of categories instead, a MultinomialNB none.
+        CategoricalNB has the number of categories instead; a MultinomialNB and a BayesianHead
+        have none.
     norm : float, optional
         The largest Euclidean norm of a row in units of its bounds. Less is less noise, and more
-        rows that are clipped. Default: the root of the number of columns.
+        rows that are clipped. Default: the root of the number of columns. Of a MultinomialNB the
+        norm of a row of counts, of a BayesianHead that of its features.
     prior_sd : float or mapping of name to float
         Standard deviations of the prior of a regression's coefficients.
     local : sequence of str
@@ -135,6 +140,8 @@ def privatize(
     budget = Budget(epsilon, delta, neighbours)
     check_seed(random_state)
     if isinstance(model, Mapping):
+        for own in model.values():
+            warn_delta(delta, len(own.rows))
         spend(record, limit, name, budget)
         return noised(model, budget, random_state=random_state)
     kind = KINDS.get(_class_of(model) or "")
@@ -143,6 +150,7 @@ def privatize(
     if data is None:
         raise KLFusionError(f"silo {name!r}: expected data=(x, y), whose sums get noise")
     x, features, y = table(data, feature_names(model))
+    warn_delta(delta, len(x))
     named = hasattr(data[0], "columns") or feature_names(model) is not None
     request = Request(
         name, x, np.asarray(y), tuple(features), named, dict(bounds or {}), norm, prior_sd,
@@ -172,7 +180,8 @@ def _point(at: Any, name: str) -> dict[str, float]:
 
 def _class_of(model: Any) -> str | None:
     """The name of the library's class."""
-    names = [c.__name__ for c in type(model).__mro__ if c.__module__.startswith("sklearn")]
+    known = ("sklearn", "klfusion")
+    names = [c.__name__ for c in type(model).__mro__ if c.__module__.startswith(known)]
     return next((n for n in names if n in KINDS), None)
 
 

@@ -31,6 +31,11 @@ SHARES = {"gram": 0.2, "moment": 0.7, "squares": 0.1}
 
 def linear(model: Any, request: Request) -> Plan:
     """A linear regression, from its sums of squares and products."""
+    if OUTCOME in request.features:
+        raise KLFusionError(
+            f"{request.where}: expected no column called {OUTCOME!r}, the key of the outcome's "
+            "bounds; rename it"
+        )
     bounds, own = request.of_columns(), Bounds.of(request.bounds, [OUTCOME], None, request.where)
     y = np.asarray(request.y, dtype=np.float64).reshape(-1, 1)
     if not np.isfinite(y).all():
@@ -139,7 +144,7 @@ def _plan(
             **info,
         }
         sums = NoisySums.read(request.name, request.local, settings, arrays)
-        mean, covariance, order, deviation = noise_aware((sums,))
+        mean, covariance, order, deviation, _ = noise_aware((sums,))
         rows = [order.index(name) for name in used]
         n: float | None = sums.mass
         if info["likelihood"] == "normal":

@@ -91,8 +91,12 @@ def _read(path: Path) -> list[dict[str, Any]]:
     """All releases; a damaged record is refused, for what it spent is unknown."""
     if not path.exists():
         return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise KLFusionError(f"{path}: expected a record of releases ({error})") from error
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
             good = all(isinstance(entry[key], float) and entry[key] > 0 for key in _FIELDS)

@@ -63,11 +63,7 @@ def summarize(
     [0, 0]
     """
     posterior = fusion.posterior
-    if silos is None and fusion.silos is not None:
-        # A result may rename its silos; their posteriors keep the names they were sent with.
-        renamed = zip(fusion.silos, fusion.silo_names, strict=True)
-        silos = [replace(silo, name=name) for silo, name in renamed]
-    aligned = None if silos is None else local_silos(fusion, silos)
+    silos, aligned = _compared(fusion, silos)
     natural = None if aligned is None else np.concatenate([silo.natural for silo in aligned])
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
     clinical = has_phenotypes(posterior)
@@ -93,7 +89,7 @@ def summarize(
         "path": None if fusion.path is None else _path(fusion, fusion.path),
         "why": _why(fusion),
         "warnings": _warnings(fusion, by_silo),
-        "findings": [] if silos is None or aligned is None else _findings(fusion, silos, aligned),
+        "findings": findings(fusion, silos),
         "silos": by_silo,
         "components": _components(fusion, min_cell if clinical else None),
         "map": component_map(fusion, natural),
@@ -103,10 +99,22 @@ def summarize(
     }
 
 
-def _findings(
-    fusion: Fusion, silos: Sequence[Posterior], aligned: Sequence[Posterior]
-) -> list[str]:
-    """What a person should look at, in sentences."""
+def _compared(
+    fusion: Fusion, silos: Sequence[Posterior] | None
+) -> tuple[Sequence[Posterior] | None, Sequence[Posterior] | None]:
+    """The silos that were fused, if they are given or kept; and as they were compared."""
+    if silos is None and fusion.silos is not None:
+        # A result may rename its silos; their posteriors keep the names they were sent with.
+        renamed = zip(fusion.silos, fusion.silo_names, strict=True)
+        silos = [replace(silo, name=name) for silo, name in renamed]
+    return silos, None if silos is None else local_silos(fusion, silos)
+
+
+def findings(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> list[str]:
+    """What a person should look at, in sentences; nothing without the silos."""
+    silos, aligned = _compared(fusion, silos)
+    if silos is None or aligned is None:
+        return []
     columns = doubtful_columns(replace(fusion, silos=tuple(silos)), aligned)
     return [*map(str, findings_of(aligned)), *(str(Finding(n, None, why)) for n, why in columns)]
 

@@ -113,7 +113,8 @@ def _other_units(
         if j == 0 and len(names) == 2:
             continue  # of two, the second differs from the first
         others = [i for i in range(len(names)) if i != j]
-        by_mean, by_deviation = logs[:, j] - np.median(logs[:, others], axis=1)
+        with np.errstate(invalid="ignore"):  # of columns that are zero, or constant, everywhere
+            by_mean, by_deviation = logs[:, j] - np.median(logs[:, others], axis=1)
         same_sign = np.sign(mean[j]) == np.sign(np.median(mean[others], axis=0))
         tolerance = 3.0 * np.hypot(error[j], np.median(error[others], axis=0))
         alike = (np.abs(by_mean - by_deviation) < tolerance) & (tolerance < _PRECISE) & same_sign

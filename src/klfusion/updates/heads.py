@@ -7,7 +7,7 @@ import numpy as np
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief
-from klfusion.adapters import extract
+from klfusion.adapters import extract, rebuild
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.learners import BayesianHead
@@ -18,11 +18,12 @@ from klfusion.posteriors.structure import network
 class _Features:
     """The last hidden layer of a fused network, and the inputs beside it if they are wanted."""
 
-    def __init__(self, fusion: Fusion, *, inputs: bool) -> None:
-        structure = fusion.posterior.structure if isinstance(fusion, Fusion) else None
+    def __init__(self, fusion: Fusion | Posterior, *, inputs: bool) -> None:
+        fused = fusion.posterior if isinstance(fusion, Fusion) else fusion
+        structure = fused.structure if isinstance(fused, Posterior) else None
         if structure is None or structure.kind != network.KIND:
             raise KLFusionError(f"expected a fusion of networks, got {brief(fusion)}")
-        self.network, self.inputs = fusion.model(), inputs
+        self.network, self.inputs = rebuild(fused), inputs
 
     def transform(self, X: Any) -> FloatArray:
         """Features (n, d) of rows."""
@@ -30,7 +31,9 @@ class _Features:
         return np.hstack([found, np.asarray(X)]) if self.inputs else np.asarray(found)
 
 
-def head_statistics(fusion: Fusion, X: Any, y: Any, *, name: str, inputs: bool = True) -> Posterior:
+def head_statistics(
+    fusion: Fusion | Posterior, X: Any, y: Any, *, name: str, inputs: bool = True
+) -> Posterior:
     """What a site sends so that a fused network gets a head of all sites' data.
 
     The site computes means and deviations of the last hidden layer of the fused network for its own
@@ -39,8 +42,8 @@ def head_statistics(fusion: Fusion, X: Any, y: Any, *, name: str, inputs: bool =
 
     Parameters
     ----------
-    fusion : Fusion
-        Of networks; all sites have the same.
+    fusion : Fusion or Posterior
+        Of networks; all sites have the same. The fused posterior will do.
     X, y
         Rows (n, d) and labels (n,) of the site.
     name : str
@@ -64,7 +67,7 @@ def head_statistics(fusion: Fusion, X: Any, y: Any, *, name: str, inputs: bool =
     return extract(BayesianHead(_Features(fusion, inputs=inputs)).fit(X, y), name=name)
 
 
-def refit_head(fusion: Fusion, statistics: Any) -> BayesianHead:
+def refit_head(fusion: Fusion | Posterior, statistics: Any) -> BayesianHead:
     """A classifier on the last hidden layer of a fused network, exact for every partition.
 
     The last layer of networks whose sites have different classes never compared them. This one is
@@ -72,12 +75,15 @@ def refit_head(fusion: Fusion, statistics: Any) -> BayesianHead:
 
     Parameters
     ----------
-    fusion : Fusion
+    fusion : Fusion or Posterior
         Of networks.
-    statistics : list or mapping of what `head_statistics` returned, or a Fusion of it
+    statistics
+        List or mapping of what `head_statistics` returned, a Fusion of it, or its posterior.
     """
     features = _Features(fusion, inputs=False)
-    head = (statistics if isinstance(statistics, Fusion) else fuse(statistics)).model()
+    if not isinstance(statistics, Fusion | Posterior):
+        statistics = fuse(statistics)
+    head = rebuild(statistics.posterior if isinstance(statistics, Fusion) else statistics)
     if not isinstance(head, BayesianHead):
         raise KLFusionError(f"expected what head_statistics returned, got {brief(statistics)}")
     n_units = 2 * features.network.layers[-1].shape[1]

@@ -15,9 +15,10 @@ SHAPES = {"a": [30.0, 900.0], "b": [910.0, 32.0]}  # the honest
 FAULTS = ("killed", "late", "duplicates", "replays", "truncates", "lies")
 
 
-def posterior(name):
-    """Posterior of a silo without a fault."""
-    return kf.Posterior(GAMMA, GAMMA.natural(SHAPES.get(name, [29.0, 905.0]), [10, 10]), name=name)
+def posterior(name, request="fit"):
+    """Posterior of a silo without a fault; the second one is of twice the observations."""
+    natural = GAMMA.natural(SHAPES.get(name, [29.0, 905.0]), [10, 10])
+    return kf.Posterior(GAMMA, natural * {"fit": 1, "second": 2}[request], name=name)
 
 
 def fit(site):
@@ -25,6 +26,11 @@ def fit(site):
     if site.name == "raises":
         raise RuntimeError("patient 4711")
     return posterior(site.name)
+
+
+def second(fused, site):
+    """Fit again, starting from the fused posterior."""
+    return posterior(site.name, "second")
 
 
 def use(fused, site):
@@ -64,7 +70,9 @@ def _last_year(sent):
 
 MESSAGES = {
     # A copy of the message of another silo.
-    "duplicates": lambda sent: replace(posterior("a"), provenance=sent.provenance),
+    "duplicates": lambda sent: replace(
+        posterior("a", sent.provenance["federation"]["request"]), provenance=sent.provenance
+    ),
     # Numbers of its own in the name of another silo.
     "steals": lambda sent: replace(sent, name="a"),
     # A message of its own from an earlier round.
@@ -77,7 +85,9 @@ MESSAGES = {
 ROUND = FaultyRound(
     name="rates",
     fit=fit,
+    second=second,
     use=use,
+    silos=["a", "b", *FAULTS] if "FAULTY_NAMED" in os.environ else None,
     n_silos=2 + len(FAULTS),
     timeout=float(os.environ.get("FAULTY_TIMEOUT", "40")),
     max_bytes=100_000,

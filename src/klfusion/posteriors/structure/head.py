@@ -26,13 +26,17 @@ def fuse(
     info = agreed_info(silos, "class", "features", "map", "n_inputs", "type")
     probe = silos[0].arrays[PROBE]
     for other in silos[1:]:
-        own = other.arrays[PROBE]
-        least = _ROUNDING * np.abs(probe).max(initial=0.0)
-        if own.shape != probe.shape or not np.allclose(own, probe, _ROUNDING, least):
-            raise IncompatibleSilosError(
-                "expected silos with the same feature map, got different features of one agreed row"
-            )
+        check_probe(probe, other.arrays[PROBE])
     gram = silos[0].arrays[GRAM].copy()
     for other in silos[1:]:
         gram += other.arrays[GRAM]
     return Structure(KIND, {GRAM: gram, PROBE: probe}, info)
+
+
+def check_probe(expected: FloatArray, found: FloatArray) -> None:
+    """Refuse another feature map: one whose features of the agreed row differ."""
+    least = _ROUNDING * np.abs(expected).max(initial=0.0)
+    if found.shape != expected.shape or not np.allclose(found, expected, _ROUNDING, least):
+        raise IncompatibleSilosError(
+            "expected the same feature map, got different features of one agreed row"
+        )

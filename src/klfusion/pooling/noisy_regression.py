@@ -1,0 +1,121 @@
+"""Coefficients of one regression from sums with noise, given draws of the sums of squares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+
+_STEPS = 20  # to the centre of the variances that are proposed: it settles in fewer than ten
+_REPEATS = 4  # variances and coefficients per draw of the sums
+_FREEDOM = 5.0  # degrees of freedom of proposals: tails wider than those of the posterior
+_LEAST = 1e-4  # variance of an observation, as a share of the largest
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyRegression:
+    """One regression from sums with noise, and the moments of its posterior.
+
+    Given the true ``A`` and the variance of an observation, coefficients are Normal. ``A`` is drawn
+    at one variance. Draws of variances and coefficients are weighted.
+    """
+
+    moment: FloatArray
+    of_moment: FloatArray  # variances of its noise
+    precision: FloatArray
+    shift: FloatArray
+    squares: float | None
+    of_squares: float  # standard deviation of its noise
+
+    def scale(self, gram: FloatArray, rows: float) -> tuple[float, float]:
+        """Centre of the variances that are proposed, and the deviation of their logarithm."""
+        if self.squares is None:
+            return 1.0, 0.0
+        variance = 1.0
+        for _ in range(_STEPS):
+            gain = np.linalg.solve(variance * gram + np.diag(self.of_moment), gram).T
+            theta = np.linalg.solve(gain @ gram + self.precision, gain @ self.moment + self.shift)
+            rest = self.squares - 2.0 * theta @ self.moment + theta @ gram @ theta
+            variance = float(np.clip(rest / rows, 10 * _LEAST, 1.0))
+        return variance, min(math.sqrt(2.0 / rows) + self.of_squares / (variance * rows), 1.0)
+
+    @cached_property
+    def _prior(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of the coefficients beforehand."""
+        covariance = _inverse(self.precision)
+        return covariance @ self.shift, covariance
+
+    def likelihood(self, grams: FloatArray, variance: Any) -> tuple[FloatArray, FloatArray]:
+        """Logarithm (n,) of that of the moments given ``A``, up to 1, and its slope (n, q, q)."""
+        mean, covariance = self._prior
+        each = np.reshape(variance, (-1, 1, 1))
+        half = covariance @ grams
+        inverse = _inverse(grams @ half + each * grams + np.diag(self.of_moment))
+        off = self.moment - grams @ mean
+        solved = _times(inverse, off)
+        _, size = np.linalg.slogdet(inverse)
+        by_whole = 0.5 * (solved[:, :, None] * solved[:, None, :] - inverse)
+        across = half @ by_whole + 0.5 * solved[:, :, None] * mean
+        slope = across + across.swapaxes(1, 2) + each * by_whole
+        return 0.5 * (size - (off * solved).sum(axis=1)), slope
+
+    def averaged(
+        self, grams: FloatArray, rows: FloatArray, centre: float, width: float
+    ) -> tuple[FloatArray, FloatArray, float, float]:
+        """Mean and covariance of coefficients, mean variance of an observation, mean step."""
+        rng, found = np.random.default_rng(0), []
+        for _ in range(1 if self.squares is None else _REPEATS):
+            variance, log = np.ones(len(rows)), np.zeros(len(rows))
+            if self.squares is not None:
+                off = rng.standard_t(_FREEDOM, size=len(rows))
+                logarithm = math.log(centre) + width * off
+                log = 0.5 * (_FREEDOM + 1.0) * np.log1p(off**2 / _FREEDOM)
+                log[(logarithm < math.log(_LEAST)) | (logarithm > 0.0)] = -np.inf
+                variance = np.exp(np.clip(logarithm, math.log(_LEAST), 0.0))
+                log += self.likelihood(grams, variance)[0] - self.likelihood(grams, centre)[0]
+            theta, weight = self._drawn(grams, variance, rows, rng)
+            found.append((theta, variance, log + weight))
+        points, variances, logs = (np.concatenate(part) for part in zip(*found, strict=True))
+        weights = np.exp(logs - logs.max())
+        # Of truncated importance sampling.
+        weights = np.minimum(weights, weights.mean() * math.sqrt(len(weights)))
+        weights /= weights.sum()
+        mean = weights @ points
+        off = points - mean
+        step = float(mean @ grams.mean(axis=0) @ mean / rows.mean())
+        return mean, (off * weights[:, None]).T @ off, float(weights @ variances), step
+
+    def _drawn(
+        self, grams: FloatArray, variance: FloatArray, rows: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, Any]:
+        """Coefficients (n, q), and logarithms (n,) of the likelihood of the outcome's squares."""
+        whole = variance[:, None, None] * grams + np.diag(self.of_moment)
+        gain = np.linalg.solve(whole, grams).swapaxes(1, 2)
+        shape = gain @ grams + self.precision
+        mean = np.linalg.solve(shape, (gain @ self.moment + self.shift)[:, :, None])
+        root = np.linalg.cholesky(shape).swapaxes(1, 2)
+        off = np.linalg.solve(root, rng.normal(size=mean.shape))
+        theta = np.asarray((mean + off)[:, :, 0], dtype=np.float64)
+        if self.squares is None:
+            return theta, 0.0
+        expected = _times(grams, theta)
+        fitted = (expected * theta).sum(axis=1)
+        across = 2.0 * variance[:, None] * expected
+        slope = np.linalg.solve(whole, across[:, :, None])[:, :, 0]
+        about = fitted + rows * variance + (slope * (self.moment - expected)).sum(axis=1)
+        spread = 4.0 * variance * fitted + 2.0 * rows * variance**2 + self.of_squares**2
+        spread = spread - (slope * across).sum(axis=1)
+        return theta, -0.5 * (np.log(spread) + (self.squares - about) ** 2 / spread)
+
+
+def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+    return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
+
+
+def _inverse(matrices: FloatArray) -> FloatArray:
+    return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
