@@ -4,7 +4,7 @@ Of a symmetric matrix the upper triangle is kept, its off-diagonal entries times
 the inner product of two packed matrices is the trace inner product of the matrices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
@@ -288,8 +288,8 @@ class NormalWishart(GaussianPosterior):
         new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
         root = np.linalg.cholesky(np.linalg.inv(unpack(variation[4:], self.dim)))
         back = np.linalg.inv(root)
-        shape = _of_eigenvalues(np.log, root.T @ (scale_inv / dof[:, None, None]) @ root)
-        covariance = back.T @ _of_eigenvalues(np.exp, shapes_reliable * shape) @ back
+        relative = root.T @ (scale_inv / dof[:, None, None]) @ root
+        covariance = back.T @ _of_eigenvalues(lambda own: own**shapes_reliable, relative) @ back
         covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
         kappa = means_reliable / (1.0 / kappa + of_means)
         return self._joined(mean, kappa, covariance * new_dof[:, None, None], new_dof)
@@ -334,7 +334,9 @@ def _log_gamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
     return np.asarray(gammas + 0.25 * dim * (dim - 1) * np.log(np.pi))
 
 
-def _of_eigenvalues(function: np.ufunc, symmetric: FloatArray) -> FloatArray:
+def _of_eigenvalues(
+    function: Callable[[FloatArray], FloatArray], symmetric: FloatArray
+) -> FloatArray:
     """Matrix function of each, such as the logarithm."""
     values, vectors = np.linalg.eigh(symmetric)
     return np.asarray((vectors * function(values)[..., None, :]) @ vectors.swapaxes(-1, -2))
