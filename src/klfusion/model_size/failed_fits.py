@@ -10,6 +10,7 @@ sibling of its silo, pooled, are as near to the sibling's cluster as the sibling
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -27,6 +28,7 @@ from klfusion.objective.problem import FusionProblem
 
 _SHARES = np.linspace(0.1, 0.9, 17)  # of the first of two clusters in an average
 _NEAREST = 6  # clusters of which all pairs are averaged
+_PAIRS = 64  # of clusters whose averages are kept: 17 averages each, 17 kB per parameter in all
 _ROUNDS = 3  # of leaving out failed fits and matching the rest anew
 
 
@@ -138,6 +140,7 @@ class _Search:
         self.holds = self.clusters.occupied()
         self.distances = centre_distances(self.clusters)
         self.centres = base.average(linked.labels, self.clusters.size)  # without variation
+        self.averages = lru_cache(maxsize=_PAIRS)(self._averages)  # of many clusters in turn
         self.mixed = np.zeros(base.n, dtype=bool)
         self.part_of = np.full(base.n, -1, dtype=np.intp)
         rows, x, others = leave_one_out(self.problem, linked.labels)
@@ -190,24 +193,27 @@ class _Search:
         near = near[np.argsort(self.distances[cluster, near], kind="stable")[:_NEAREST]]
         pairs = [
             (g, h)
-            for g, h in combinations(near.tolist(), 2)
+            for g, h in combinations(sorted(near.tolist()), 2)
             if (absent[g] & absent[h]).mean() >= 0.5
         ]
         if not pairs:
             return -np.inf
-        best = self._average_odds(rows, np.array(pairs)).max()
+        best = self._average_odds(rows, pairs).max()
         return float(best) - float(self.own[rows].sum()) - float(np.log(len(pairs)))
 
-    def _average_odds(self, rows: IntArray, pairs: IntArray) -> FloatArray:
+    def _averages(self, g: int, h: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Averages of two clusters: natural and mean parameters, and masses."""
+        share = _SHARES[:, None]
+        natural = self._varied(share * self.centres[g] + (1.0 - share) * self.centres[h])
+        masses = self.clusters.mass[[g, h]]
+        mass = 1.0 / (_SHARES**2 / masses[0] + (1.0 - _SHARES) ** 2 / masses[1])
+        return natural, self.problem.family.mean(natural), mass
+
+    def _average_odds(self, rows: IntArray, pairs: list[tuple[int, int]]) -> FloatArray:
         """The same of each pair of clusters, (k,); each member has the best share."""
-        first, second = (np.repeat(pairs[:, i], len(_SHARES)) for i in (0, 1))
-        share = np.tile(_SHARES, len(pairs))
-        natural = (
-            share[:, None] * self.centres[first] + (1.0 - share)[:, None] * self.centres[second]
-        )
-        masses = self.clusters.mass[first], self.clusters.mass[second]
-        mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
-        distance = to_clusters(self.problem, rows, self._varied(natural), mass)
+        every = zip(*(self.averages(*pair) for pair in pairs), strict=True)
+        natural, mean, mass = map(np.concatenate, every)
+        distance = to_clusters(self.problem, rows, natural, mass, mean)
         odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
         best = odds.reshape(len(rows), len(pairs), -1).max(axis=2)
         return np.asarray(best.sum(axis=0))
