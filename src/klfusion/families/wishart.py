@@ -68,9 +68,9 @@ def smallest_pivot(symmetric: FloatArray) -> FloatArray:
     try:
         factor = np.linalg.cholesky(symmetric)
     except np.linalg.LinAlgError:
-        # One by one, or a good matrix that is badly scaled would be judged by its neighbours.
-        if len(symmetric) > 1:
-            return np.concatenate([smallest_pivot(one[None]) for one in symmetric])
+        # In halves down to one, or a good matrix that is badly scaled would be judged by others.
+        if half := len(symmetric) // 2:
+            return np.concatenate([*map(smallest_pivot, (symmetric[:half], symmetric[half:]))])
         if not np.isfinite(symmetric).all():
             return np.array([np.nan])
         return np.asarray(np.minimum(np.linalg.eigvalsh(symmetric)[:, 0], 0.0))
@@ -183,10 +183,13 @@ class NormalWishart(GaussianPosterior):
         kappa = natural[:, d]
         mean = natural[:, :d] / kappa[:, None]
         scale_inv = unpack(natural[:, d + 1 : -1], d)
-        scale_inv -= kappa[:, None, None] * (
-            mean[:, :, None] * mean[:, None, :]
-        )  # exactly symmetric
+        square = mean[:, :, None] * mean[:, None, :]  # exactly symmetric
+        scale_inv -= kappa[:, None, None] * square
         return mean, kappa, scale_inv, natural[:, -1]
+
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The mean, without the matrices."""
+        return np.asarray(natural[:, : self.dim] / natural[:, self.dim, None])
 
     def _joined(
         self, mean: FloatArray, kappa: FloatArray, scatter: FloatArray, weight: FloatArray

@@ -10,7 +10,6 @@ sibling of its silo, pooled, are as near to the sibling's cluster as the sibling
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -140,7 +139,7 @@ class _Search:
         self.holds = self.clusters.occupied()
         self.distances = centre_distances(self.clusters)
         self.centres = base.average(linked.labels, self.clusters.size)  # without variation
-        self.averages = lru_cache(maxsize=_PAIRS)(self._averages)  # of many clusters in turn
+        self.averages = dict[tuple[int, int], tuple[FloatArray, ...]]()  # of the last pairs
         self.mixed = np.zeros(base.n, dtype=bool)
         self.part_of = np.full(base.n, -1, dtype=np.intp)
         rows, x, others = leave_one_out(self.problem, linked.labels)
@@ -201,18 +200,25 @@ class _Search:
         best = self._average_odds(rows, pairs).max()
         return float(best) - float(self.own[rows].sum()) - float(np.log(len(pairs)))
 
-    def _averages(self, g: int, h: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Averages of two clusters: natural and mean parameters, and masses."""
-        share = _SHARES[:, None]
-        natural = self._varied(share * self.centres[g] + (1.0 - share) * self.centres[h])
-        masses = self.clusters.mass[[g, h]]
-        mass = 1.0 / (_SHARES**2 / masses[0] + (1.0 - _SHARES) ** 2 / masses[1])
-        return natural, self.problem.family.mean(natural), mass
+    def _averages(self, pairs: list[tuple[int, int]]) -> list[tuple[FloatArray, ...]]:
+        """Averages of two clusters: natural and mean parameters, and masses, of each pair."""
+        found = {pair: self.averages.pop(pair) for pair in pairs if pair in self.averages}
+        if new := [pair for pair in pairs if pair not in found]:
+            share = np.tile(_SHARES, len(new))[:, None]
+            first, second = np.repeat(new, len(_SHARES), axis=0).T
+            natural = share * self.centres[first] + (1.0 - share) * self.centres[second]
+            natural = self._varied(natural)
+            masses = self.clusters.mass[first], self.clusters.mass[second]
+            mass = 1.0 / (share[:, 0] ** 2 / masses[0] + (1.0 - share[:, 0]) ** 2 / masses[1])
+            arrays = natural, self.problem.family.mean(natural), mass
+            parts = zip(*(np.split(own, len(new)) for own in arrays), strict=True)
+            found |= zip(new, parts, strict=True)
+        self.averages = dict([*self.averages.items(), *found.items()][-_PAIRS:])
+        return [found[pair] for pair in pairs]
 
     def _average_odds(self, rows: IntArray, pairs: list[tuple[int, int]]) -> FloatArray:
         """The same of each pair of clusters, (k,); each member has the best share."""
-        every = zip(*(self.averages(*pair) for pair in pairs), strict=True)
-        natural, mean, mass = map(np.concatenate, every)
+        natural, mean, mass = map(np.concatenate, zip(*self._averages(pairs), strict=True))
         distance = to_clusters(self.problem, rows, natural, mass, mean)
         odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
         best = odds.reshape(len(rows), len(pairs), -1).max(axis=2)

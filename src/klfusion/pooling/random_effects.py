@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.intervals import student_factor
@@ -158,9 +159,14 @@ class Locations:
         return np.linalg.inv(self.own + between) * self.weights[:, None, None, None]
 
     def _total(self, values: FloatArray) -> FloatArray:
-        out = np.zeros((self.size, *values.shape[1:]))
-        np.add.at(out, self.labels, values)
-        return out
+        sums = self._by_label @ values.reshape(len(values), -1)
+        return np.asarray(sums.reshape(self.size, *values.shape[1:]))
+
+    @cached_property
+    def _by_label(self) -> csr_array:
+        """Adds up the members of each global component, (G, n)."""
+        n = len(self.labels)
+        return csr_array((np.ones(n), (self.labels, np.arange(n))), shape=(self.size, n))
 
     def _joined(self, blocks: NDArray[np.floating[Any]]) -> FloatArray:
         """The inverse of `_blocks`, exactly symmetric."""
