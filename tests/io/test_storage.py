@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -976,3 +977,16 @@ def test_a_file_has_few_arrays():
         storage.dumps(one)
     entry = {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]}
     refuse(pack(json.dumps(dict.fromkeys(many, entry) | {"x": entry}).encode()), "4096 arrays")
+
+
+@for_each("enabled", [True, False])
+def test_loading_leaves_the_garbage_collector_as_it_was(enabled: bool):
+    data = storage.dumps(tiny())
+    was = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        storage.loads(data)
+        refuse(data[:-1], "cut short")
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()

@@ -257,8 +257,8 @@ class FusionProblem:
         """
         if not isinstance(self.family, Centred):
             return self
-        all_of_them = like or (self.natural,)
-        natural = in_blocks(lambda own: self.family.centred(own, *all_of_them), self.natural)
+        family, all_of_them = self.family, like or (self.natural,)
+        natural = in_blocks(lambda own: family.centred(own, *all_of_them), self.natural)
         return replace(self, natural=natural)
 
     def comparable(self, *like: FloatArray) -> FusionProblem:
