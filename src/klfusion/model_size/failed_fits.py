@@ -27,7 +27,7 @@ from klfusion.objective.problem import FusionProblem
 
 _SHARES = np.linspace(0.1, 0.9, 17)  # of the first of two clusters in an average
 _NEAREST = 6  # clusters of which all pairs are averaged
-_PAIRS = 64  # of clusters whose averages are kept: 17 averages each, 17 kB per parameter in all
+_MOST_KEPT = 64  # pairs of clusters with kept averages: 17 kB per parameter in all
 _ROUNDS = 3  # of leaving out failed fits and matching the rest anew
 
 
@@ -213,7 +213,7 @@ class _Search:
             arrays = natural, self.problem.family.mean(natural), mass
             parts = zip(*(np.split(own, len(new)) for own in arrays), strict=True)
             found |= zip(new, parts, strict=True)
-        self.averages = dict([*self.averages.items(), *found.items()][-_PAIRS:])
+        self.averages = dict([*self.averages.items(), *found.items()][-_MOST_KEPT:])
         return [found[pair] for pair in pairs]
 
     def _average_odds(self, rows: IntArray, pairs: list[tuple[int, int]]) -> FloatArray:
