@@ -85,11 +85,11 @@ _USED = {
 # Names of numbers that bound work, memory or rounding, or describe a grid; all others may decide.
 _BOUNDS = re.compile(
     r"_?(MAX|MOST|BLOCK|BATCH|WIDE|NEVER|STEP|LOW|HIGH|SAME|DIFFERENT|ROUNDS|SWEEPS|"
-    r"PASSES|CERTAIN|NEGLIGIBLE|STARTS|POINTS|NOTHING|MARGIN|TOL|ALMOST_NONE|AFTER_MERGE|"
+    r"PASSES|TINY|CERTAIN|NEGLIGIBLE|STARTS|POINTS|NOTHING|MARGIN|TOL|ALMOST_NONE|AFTER_MERGE|"
     r"WHEN_LOWEST|SHARES|NEAREST|FINER_STEPS|NEIGHBOURS|REVISED|TOPIC_STARTS|EM_STEPS|"
     r"POLISHED|TRIES|LEAST_GAIN|LEAST_SHARE|LEAST_DEVIATION|SMOOTHING|OUTCOMES)(_[A-Z_]+)?"
 )
-_DECIDING = {"OUTCOMES", "_NEGLIGIBLE_SHARE"}  # of those that look like bounds
+_DECIDING = {"OUTCOMES"}  # of those that look like bounds
 
 
 def constants(module: str) -> list[tuple[str, str, str]]:
@@ -132,7 +132,7 @@ def parameters(name: str) -> list[tuple[str, str, str]]:
             continue
         entry = re.search(rf"^{field.name} : .*\n((?:    .*\n?)+)", text, flags=re.MULTILINE)
         about = " ".join(entry[1].split()) if entry else _NETWORK_FIELDS.get(field.name, "")
-        if field.name != "penalty":
+        if field.name != "penalty" and field.default is not None:
             listed.append((f"kf.{name}({field.name}=)", str(field.default), about))
     return listed
 

@@ -19,11 +19,11 @@ import klfusion as kf
 from experiments import data
 from experiments.tables import by_name
 from klfusion._utils.arrays import FloatArray
+from klfusion.draws.convergence import ess
 from klfusion.draws.fused import joint_normal
 
 DESCRIPTION = "draws of NUTS at sites against reference draws of posteriordb"
 SITES, HOW = (4, 10), ("random", "covariate")
-SEED = 0
 POINTS = 4000  # at which sites are asked in a second round
 _SAMPLE = 100_000  # draws of a fused posterior, so that their noise is none of the result
 Moments = tuple[FloatArray, FloatArray]  # mean (d,), covariance (d, d)
@@ -33,8 +33,9 @@ Rows = dict[str, dict[str, float]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Command-line options."""
     data.add_argument(parser)
-    parser.add_argument("--draws", type=int, default=4000, help="of each chain (default: 4000)")
-    parser.add_argument("--only", default="", help="regressions whose names begin so, no mixtures")
+    parser.add_argument("--draws", type=int, default=10_000, help="of each chain (default: 10000)")
+    parser.add_argument("--seed", type=int, default=0, help="of deals and chains (default: 0)")
+    parser.add_argument("--only", default="", help="what has a name that begins so, as mixture-3")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
@@ -42,15 +43,20 @@ def main(args: argparse.Namespace, console: Console) -> None:
     import numpyro  # noqa: PLC0415 (an extra)
 
     numpyro.enable_x64()
-    results: dict[str, Any] = {"relabelling": relabelling(args.data_dir)}
+    results: dict[str, Any] = {"relabelling": relabelling(args.data_dir, args.seed)}
     console.print(by_name("relabelling", results["relabelling"]))
-    found = regressions(args.data_dir, args.only, args.draws, console)
+    found = regressions(args, console)
     results["regressions"] = found
-    summary = summarised(found)
-    console.print(by_name("divergence from the reference in nats, mean over deals", summary))
-    results["summary"] = summary
-    if not args.only:
-        results["mixtures"] = {f"{size} components": mixtures(size) for size in (3, 5)}
+    if found:
+        results["summary"] = summarised(found)
+        title = "divergence from the reference in nats, mean over deals"
+        console.print(by_name(title, results["summary"]))
+    results["mixtures"] = {
+        f"{size} components": mixtures(size, args.seed, args.draws)
+        for size in (3, 5)
+        if f"mixture-{size}".startswith(args.only)
+    }
+    if results["mixtures"]:
         console.print(by_name("mixtures at three sites", results["mixtures"]))
     path = args.out / "draws.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
@@ -80,22 +86,22 @@ def compared(found: Moments, reference: Moments) -> dict[str, float]:
     }
 
 
-def regressions(data_dir: Path | None, only: str, draws: int, console: Console) -> dict[str, Rows]:
+def regressions(args: argparse.Namespace, console: Console) -> dict[str, Rows]:
     """Errors by regression, deal and method."""
     from experiments import draws_models as nuts  # noqa: PLC0415 (needs NumPyro)
 
     out: dict[str, Rows] = {}
-    for name, model in nuts.regressions(data_dir).items():
-        if not name.startswith(only):
+    for name, model in nuts.regressions(args.data_dir).items():
+        if not name.startswith(args.only):
             continue
-        deals = {(n, how): nuts.dealt(model, n, how, SEED) for n in SITES for how in HOW}
+        deals = {(n, how): nuts.dealt(model, n, how, args.seed) for n in SITES for how in HOW}
         flat = [rows for own in deals.values() for rows in own]
-        sampled = iter(nuts.nuts(model, flat, SEED, draws))
+        sampled = iter(nuts.nuts(model, flat, args.seed, args.draws))
         if model.logistic:  # posteriordb has no draws of it
             every = [np.arange(len(model.y))]
-            reference = moments(nuts.nuts(model, every, SEED + 1, 4000)[0][0])
+            reference = moments(nuts.nuts(model, every, args.seed + 1, args.draws)[0][0])
         else:
-            reference = moments(nuts.reference(name, data_dir))
+            reference = moments(nuts.reference(name, args.data_dir))
         out[name] = {}
         for (n, how), own in deals.items():
             sites = [next(sampled) for _ in own]
@@ -113,7 +119,7 @@ def methods(model: Any, rows: list[Any], sites: list[Any]) -> dict[str, Moments]
     prior = model.prior.for_silos()
     silos = [
         kf.from_draws(
-            draws, name=f"site-{k}", prior=prior, diverging=diverging,
+            draws, name=f"site-{k}", prior=prior, diverging=diverging, n_observations=len(rows[k]),
             scales={"beta": "sigma"} if "sigma" in draws else None,
         )
         for k, (draws, diverging) in enumerate(sites)
@@ -122,7 +128,7 @@ def methods(model: Any, rows: list[Any], sites: list[Any]) -> dict[str, Moments]
     values = fusion.proposals(POINTS)
     asked = {p.name: model.log_likelihood(own, values) for p, own in zip(silos, rows, strict=True)}
     again = fusion.reweighted(asked, prior=prior, draws=POINTS)
-    one, two = (joint_normal(f.posterior).sample(1, _SAMPLE, SEED) for f in (fusion, again))
+    one, two = (joint_normal(f.posterior).sample(1, _SAMPLE, 0) for f in (fusion, again))
     flat = [{k: v.reshape(-1, *v.shape[2:]) for k, v in draws.items()} for draws, _ in sites]
     flat = [{k: draws[k] for k in sorted(draws)} for draws in flat]  # as JAX orders a mapping
     merged = {k: np.asarray(v) for k, v in tree.map(np.asarray, hmc_util.consensus(flat)).items()}
@@ -157,9 +163,9 @@ def summarised(found: dict[str, Rows]) -> Rows:
 # Label switching ----------------------------------------------------------------------------------
 
 
-def switched(draws: dict[str, FloatArray], axes: dict[str, int]) -> tuple[Any, Any]:
+def switched(draws: dict[str, FloatArray], axes: dict[str, int], seed: int) -> tuple[Any, Any]:
     """Components of each draw permuted at random along the first ``axes`` axes of each variable."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     some = next(iter(draws.values()))
     size = some.shape[2]
     order = rng.permuted(np.tile(np.arange(size), (*some.shape[:2], 1)), axis=2)
@@ -172,7 +178,7 @@ def switched(draws: dict[str, FloatArray], axes: dict[str, int]) -> tuple[Any, A
     return out, order
 
 
-def relabelling(data_dir: Path | None) -> Rows:
+def relabelling(data_dir: Path | None, seed: int) -> Rows:
     """Errors in draws of posteriordb whose labels were switched at random."""
     from experiments import draws_models as nuts  # noqa: PLC0415
 
@@ -184,7 +190,7 @@ def relabelling(data_dir: Path | None) -> Rows:
     out: Rows = {}
     for name, draws in {"low_dim_gauss_mix": mixture, "hmm_example": hmm}.items():
         axes = {key: 2 if key == "theta" else 1 for key in draws}
-        mixed, order = switched(draws, axes)
+        mixed, order = switched(draws, axes, seed)
         dims = {key: ["state", "to"][:n] for key, n in axes.items()}
         found = kf.relabel(mixed, components=["state", "to"], dims=dims)
         placed = np.take_along_axis(order, found.permutation, axis=2)
@@ -201,42 +207,47 @@ def relabelling(data_dir: Path | None) -> Rows:
 # Mixtures -----------------------------------------------------------------------------------------
 
 
-def mixtures(size: int) -> dict[str, float]:
-    """Components of three sites fused, against NUTS of all data."""
+def mixtures(size: int, seed: int, draws: int) -> dict[str, float]:
+    """Components of three sites fused, against NUTS of all data, both relabelled."""
     from experiments import draws_models as nuts  # noqa: PLC0415
 
-    rng = np.random.default_rng(SEED + size)
+    rng = np.random.default_rng(seed + size)
     angle = 2 * np.pi * np.arange(size) / size
     true = 1.2 * size * np.column_stack([np.cos(angle), np.sin(angle)])
     every = [true[rng.integers(size, size=100 * size)] for _ in range(3)]
     every = [own + rng.normal(size=own.shape) for own in every]
-    sampled = nuts.nuts_of_mixtures([*every, np.concatenate(every)], size, SEED)
+    *sites, pooled = nuts.nuts_of_mixtures([*every, np.concatenate(every)], size, seed, draws)
     dims = {"mu": ["component", "column"], "sd": ["component"], "w": ["component"]}
     prior = {"mu": nuts.MU_SD, "sd": nuts.SD_SCALE, "w": 1.0}
-    posteriors = [
-        kf.from_draws(draws, name=f"site-{k}", components="component", dims=dims, prior=prior,
-                      supports={"sd": "positive"})
-        for k, draws in enumerate(sampled)
+    silos = [
+        kf.from_draws(own, name=f"site-{k}", components="component", dims=dims, prior=prior,
+                      scales={"mu": "sd"})
+        for k, own in enumerate(sites)
     ]  # fmt: skip
-    fusion, pooled = kf.fuse(posteriors[:3], pooling="product"), posteriors[3].params()
-    found = fusion.posterior.params()["mean"]
-    away = np.square(found[:, None, :2] - pooled["mean"][None, :, :2]).sum(axis=2)
-    partner = away.argmin(axis=1)
-    deviation = np.sqrt(np.einsum("kii->ki", pooled["covariance"]))[partner]
-    error = np.abs(found - pooled["mean"][partner]) / deviation
+    fusion = kf.fuse(silos, pooling="product")
+    reference = kf.relabel(pooled, components="component", dims=dims).draws["mu"]
+    found = joint_normal(fusion.posterior).sample(1, _SAMPLE, 0)["mu"][0]
+    away = found.mean(axis=0)[:, None] - reference.mean(axis=(0, 1))
+    partner = np.square(away).sum(axis=2).argmin(axis=1)
+    spread = reference.std(axis=(0, 1))[partner]
+    labelled = [kf.relabel(own, components="component", dims=dims).draws for own in sites]
     return {
         "components": fusion.n_components,
-        "right": float(_right(fusion, posteriors[:3], true)),
-        "mean of a column": float(error[:, :2].max()),
-        "log deviation": float(error[:, 2].max()),
-        "switched draws": float(sum("switching" in str(p.provenance) for p in posteriors)),
+        "right": float(_right(fusion, [own["mu"].mean(axis=(0, 1)) for own in labelled], true)),
+        "mean": float((np.abs(away[np.arange(len(away)), partner]) / spread).max()),
+        "deviation": float(np.abs(found.std(axis=0) / spread - 1.0).max()),
+        "least effective draws": min(float(ess(_flat(own)).min()) for own in labelled),
     }
 
 
-def _right(fusion: kf.Fusion, silos: list[kf.Posterior], true: FloatArray) -> bool:
+def _flat(draws: dict[str, FloatArray]) -> FloatArray:
+    """All columns of the means, (chains, draws, d)."""
+    return draws["mu"].reshape(*draws["mu"].shape[:2], -1)
+
+
+def _right(fusion: kf.Fusion, means: list[FloatArray], true: FloatArray) -> bool:
     """Whether local components match exactly if they are nearest to the same true one."""
-    means = np.concatenate([p.params()["mean"][:, :2] for p in silos])
-    nearest = np.square(means[:, None] - true).sum(axis=2).argmin(axis=1)
+    nearest = np.square(np.concatenate(means)[:, None] - true).sum(axis=2).argmin(axis=1)
     labels = np.concatenate(fusion.labels)
     return (
         len({*zip(nearest.tolist(), labels.tolist(), strict=True)}) == len(true) == len({*labels})

@@ -28,7 +28,6 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.draws.transforms import Simplex
 
 CHAINS, WARMUP = 4, 500
-MIXTURE_DRAWS = 1000
 CAUCHY = 2.5  # scale of the half-Cauchy prior of kidscore models
 Draws = dict[str, FloatArray]  # (chains, draws, ...)
 
@@ -270,7 +269,7 @@ def mixture_values(z: Any) -> tuple[Any, Any, Any]:
     return mu, jnp.exp(z[..., 2 * size : 3 * size]), z[..., 3 * size :]
 
 
-def nuts_of_mixtures(sites: Sequence[FloatArray], size: int, seed: int) -> list[Draws]:
+def nuts_of_mixtures(sites: Sequence[FloatArray], size: int, seed: int, draws: int) -> list[Draws]:
     """Draws at each site; chains start at k-means, their labels in any order."""
     rng = np.random.default_rng(seed)
     rows = max(len(own) for own in sites)
@@ -282,7 +281,7 @@ def nuts_of_mixtures(sites: Sequence[FloatArray], size: int, seed: int) -> list[
         for c in range(CHAINS):
             start[k, c, : 2 * size] = centres[rng.permutation(size)].ravel()
     key = jax.random.key(seed)
-    z, _ = sampled(mixture, 4 * size - 1, key, start, MIXTURE_DRAWS, (y, mask))
+    z, _ = sampled(mixture, 4 * size - 1, key, start, draws, (y, mask))
     out = []
     for own in np.asarray(z):
         mu, sd, logits = (np.asarray(part) for part in mixture_values(own))

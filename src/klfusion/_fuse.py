@@ -24,8 +24,7 @@ from klfusion.io.storage import load
 from klfusion.methods import Method, Networks, method_for
 from klfusion.methods.matching import check_sizes, comparing, match_silos
 from klfusion.objective.divergences import problem_with_divergence
-from klfusion.pooling.noisy_sums import sums_of
-from klfusion.pooling.pool import Matched, Pooling, chosen, chosen_pooling, pool, priors_of
+from klfusion.pooling.pool import Matched, Pooling, chosen, chosen_pooling, known_of, pool
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network
@@ -165,8 +164,8 @@ def _fused(
     prepared, matching = match_silos(posteriors, weights, method, sizes[0], rng, report)
     kept = np.flatnonzero(matching.labels >= 0)
     problem = problem_with_divergence(prepared.problem.some(kept), method.divergence)
-    priors, sums = priors_of(posteriors, prepared.silo[kept]), sums_of(posteriors, weights)
-    units = Matched(problem, matching.labels[kept], priors, sums)
+    known = known_of(posteriors, prepared.silo[kept], weights)
+    units = Matched(problem, matching.labels[kept], *known)
     pooling = chosen(settings.pooling, posteriors, method.divergence)
     natural = pool(pooling, units, int(units.labels.max()) + 1, matching.plan)
     if matching.location is not None:

@@ -68,8 +68,9 @@ def test_pymc_trace():
 
     rng, chains = np.random.default_rng(0), []
     with pymc.Model() as model:
-        pymc.Normal("beta", shape=2)
+        beta = pymc.Normal("beta", shape=2)
         pymc.HalfNormal("sigma")
+        pymc.Deterministic("twice", 2 * beta)
     for chain in range(2):
         own = NDArray(model=model)
         own.setup(300, chain)
@@ -79,6 +80,8 @@ def test_pymc_trace():
             own.record(point, in_warmup=False)
         own.close()
         chains.append(own)
-    found = kf.extract(MultiTrace(chains), name="a")
+    with pytest.raises(kf.KLFusionError, match="name the free variables in variables="):
+        kf.extract(MultiTrace(chains), name="a")
+    found = kf.extract(MultiTrace(chains), name="a", of_model=model)
     assert found.structure.info["coordinates"] == ["beta[0]", "beta[1]", "log(sigma)"]
     np.testing.assert_allclose(found.params()["mean"][0], [1.0, 2.0, 0.0], atol=0.02)

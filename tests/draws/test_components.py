@@ -83,6 +83,13 @@ def test_the_prior_of_a_component_is_that_of_all():
     assert own.family.dim == 3
 
 
+def test_a_prior_that_is_not_stated_is_unknown():
+    fusion = kf.fuse([silo(draws(0), "a"), silo(draws(1), "b")])
+    assert fusion.settings.pooled == "hierarchical, prior unknown"
+    stated = [silo(draws(k), name, prior="flat") for k, name in enumerate("ab")]
+    assert kf.fuse(stated).settings.pooled == "hierarchical, prior counted once"
+
+
 def test_priors_as_draws():
     rng = np.random.default_rng(1)
     given = {
@@ -100,7 +107,8 @@ def test_priors_as_draws():
 @for_each("options, message", [
     ({"components": "kind"}, "components: expected a dim of 'column', 'component', got 'kind'"),
     ({"components": "component", "prior": {"w": "flat"}}, "prior of 'w': expected the concentr"),
-    ({"components": "component", "local": ["nu"]}, "local, units and scales: expected draws"),
+    ({"components": "component", "local": ["nu"]}, "local and units: expected draws"),
+    ({"components": "component", "scales": {"mu": "w"}}, "scales: .* positive number per comp"),
     ({"components": "component", "variables": ["w", "nu"]}, "expected a variable per component"),
 ])  # fmt: skip
 def test_bad_components(options, message):

@@ -139,6 +139,17 @@ def test_a_file_is_a_silo(tmp_path):
         kf.extract(tmp_path / "bad.nc", name="a")
 
 
+@pytest.mark.filterwarnings("ignore")  # zarr has no standard for texts
+def test_a_zarr_store_is_a_silo(tmp_path):
+    pytest.importorskip("zarr")
+    xarray.DataTree.from_dict({"/posterior": idata().posterior}).to_zarr(tmp_path / "a.zarr")
+    found = kf.extract(tmp_path / "a.zarr", name="a")
+    np.testing.assert_allclose(found.natural, kf.extract(idata(), name="a").natural)
+    (tmp_path / "bad.zarr").mkdir()
+    with pytest.raises(kf.KLFusionError, match=r"bad.zarr: expected draws of ArviZ"):
+        kf.extract(tmp_path / "bad.zarr", name="a")
+
+
 def test_pymc_models_say_what_is_free():
     pymc = pytest.importorskip("pymc")
     from klfusion.adapters.inference_data import supports

@@ -40,8 +40,8 @@ def fused():
 def test_stan_code_assigns_every_element(fused):
     code = fused.as_prior("stan")
     size = len(joint_normal(fused.posterior).mean)
-    assert f"vector[{size}] fused;" in code
-    assert "fused ~ multi_normal_cholesky(fused_mean, fused_factor);" in code
+    assert f"vector[{size}] fused = fused_mean + fused_factor * fused_z;" in code
+    assert "fused_z ~ std_normal();" in code
     for line in ("real sigma;", "vector[3] w;", "matrix[2, 2] L;", "vector[3] cut;",
                  "beta[2] = fused[2];", "sigma = 0.0 + exp(fused[3]);", "L[1, 2] = 0;",
                  "w[3] = 1 - w[1] - w[2];"):  # fmt: skip
@@ -59,7 +59,7 @@ def evaluated(code, fused):
     names = {"exp": np.exp, "log": np.log, "tanh": np.tanh, "sqrt": np.sqrt, "square": np.square}
     names |= {"inv": np.reciprocal, "abs": np.abs, "inv_logit": lambda x: 1 / (1 + np.exp(-x))}
     names["fused"] = dict(enumerate(fused, 1))
-    for line in body.replace(";", "").splitlines():
+    for line in body.partition("fused_z;")[2].replace(";", "").splitlines():
         declared = re.fullmatch(r"\s*(?:real|vector\[.*\]|matrix\[.*\]) (\w+)", line)
         if declared:
             names[declared[1]] = OneBased()
@@ -112,7 +112,7 @@ def test_numpyro_samples_what_the_fusion_says(fused):
     prior = fused.as_prior("numpyro")
     found = numpyro.infer.Predictive(prior, num_samples=4000)(jax.random.key(0))
     own = joint_normal(fused.posterior).sample(1, 4000, 0)
-    assert set(own) | {"fused"} == set(found)
+    assert set(own) | {"fused", "fused_z"} == set(found)
     for name, values in own.items():
         flat, there = values[0].reshape(4000, -1), np.asarray(found[name]).reshape(4000, -1)
         spread = flat.std(axis=0) + 1e-9
@@ -132,6 +132,26 @@ def test_pymc_samples_what_the_fusion_says(fused):
         flat = own[name][0].reshape(2000, -1)
         error = np.abs(flat.mean(axis=0) - there.reshape(2000, -1).mean(axis=0))
         assert (error / (flat.std(axis=0) + 1e-9)).max() < 0.15, name
+
+
+def test_samplers_start_where_the_noise_is_positive():
+    """Between positive and negative values of ``1 / sigma`` is a wall that no chain passes."""
+    jax = pytest.importorskip("jax")
+    numpyro = pytest.importorskip("numpyro")
+    pymc = pytest.importorskip("pymc")
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(60), rng.normal(size=60)])
+    own = conjugate(x, x @ [1.0, 0.5] + rng.normal(size=60), rng)
+    fusion = kf.fuse([kf.from_draws(own, name="a", scales={"beta": "sigma"})])
+    joint = joint_normal(fusion.posterior)
+    prior = fusion.as_prior("numpyro")
+    with pymc.Model() as model:
+        fusion.as_prior("pymc")()
+    for seed in range(5):
+        start = numpyro.infer.util.initialize_model(jax.random.key(seed), prior).param_info.z
+        jitter = model.initial_point()["fused_z"] + rng.uniform(-1, 1, len(joint.mean))
+        for z in (start["fused_z"], jitter):
+            assert (joint.mean + np.linalg.cholesky(joint.covariance) @ z)[-1] > 0
 
 
 @pytest.mark.slow

@@ -92,6 +92,25 @@ def test_merged_chains_are_refused():
     assert kf.from_draws({"beta": merged[None]}, name="a").family.dim == 3
 
 
+def test_whole_numbers_are_discrete_whatever_their_type():
+    """As files of Stan have them."""
+    rng = np.random.default_rng(0)
+    states = rng.integers(3, size=(4, 500)).astype(float)
+    with pytest.raises(kf.KLFusionError, match=r"'z': expected .* got whole numbers: mar"):
+        kf.from_draws({"z": states}, name="a")
+    large = rng.normal(1e9, 1e8, (4, 500)).astype(np.float32)  # without fractions
+    assert kf.from_draws({"x": large}, name="a").family.dim == 1
+
+
+def test_constant_draws_lead_to_supports():
+    factor = np.tile(np.eye(2), (4, 500, 1, 1))
+    factor[..., 1, 0] = 0.1 * np.random.default_rng(0).normal(size=(4, 500))
+    factor[..., 1, 1] = np.sqrt(1 - factor[..., 1, 0] ** 2)
+    with pytest.raises(kf.KLFusionError, match=r"constant ones of 'Omega\[0, 0\]', .* supports="):
+        kf.from_draws({"Omega": factor}, name="a")
+    assert kf.from_draws({"L_Omega": factor}, name="a").family.dim == 1
+
+
 def test_bounds_that_the_normal_passes_are_found():
     rng = np.random.default_rng(0)
     own = {"theta": rng.beta(2, 20, (4, 500)), "lam": rng.gamma(2, 2, (4, 500)),

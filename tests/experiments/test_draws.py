@@ -61,7 +61,7 @@ def test_the_potential_is_that_of_the_regression():
 
 @with_data
 def test_labels_of_posteriordb_are_found_again():
-    for name, row in draws.relabelling(DATA).items():
+    for name, row in draws.relabelling(DATA, 0).items():
         assert (row["draws"], row["errors"]) == (10_000, 0), name
 
 

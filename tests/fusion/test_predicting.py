@@ -58,6 +58,14 @@ def test_a_doubtful_match_is_left_out_as_often_as_it_is_wrong():
         doubtful.without_silos().posterior_draws(10)
 
 
+def test_draws_of_a_regression_have_the_names_of_its_coefficients():
+    cov = np.diag([0.1, 0.2])
+    silos = [kf.coefficients([1.0, 0.5], cov, ["age", "dose"], name=name) for name in "ab"]
+    found = kf.fuse(silos).posterior_draws(2000)
+    assert {name: own.shape for name, own in found.items()} == {"age": (2000,), "dose": (2000,)}
+    assert found["dose"].mean() == pytest.approx(0.5, abs=0.03)
+
+
 @pytest.mark.parametrize("n", [0, 2.5, "many", True])
 def test_a_number_of_draws_that_is_none_is_refused(n):
     with pytest.raises(KLFusionError, match="expected n to be an integer >= 1"):

@@ -39,7 +39,7 @@ def grouped(posterior):
 
 def merged(posterior):
     rows = np.arange(posterior.n_components)
-    return merge_splits(posterior, rows, ~np.eye(len(rows), dtype=bool))
+    return merge_splits(posterior, rows, ~np.eye(len(rows), dtype=bool), kf.Auto().separation)
 
 
 def test_a_split_cluster_is_put_together_exactly():
@@ -77,9 +77,17 @@ def test_only_components_nearer_than_usual_may_belong_together():
     assert not near[1].any()
     alone = from_data(x[0])
     rows = np.arange(2)
-    apart = merge_splits(from_data(*x[:2]), rows, np.zeros((2, 2), dtype=bool))
+    apart = merge_splits(from_data(*x[:2]), rows, np.zeros((2, 2), dtype=bool), 5.0)
     assert len(apart) == 2
     assert near_pairs(NW, [alone.natural, alone.natural])[0].tolist() == [[False]]
+
+
+def test_components_farther_apart_than_the_separation_stay_two():
+    rng = np.random.default_rng(4)
+    x = [rng.normal(c, size=(60, 2)) for c in ([0.0, 0.0], [0.2, 0.0])]
+    rows, near = np.arange(2), np.ones((2, 2), dtype=bool)
+    assert len(merge_splits(from_data(*x), rows, near, 1.0)) == 1
+    assert len(merge_splits(from_data(*x), rows, near, 0.01)) == 2
 
 
 def test_empty_components_are_left_out_but_never_all():
@@ -246,6 +254,6 @@ def test_a_merge_recomputes_only_its_own_pairs(monkeypatch):
         return gain_of_one(family, prior, natural, counts, a, *rest)
 
     monkeypatch.setattr(cleaning, "gain_of_one", counted)
-    groups = cleaning.merge_splits(silo, np.arange(n), np.ones((n, n), dtype=bool))
+    groups = cleaning.merge_splits(silo, np.arange(n), np.ones((n, n), dtype=bool), 5.0)
     assert len(groups) < n / 2
     assert sum(compared) <= n * (n - 1)

@@ -44,12 +44,17 @@ def extract(
 def _read(path: Path) -> Any:
     try:
         import arviz  # noqa: PLC0415 (an extra)
+        import xarray  # noqa: PLC0415
+
+        if path.suffix == ".zarr":  # ArviZ before 1 refuses zarr 3, and leads to xarray
+            import zarr  # noqa: F401, PLC0415
     except ImportError as error:
-        text = f"{path}: draws need arviz, which is not installed: pip install 'klfusion[draws]'"
-        raise MissingDependencyError(text) from error
-    reader = arviz.from_zarr if path.suffix == ".zarr" else arviz.from_netcdf
+        need = f"{path}: draws need {error.name}, which is not installed"
+        raise MissingDependencyError(f"{need}: pip install 'klfusion[draws]'") from error
     try:
-        return reader(str(path))
+        if path.suffix == ".zarr":
+            return xarray.open_datatree(path, engine="zarr")
+        return arviz.from_netcdf(str(path))
     except (OSError, ValueError, KeyError) as error:
         raise FileFormatError(f"{path}: expected draws of ArviZ, got {error}") from error
 

@@ -25,9 +25,7 @@ def extract(
     ``of_model`` is the PyMC model. Its free variables are used, with their supports. Draws in the
     prior group are the prior, unless ``prior`` is given.
     """
-    free = {} if of_model is None else supports(of_model)
-    variables = [*free] if variables is None and free else variables
-    options["supports"] = {**_known(free, variables), **(options.get("supports") or {})}
+    variables = free_of(of_model, variables, options)
     return posterior_of_arrays(arrays(model, f"silo {name!r}", variables), name, variables, options)
 
 
@@ -36,8 +34,17 @@ def rebuild(posterior: Posterior) -> Any:
     return inference_data(joint_normal(posterior), _DRAWS, _CHAINS, 0)
 
 
-def _known(free: dict[str, Any], variables: Sequence[str] | None) -> dict[str, Any]:
-    return {key: own for key, own in free.items() if key in (variables or ()) and own is not None}
+def free_of(
+    model: Any, variables: Sequence[str] | None, options: dict[str, Any]
+) -> Sequence[str] | None:
+    """The variables to use, by default the free ones of a PyMC model, whose supports are set."""
+    if model is None:
+        return variables
+    free = supports(model)
+    used = [*free] if variables is None else variables
+    known = {key: own for key, own in free.items() if key in used and own is not None}
+    options["supports"] = {**known, **(options.get("supports") or {})}
+    return used
 
 
 def supports(model: Any) -> dict[str, Any]:

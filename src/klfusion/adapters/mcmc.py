@@ -8,6 +8,7 @@ import numpy as np
 from klfusion.adapters._draws import posterior_of_arrays
 from klfusion.adapters._networks import numbers
 from klfusion.adapters._sites import support_of
+from klfusion.adapters.inference_data import free_of
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 
@@ -20,14 +21,20 @@ _SUPPORTS = {
 
 
 def extract(
-    model: Any, name: str, variables: Sequence[str] | None = None, **options: Any
+    model: Any,
+    name: str,
+    variables: Sequence[str] | None = None,
+    of_model: Any = None,
+    **options: Any,
 ) -> Posterior:
     """The draws as a Normal over unconstrained coordinates; see `klfusion.from_draws`.
 
-    Supports are those of the program's sample sites. Other sites are functions of these.
+    Supports are those of the program's sample sites. Other sites are functions of these. A trace of
+    PyMC does not know them; ``of_model`` does.
     """
     package = type(model).__module__.partition(".")[0]
     found = _READERS[package](model)
+    variables = free_of(of_model, variables, options)
     if variables is None and found.get("supports"):
         variables = [key for key in found["draws"] if key in found["supports"]]
     if variables is not None:

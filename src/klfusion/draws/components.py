@@ -16,7 +16,7 @@ from klfusion.draws.relabelling import relabelled
 from klfusion.draws.variables import Draws, Variable
 from klfusion.errors import KLFusionError
 from klfusion.families import Normal
-from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.posterior import UNKNOWN, Posterior
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.components import KIND, SHARED
 from klfusion.posteriors.structure.regression import Information
@@ -25,12 +25,19 @@ SOURCE = {"package": "klfusion", "class": "Draws"}  # by which an adapter gives 
 
 
 def components_posterior(
-    draws: Draws, components: str | Sequence[str], prior: Any, name: str
+    draws: Draws,
+    components: str | Sequence[str],
+    prior: Any,
+    name: str,
+    scales: Mapping[str, str] | None = None,
 ) -> Posterior:
     """The posterior of components that draws have along a dim."""
     where = f"silo {name!r}"
     layout = Layout.of(draws, components, where)
     layout, relabelling = relabelled(layout)
+    if scales:
+        scaled = layout.draws.scaled_by(scales, where, layout.dims)
+        layout = Layout.of(scaled, components, where)
     findings = [*relabelling.findings, *draws.doubts()]
     if relabelling.n_switched:
         n = relabelling.probability.size
@@ -71,7 +78,11 @@ def components_posterior(
         prior=_prior(layout, _of(for_others, layout.own), where).natural(),
         counts=arrays.get("counts"),
         structure=Structure(KIND, arrays, info),
-        provenance=provenance(n_draws=table.shape[0] * table.shape[1], findings=findings or None),
+        provenance=provenance(
+            n_draws=table.shape[0] * table.shape[1],
+            findings=findings or None,
+            prior=UNKNOWN if prior is None else None,
+        ),
     )
 
 

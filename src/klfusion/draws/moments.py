@@ -44,7 +44,10 @@ def _check_rank(flat: FloatArray, names: Sequence[str], where: str) -> None:
     still = np.flatnonzero(~(scale > np.finfo(np.float64).eps * np.abs(flat).max(axis=0)))
     if len(still):
         which = few([names[int(k)] for k in still])
-        raise KLFusionError(f"{where}: expected draws that vary, got constant ones of {which}")
+        raise KLFusionError(
+            f"{where}: expected draws that vary, got constant ones of {which}: leave "
+            "them out by variables=, or give the support of a factor by supports="
+        )
     values, vectors = np.linalg.eigh(np.corrcoef(flat.T).reshape(dim, dim))
     if not values[0] > np.finfo(np.float64).eps * dim:
         large = np.flatnonzero(np.abs(vectors[:, 0]) > 0.1 * np.abs(vectors[:, 0]).max())

@@ -1,8 +1,12 @@
-"""A fused posterior as the prior of the next model: PyMC, NumPyro, or the code of Stan."""
+"""A fused posterior as the prior of the next model: PyMC, NumPyro, or the code of Stan.
+
+Samplers start near zero. So they move in standard Normal coordinates, where zero is the fused mean:
+of ``1 / sigma``, zero would be a wall between two modes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -14,6 +18,7 @@ from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.fusion.result import Fusion
 
 LATENT = "fused"  # name of the vector of all unconstrained coordinates
+STANDARD = f"{LATENT}_z"  # of the standard Normal vector that a sampler moves
 Prior = Callable[[], dict[str, Any]]
 
 
@@ -38,12 +43,13 @@ def as_prior(fusion: Fusion, library: str, silo: str | None) -> Prior | str:
 def _numpyro(joint: JointNormal) -> Prior:
     import numpyro  # noqa: PLC0415 (an extra)
     from jax import numpy  # noqa: PLC0415
-    from numpyro.distributions import MultivariateNormal  # noqa: PLC0415
+    from numpyro.distributions import Normal  # noqa: PLC0415
 
     def prior() -> dict[str, Any]:
         """Sample all variables; call it within a model."""
-        factor = np.linalg.cholesky(joint.covariance)
-        x = numpyro.sample(LATENT, MultivariateNormal(joint.mean, scale_tril=factor))
+        factor, size = np.linalg.cholesky(joint.covariance), len(joint.mean)
+        z = numpyro.sample(STANDARD, Normal().expand([size]).to_event(1))
+        x = numpyro.deterministic(LATENT, joint.mean + factor @ z)
         values = constrained(joint.variables, x, numpy)
         return {name: numpyro.deterministic(name, value) for name, value in values.items()}
 
@@ -57,7 +63,8 @@ def _pymc(joint: JointNormal) -> Prior:
     def prior() -> dict[str, Any]:
         """Random variables of the model in whose context it is called."""
         factor, size = np.linalg.cholesky(joint.covariance), len(joint.mean)
-        x = pymc.MvNormal(LATENT, joint.mean, chol=factor, shape=size)
+        z = pymc.Normal(STANDARD, shape=size)
+        x = pymc.Deterministic(LATENT, joint.mean + tensor.dot(factor, z))
         values = constrained(joint.variables, tensor.specify_shape(x, (size,)), tensor)
         return {name: pymc.Deterministic(name, value) for name, value in values.items()}
 
@@ -71,7 +78,8 @@ def _stan(joint: JointNormal) -> str:
     lines = []
     ordered = sorted(columns_of(joint.variables), key=lambda pair: pair[0].scale is not None)
     for variable, own in ordered:  # scales come before what they scale
-        lines += [_declared(variable), *_assigned(variable, own.start + 1)]
+        unit = next((v for v in joint.variables if v.name == variable.scale), None)
+        lines += [_declared(variable), *_assigned(variable, own.start + 1, unit)]
     body = "\n  ".join(lines)
     return f"""transformed data {{
   vector[{size}] {LATENT}_mean = [{", ".join(map(repr, joint.mean.tolist()))}]';
@@ -79,13 +87,14 @@ def _stan(joint: JointNormal) -> str:
     {rows}];
 }}
 parameters {{
-  vector[{size}] {LATENT};
+  vector[{size}] {STANDARD};
 }}
 transformed parameters {{
+  vector[{size}] {LATENT} = {LATENT}_mean + {LATENT}_factor * {STANDARD};
   {body}
 }}
 model {{
-  {LATENT} ~ multi_normal_cholesky({LATENT}_mean, {LATENT}_factor);
+  {STANDARD} ~ std_normal();
 }}
 """
 
@@ -93,6 +102,11 @@ model {{
 def _name(variable: Variable) -> str:
     """A name that Stan accepts."""
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in variable.name).strip("_")
+
+
+def _element_of(variable: Variable, at: Sequence[int]) -> str:
+    index = ", ".join(map(str, at))
+    return f"{_name(variable)}[{index}]" if index else _name(variable)
 
 
 def _declared(variable: Variable) -> str:
@@ -107,7 +121,7 @@ def _declared(variable: Variable) -> str:
     return f"{kind} {_name(variable)};"
 
 
-def _assigned(variable: Variable, first: int) -> list[str]:
+def _assigned(variable: Variable, first: int, unit: Variable | None) -> list[str]:
     """Statements that set a variable from the coordinates that begin at ``first``."""
     support, lines = variable.support, []
     batch = variable.shape[: len(variable.shape) - support.event_dim]
@@ -117,11 +131,12 @@ def _assigned(variable: Variable, first: int) -> list[str]:
         x = [f"{LATENT}[{first + number * step + k}]" for k in range(step)]
 
         def place(*event: int, at: tuple[int, ...] = at) -> str:
-            index = ", ".join(map(str, (*at, *event)))
-            return f"{_name(variable)}[{index}]" if index else _name(variable)
+            return _element_of(variable, (*at, *event))
 
-        if variable.scale is not None:
-            x = [f"{own} * {_name(Variable(variable.scale))}" for own in x]
+        if unit is not None:
+            pairs = zip(variable.dims, at, strict=True)
+            one = _element_of(unit, [k for dim, k in pairs if dim in unit.dims])
+            x = [f"{own} * {one}" for own in x]
         lines += _EVENTS[support.kind](x, place, support)
     return lines
 

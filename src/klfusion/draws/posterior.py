@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from klfusion._utils.package import provenance
 from klfusion.draws.components import SOURCE, components_posterior
 from klfusion.draws.moments import matched_normal
 from klfusion.draws.priors import prior_information
 from klfusion.draws.variables import Draws, read_draws
 from klfusion.errors import KLFusionError
+from klfusion.pooling.noise_power import NoisePower
 from klfusion.posteriors.coefficients import regression
 from klfusion.posteriors.posterior import UNKNOWN, Posterior
 
@@ -56,9 +59,9 @@ def from_draws(
         The dim along which components lie; further names of the same dim, as of the columns of a
         transition matrix.
     scales : mapping of name to name, optional
-        Coefficients and the noise of a linear regression, such as ``{"beta": "sigma"}``. Their
-        coordinates are ``beta / sigma`` and ``1 / sigma``, in which the likelihood is nearly
-        Normal even where sites differ in noise (Olsen, 1978).
+        Coefficients and the noise of a linear regression, such as ``{"beta": "sigma"}``; or means
+        and deviations of components. Their coordinates are ``beta / sigma`` and ``1 / sigma``, in
+        which the likelihood is nearly Normal even where sites differ in noise (Olsen, 1978).
     local : sequence of str
         Variables or coordinates that differ between silos. They are marginalised out, and given
         back by ``fusion.site(name)``.
@@ -70,6 +73,7 @@ def from_draws(
     units : mapping of coordinate to str, optional
         Silos that give other units are refused.
     n_observations : float, optional
+        With ``scales`` it makes the fusion of linear regressions exact but for errors of the draws.
     diverging : array, optional
         Which transitions diverged.
 
@@ -94,10 +98,10 @@ def from_draws(
         diverging=diverging,
     )  # fmt: skip
     if components is not None:
-        if local or units or scales:
-            expected = "local, units and scales: expected draws without components"
+        if local or units:
+            expected = "local and units: expected draws without components"
             raise KLFusionError(f"{where}: {expected}")
-        return components_posterior(read, components, prior, name)
+        return components_posterior(read, components, prior, name, scales)
     if scales:
         read = read.scaled_by(scales, where)
     table, names = read.table(), read.coordinates
@@ -113,6 +117,11 @@ def from_draws(
         n_observations,
         info,
     )
+    if scales and n_observations is not None and NoisePower.of([made], np.ones(1)) is None:
+        findings.append(
+            f"n_observations = {n_observations:g} is not used: expected one noise, as well known "
+            "as that of a linear regression with so many"
+        )
     n_draws = table.shape[0] * table.shape[1]
     stated = UNKNOWN if prior is None else None
     own = provenance(n_draws=n_draws, findings=findings or None, prior=stated)

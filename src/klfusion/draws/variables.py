@@ -16,6 +16,8 @@ from klfusion.draws.supports import Support, guessed, unbounded
 from klfusion.draws.transforms import shape_of
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 
+_FRACTIONS = 2.0**23  # numbers above have none in float32
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -63,6 +65,12 @@ class Variable:
         kept = [k for k, own in enumerate(self.dims) if own != dim]
         dims = tuple(self.dims[k] for k in kept)
         return replace(self, dims=dims, labels=tuple(self.labels[k] for k in kept))
+
+    def along(self, unit: Variable, values: Any, xp: Any = np) -> Any:
+        """Values of a unit, which has some of the dims, with an axis for each of this variable."""
+        lead = shape_of(values)[: len(shape_of(values)) - len(unit.shape)]
+        sizes = zip(self.dims, self.shape, strict=True)
+        return xp.reshape(values, (*lead, *(n if dim in unit.dims else 1 for dim, n in sizes)))
 
     def unconstrain(self, values: FloatArray) -> FloatArray:
         """Values ``(..., *shape)`` as coordinates ``(..., size)``."""
@@ -123,11 +131,11 @@ def columns_of(variables: Sequence[Variable]) -> Iterator[tuple[Variable, slice]
 def constrained(variables: Sequence[Variable], table: Any, xp: Any = np) -> dict[str, Any]:
     """Values of all variables at coordinates ``(..., d)``, out of units of scales."""
     found = {v.name: v.constrain(table[..., own], xp) for v, own in columns_of(variables)}
+    units = {v.name: v for v in variables}
     for variable in variables:
         if variable.scale is not None:
-            scale = found[variable.scale]
-            lead = (*shape_of(scale), *[1] * len(variable.shape))
-            found[variable.name] = found[variable.name] * xp.reshape(scale, lead)
+            scale = variable.along(units[variable.scale], found[variable.scale], xp)
+            found[variable.name] = found[variable.name] * scale
     return found
 
 
@@ -162,8 +170,10 @@ class Draws:
         """Each variable and its columns in the table."""
         return columns_of(self.variables)
 
-    def scaled_by(self, scales: Mapping[str, str], where: str) -> Draws:
-        """Variables in units of others: ``{"beta": "sigma"}``."""
+    def scaled_by(
+        self, scales: Mapping[str, str], where: str, components: Sequence[str] = ()
+    ) -> Draws:
+        """Variables in units of others, one per component: ``{"beta": "sigma"}``."""
         made, values = {v.name: v for v in self.variables}, dict(self.values)
         for name, scale in scales.items():
             here = f"{where}: scales"
@@ -171,15 +181,16 @@ class Draws:
                 missing = few([key for key in (name, scale) if key not in made])
                 raise KLFusionError(f"{here}: expected names of {few([*made])}, got {missing}")
             own, unit = made[name], made[scale]
-            if own.support.kind != "real" or unit.shape or not (values[scale] > 0).all():
+            alone = unit.support.event_dim == 0 and {*unit.dims} <= {*components} & {*own.dims}
+            if own.support.kind != "real" or not alone or not (values[scale] > 0).all():
+                each = " per component" if components else ""
                 raise KLFusionError(
-                    f"{here}: expected a real variable and a positive number, got {name!r} "
+                    f"{here}: expected a real variable and a positive number{each}, got {name!r} "
                     f"({own.support.kind}) and {scale!r} of shape {unit.shape}"
                 )
             made[name] = replace(own, scale=scale)
             made[scale] = replace(unit, support=Support("inverse"))
-            shape = (*values[scale].shape, *[1] * len(own.shape))
-            values[name] = values[name] / values[scale].reshape(shape)
+            values[name] = values[name] / own.along(unit, values[scale])
         return replace(self, variables=tuple(made.values()), values=values)
 
 
@@ -220,9 +231,10 @@ def read_draws(
 
 def _array(name: str, given: Any, where: str) -> FloatArray:
     array = np.asarray(given)
-    if array.dtype.kind in "iub":
+    if array.dtype.kind in "iub" or _whole(array):
+        got = "whole numbers" if array.dtype.kind == "f" else array.dtype
         raise KLFusionError(
-            f"{where}: {name!r}: expected draws of a continuous variable, got {array.dtype}: "
+            f"{where}: {name!r}: expected draws of a continuous variable, got {got}: "
             "marginalise discrete variables out, and name the others in variables="
         )
     if array.dtype.kind != "f":
@@ -235,6 +247,14 @@ def _array(name: str, given: Any, where: str) -> FloatArray:
         at = f"{len(bad)} NaN or infinite, the first in chain {bad[0][0]}, draw {bad[0][1]}"
         raise KLFusionError(f"{where}: {name!r}: expected finite draws, got {at}")
     return np.asarray(array, dtype=np.float64)
+
+
+def _whole(array: Any) -> bool:
+    """Whether floats are of a discrete variable, as files of Stan have it: all whole numbers."""
+    if array.dtype.kind != "f" or array.size == 0 or not np.isfinite(array).all():
+        return False
+    fractions = np.abs(array).max() < _FRACTIONS and np.ptp(array) > 0
+    return bool(fractions and (array == np.rint(array)).all())
 
 
 def _variable(

@@ -113,8 +113,8 @@ class OfDraws:
         Returns
         -------
         function or str
-            Of PyMC and NumPyro, a function to be called within a model. It samples one Normal
-            vector named ``"fused"`` and returns the variables by name. Of Stan, a program to
+            Of PyMC and NumPyro, a function to be called within a model. It samples one standard
+            Normal vector, ``"fused_z"``, and returns the variables by name. Of Stan, a program to
             which data and likelihood are added.
 
         Examples

@@ -18,6 +18,7 @@ from klfusion.objective.divergences import problem_with_divergence
 from klfusion.pooling.pool import chosen, matched, pool
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import regression
 
 
 class Predicting:
@@ -84,7 +85,8 @@ class Predicting:
         Returns
         -------
         mapping of str to array (n, n_components, ...)
-            Such as ``mean`` and ``precision`` of Gaussian components.
+            Such as ``mean`` and ``precision`` of Gaussian components. Of a regression, arrays (n,)
+            by coefficient.
 
         Examples
         --------
@@ -105,7 +107,11 @@ class Predicting:
             natural = self.posterior.natural if own.all() else self._pooled(silos, own)
             parts.append(draws(self.posterior.family, natural, number, rng))
         order = np.argsort(np.argsort(which.ravel(), kind="stable"), kind="stable")
-        return {key: np.concatenate([part[key] for part in parts])[order] for key in parts[0]}
+        found = {key: np.concatenate([part[key] for part in parts])[order] for key in parts[0]}
+        structure = self.posterior.structure
+        if structure is None or structure.kind != regression.KIND:
+            return found
+        return dict(zip(structure.info["coordinates"], found["value"][:, 0].T, strict=True))
 
     def _members(self, n: int, rng: np.random.Generator) -> BoolArray:
         """Whether each local component is of its global one, in each of n draws, (n, locals)."""

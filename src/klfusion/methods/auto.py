@@ -45,8 +45,9 @@ class Auto(PathMethod):
         Log-odds, in nats, by which sharing components must be better than sharing none; 1 nat is
         odds of 2.7.
     separation : float
-        Standard deviations of observations between different components. It counts only where
-        every silo has one component, so that no silo shows what different ones look like.
+        Standard deviations of observations between different components. Components of one silo
+        that lie farther apart are never splits of one. Where every silo has one component, no silo
+        shows what different ones look like, and they are assumed to lie so far apart.
     false_matches : float, optional
         Expected share of wrong matches: the least probable are undone until the rest has at most
         this share.
@@ -78,6 +79,11 @@ class Auto(PathMethod):
         check_number("separation", self.separation)
         if self.false_matches is not None:
             check_number("false_matches", self.false_matches, high=1.0)
+
+    @property
+    def split_separation(self) -> float:
+        """Standard deviations beyond which two components of a silo are no splits of one."""
+        return self.separation
 
     @property
     def linkage(self) -> LinkageSettings:

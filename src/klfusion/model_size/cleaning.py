@@ -21,10 +21,9 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
-_NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
-_PSEUDO_COUNT = 0.5  # observations added to each component, so that every share is positive
+_BLOCK_ENTRIES = 1 << 20  # numbers of a block of pairs: 8 MB
+_TINY = 1e-9  # observations that stand for none
 _FEW = 3.0  # times the family's least count: the shape of so few observations is unreliable
-SEPARATION = 5.0  # standard deviations between two components: too far to be one
 _NEAR = 0.7  # of the median Jensen gap between components of one silo
 
 
@@ -33,14 +32,16 @@ def with_data(posterior: Posterior) -> IntArray:
 
     Empty components of over-fitted models look alike in all silos: each is hardly more than its
     prior. A component is left out if it has too few observations to estimate its shape *and* a
-    negligible share of its silo's. The largest stays.
+    share of its silo's below ``1 / L^2``. That is the mean of the smallest of ``L`` shares, all
+    values equally likely. The largest stays.
     """
     structure, counts = posterior.structure, posterior.counts
     if structure is not None and structure.kind == layers.KIND:
         return layers.kept_units(structure, 1)
     if counts is None:
         return np.arange(posterior.n_components)
-    least = min(posterior.family.least_count, _NEGLIGIBLE_SHARE * float(counts.sum()))
+    smallest = float(counts.sum()) / len(counts) ** 2
+    least = min(posterior.family.least_count, smallest)
     return np.flatnonzero((counts >= least) | (counts == counts.max()))
 
 
@@ -101,30 +102,30 @@ def _median_gap(gaps: Sequence[FloatArray]) -> float:
 
 
 def merge_splits(
-    posterior: Posterior, rows: IntArray, near: BoolArray
+    posterior: Posterior, rows: IntArray, near: BoolArray, separation: float
 ) -> list[tuple[IntArray, FloatArray]]:
     """Merge components that a silo split: groups of rows, and each group's natural parameters.
 
-    Near and overlapping components of a mixture are merged if one component is the shorter
-    description of their observations: the gain in fit of two is below the cost of assigning
-    observations to them. Of the components ``rows``, (L,), those that are ``near``, (L, L), are
-    compared; none unless `may_have_splits`.
+    Overlapping components of a mixture are merged if one component is the shorter description of
+    their observations: the gain in fit of two is below the cost of assigning observations to them.
+    Of the components ``rows``, (L,), those that are ``near``, (L, L), are compared; none unless
+    `may_have_splits`. Those farther apart than a ``separation`` stay two.
     """
-    groups = [np.array([row]) for row in rows]
-    natural, near = posterior.natural[rows], near.copy()
+    groups, natural = [np.array([row]) for row in rows], posterior.natural[rows]
     if not may_have_splits(posterior):
         return list(zip(groups, natural, strict=True))
     prior, counts = np.asarray(posterior.prior), np.asarray(posterior.counts)[rows]
     few = counts < _FEW * posterior.family.least_count
-    near |= few[:, None] | few
-    np.fill_diagonal(near, False)
+    near = (near | few[:, None] | few) & ~np.eye(len(rows), dtype=bool)
     family, common = posterior.family, common_size(posterior.family, natural)
-    gain = np.full(near.shape, -np.inf)  # of each pair (i, j) with i < j
+    gain = np.full((len(rows), len(rows)), -np.inf)  # of each pair (i, j) with i < j
 
     def compare(a: IntArray, b: IntArray) -> None:
-        some, index = np.unique(np.concatenate([a, b]), return_inverse=True)
-        parts = natural[some], counts[some], index[: len(a)], index[len(a) :]
-        gain[a, b] = gain_of_one(family, prior, *parts, common)
+        step = max(1, _BLOCK_ENTRIES // family.size)
+        for low in range(0, len(a), step):
+            first, second = a[low : low + step], b[low : low + step]
+            parts = natural, counts, first, second
+            gain[first, second] = gain_of_one(family, prior, *parts, common, separation)
 
     compare(*np.nonzero(np.triu(near, k=1)))
     alive = np.ones(len(rows), dtype=bool)
@@ -159,8 +160,9 @@ def gain_of_one(
     a: IntArray,
     b: IntArray,
     common: float,
+    separation: float,
 ) -> FloatArray:
-    """Log-evidence gained by describing each pair by one component; none if they are far apart.
+    """Log-evidence gained by describing each pair by one component, (m,).
 
     Given which observation belongs to which, two components gain
     ``A(a) + A(b) - A(a + b - prior) - A(prior)`` in fit. The assignment costs the mutual
@@ -168,32 +170,53 @@ def gain_of_one(
     almost nothing where they overlap. Where data are few for their dimension, or the prior is wide,
     the evidence favours one component at any distance. So components far apart are not merged.
     """
+    out = np.full(len(a), -np.inf)
     if not isinstance(family, Tempered):
-        return np.full(len(a), -np.inf)
+        return out
+    if isinstance(family, GaussianObservations):
+        apart = _separation(family, natural, prior, counts[a] + counts[b], a, b)
+        near = np.flatnonzero(~(apart > separation))
+    else:
+        near = np.arange(len(a))
+    if len(near):
+        some, index = np.unique(np.concatenate([a[near], b[near]]), return_inverse=True)
+        pairs = index[: len(near)], index[len(near) :]
+        prior = prior[near] if prior.ndim == 2 else prior
+        out[near] = _gain_of_near(family, prior, natural[some], counts[some], *pairs, common)
+    return out
+
+
+def _gain_of_near(
+    family: Tempered,
+    prior: FloatArray,
+    natural: FloatArray,
+    counts: FloatArray,
+    a: IntArray,
+    b: IntArray,
+    common: float,
+) -> FloatArray:
     log_partition = family.log_partition(natural)
     of_one = family.log_partition(natural[a] + natural[b] - prior)
     fit = log_partition[a] + log_partition[b] - of_one - family.log_partition(np.atleast_2d(prior))
-    total = counts[a] + counts[b] + 2.0 * _PSEUDO_COUNT
-    share = (counts[a] + _PSEUDO_COUNT) / total
+    total = counts[a] + counts[b] + 2.0 * _TINY
+    share = (counts[a] + _TINY) / total
     apart = _divergence_of_two(family, natural, share, a, b, common)
     each = 0.5 * family.n_parameters(natural)
     chance = np.minimum(each[a], each[b])  # nats: expected difference of two samples of one
     apart = np.maximum(apart - chance / total, 0.0)
     deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
     assigned = total * information_at_distance(deviations, share)
-    most = total * entropy(share)
-    if isinstance(family, GaussianObservations):
-        far = _separation(family, natural, prior, counts[a] + counts[b], a, b) > SEPARATION
-    else:
-        far = apart > 2.0 * entropy(share)
+    if not isinstance(family, GaussianObservations):
+        return np.where(apart > 2.0 * entropy(share), -np.inf, assigned - fit)
     # For Normals of different width the distance gives too little information.
-    doubtful = ~far & (assigned <= fit) & (most - chance > fit)
-    if doubtful.any() and isinstance(family, GaussianObservations):
+    most = total * entropy(share)
+    doubtful = (assigned <= fit) & (most - chance > fit)
+    if doubtful.any():
         normals = family.observation_moments(natural)
         exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
         exactly = total[doubtful] * exactly - chance[doubtful]
         assigned[doubtful] = np.maximum(assigned[doubtful], exactly)
-    return np.where(far, -np.inf, assigned - fit)
+    return np.asarray(assigned - fit)
 
 
 def _separation(

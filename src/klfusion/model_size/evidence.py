@@ -11,7 +11,6 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Tempered
-from klfusion.model_size.cleaning import SEPARATION
 from klfusion.model_size.densities import (
     LOWEST,
     Different,
@@ -37,7 +36,7 @@ class LinkageSettings:
 
     failed_fits: float = 0.05  # share of local components that describe no component
     least_evidence: float = 1.0  # nats by which sharing must be better than sharing none
-    separation: float = SEPARATION  # standard deviations of different ones, if no silo has two
+    separation: float = 5.0  # standard deviations between different components
 
 
 def leave_one_out(

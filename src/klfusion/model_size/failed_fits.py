@@ -10,10 +10,9 @@ sibling of its silo, pooled, are as near to the sibling's cluster as the sibling
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
-from scipy.special import betaln
+from scipy.special import betaln, logsumexp
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.running import Report
@@ -185,44 +184,48 @@ class _Search:
             self.mixed |= np.isin(self.linked.labels, single)
 
     def _mixed_odds(self, cluster: int, rows: IntArray) -> float:
-        """Log-likelihood ratio of lying on an average of two clusters against being itself."""
+        """Log-likelihood ratio of lying on an average of two clusters against being itself.
+
+        Most silos of the cluster lack both. All such pairs are equally likely beforehand; only
+        those of the nearest clusters are computed.
+        """
         absent = ~self.holds[:, self.holds[cluster]]  # from the silos of the cluster, (G, n)
-        lacked = (self.counts > len(rows)) & (absent.mean(axis=1) >= 0.5)
-        near = np.flatnonzero(lacked)
-        near = near[np.argsort(self.distances[cluster, near], kind="stable")[:_NEAREST]]
-        pairs = [
-            (g, h)
-            for g, h in combinations(sorted(near.tolist()), 2)
-            if (absent[g] & absent[h]).mean() >= 0.5
-        ]
-        if not pairs:
+        lacked = np.flatnonzero((self.counts > 0) & (absent.mean(axis=1) >= 0.5))
+        lacked = lacked[np.argsort(self.distances[cluster, lacked], kind="stable")]
+        here = absent[lacked].astype(np.float64)
+        possible = np.triu(here @ here.T >= 0.5 * len(rows), k=1)
+        near = np.argwhere(possible[:_NEAREST, :_NEAREST])
+        if len(near) == 0:
             return -np.inf
-        best = self._average_odds(rows, pairs).max()
-        return float(best) - float(self.own[rows].sum()) - float(np.log(len(pairs)))
+        odds = logsumexp(self._average_odds(rows, lacked[near])) - np.log(possible.sum())
+        return float(odds - self.own[rows].sum())
 
     def _averages(self, pairs: list[tuple[int, int]]) -> list[tuple[FloatArray, ...]]:
         """Averages of two clusters: natural and mean parameters, and masses, of each pair."""
         found = {pair: self.averages.pop(pair) for pair in pairs if pair in self.averages}
         if new := [pair for pair in pairs if pair not in found]:
-            share = np.tile(_SHARES, len(new))[:, None]
+            share = np.tile(_SHARES, len(new))
             first, second = np.repeat(new, len(_SHARES), axis=0).T
-            natural = share * self.centres[first] + (1.0 - share) * self.centres[second]
+            natural = (
+                share[:, None] * self.centres[first] + (1.0 - share)[:, None] * self.centres[second]
+            )
             natural = self._varied(natural)
             masses = self.clusters.mass[first], self.clusters.mass[second]
-            mass = 1.0 / (share[:, 0] ** 2 / masses[0] + (1.0 - share[:, 0]) ** 2 / masses[1])
+            mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
             arrays = natural, self.problem.family.mean(natural), mass
             parts = zip(*(np.split(own, len(new)) for own in arrays), strict=True)
             found |= zip(new, parts, strict=True)
         self.averages = dict([*self.averages.items(), *found.items()][-_MOST_KEPT:])
         return [found[pair] for pair in pairs]
 
-    def _average_odds(self, rows: IntArray, pairs: list[tuple[int, int]]) -> FloatArray:
-        """The same of each pair of clusters, (k,); each member has the best share."""
-        natural, mean, mass = map(np.concatenate, zip(*self._averages(pairs), strict=True))
+    def _average_odds(self, rows: IntArray, pairs: IntArray) -> FloatArray:
+        """The same of each pair of clusters, (k,); all shares are equally likely."""
+        averages = self._averages([(min(pair), max(pair)) for pair in pairs.tolist()])
+        natural, mean, mass = map(np.concatenate, zip(*averages, strict=True))
         distance = to_clusters(self.problem, rows, natural, mass, mean)
         odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
-        best = odds.reshape(len(rows), len(pairs), -1).max(axis=2)
-        return np.asarray(best.sum(axis=0))
+        of_shares = odds.reshape(len(rows), len(pairs), len(_SHARES))
+        return np.asarray((logsumexp(of_shares, axis=2) - np.log(len(_SHARES))).sum(axis=0))
 
     def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
@@ -259,8 +262,8 @@ class _Search:
         if prior is None or counts is None or not isinstance(given.family, Tempered):
             return np.zeros(len(part))
         common = common_size(given.family, given.natural)
-        parts = given.natural, counts, sibling, part
-        return np.minimum(gain_of_one(given.family, prior[part], *parts, common), 0.0)
+        parts = given.natural, counts, sibling, part, common, self.linked.settings.separation
+        return np.minimum(gain_of_one(given.family, prior[part], *parts), 0.0)
 
     def _pooled_odds(self, pooled: FloatArray, sibling: IntArray) -> FloatArray:
         """Log-odds of pooled components (m, p) in the place of siblings (m,), against these."""

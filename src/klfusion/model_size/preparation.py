@@ -89,19 +89,20 @@ def prepare(
     posteriors: Sequence[Posterior],
     silo_weights: FloatArray,
     *,
-    clean: bool,
+    separation: float | None,
     sample: Sample | None = None,
 ) -> Prepared:
-    """Stack the silos; ``clean`` leaves out empty components and merges split ones.
+    """Stack the silos; leave out empty components and merge split ones.
 
-    For a batch of silos, ``sample`` has the statistics of all.
+    Those farther apart than a ``separation`` are no splits; None keeps all components. For a batch
+    of silos, ``sample`` has the statistics of all.
     """
     stacked = stack_silos(posteriors, silo_weights)
     offsets = np.concatenate([[0], np.cumsum([p.n_components for p in posteriors])])
-    if clean:
-        units = _clean_units(posteriors, sample)
-    else:
+    if separation is None:
         units = [[(np.array([k]), eta) for k, eta in enumerate(p.natural)] for p in posteriors]
+    else:
+        units = _clean_units(posteriors, separation, sample)
     order = _canonical(units, silo_weights)
     problem = FusionProblem(
         stacked.family,
@@ -122,7 +123,9 @@ def prepare(
     return replace(prepared, problem=problem)
 
 
-def _clean_units(posteriors: Sequence[Posterior], sample: Sample | None) -> list[list[_Unit]]:
+def _clean_units(
+    posteriors: Sequence[Posterior], separation: float, sample: Sample | None
+) -> list[list[_Unit]]:
     """Without empty components, splits merged."""
     rows = [with_data(p) for p in posteriors]
     kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
@@ -130,7 +133,7 @@ def _clean_units(posteriors: Sequence[Posterior], sample: Sample | None) -> list
         near = near_pairs(posteriors[0].family, kept, sample)
     else:  # no pair can be merged
         near = [np.zeros((len(own), len(own)), dtype=bool) for own in rows]
-    return [merge_splits(*one) for one in zip(posteriors, rows, near, strict=True)]
+    return [merge_splits(*one, separation) for one in zip(posteriors, rows, near, strict=True)]
 
 
 def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:

@@ -101,7 +101,8 @@ def fuse_batches(
     found = matching.labels
     own_found = store.by_batch(found)
     report("adding up", 0, None)
-    added = partial(_added, sample=sample, size=int(found.max()) + 1)
+    separation, size = method.split_separation, int(found.max()) + 1
+    added = partial(_added, sample=sample, separation=separation, size=size)
     spread, members, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)
     labels, order = _ordered(_flat(spread), found, min_support)
     natural = np.sum(sums, axis=0)[order] / np.sum(mass, axis=0)[order, None]
@@ -168,16 +169,22 @@ def _problem(
     variation: FloatArray | None,
 ) -> FusionProblem:
     """Components in comparable form; each silo has its number among all."""
-    problem = prepare(posteriors, weights, clean=True, sample=sample).problem
+    separation = method.split_separation
+    problem = prepare(posteriors, weights, separation=separation, sample=sample).problem
     problem = method.compared(problem, sample.natural, variation=variation)
     return replace(problem, silo=numbers[problem.silo])
 
 
 def _added(
-    posteriors: Sequence[Posterior], weights: FloatArray, found: IntArray, sample: Sample, size: int
+    posteriors: Sequence[Posterior],
+    weights: FloatArray,
+    found: IntArray,
+    sample: Sample,
+    separation: float | None,
+    size: int,
 ) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
     """By silo, labels and which components took part; by cluster, mass and sums."""
-    prepared = prepare(posteriors, weights, clean=True, sample=sample)
+    prepared = prepare(posteriors, weights, separation=separation, sample=sample)
     kept = np.flatnonzero(found >= 0)
     mass, sums, _ = prepared.problem.some(kept).sums(found[kept], size)
     labels, members = prepared.spread(found), prepared.is_member

@@ -28,6 +28,7 @@ from klfusion.families import (
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
 from klfusion.pooling import noisy_sums
+from klfusion.pooling.noise_power import NoisePower
 from klfusion.pooling.noisy_sums import NoisySums, sums_of
 from klfusion.pooling.random_effects import Locations, within_silos
 from klfusion.pooling.regressions import Silos
@@ -42,12 +43,14 @@ class Matched:
     """Matched components, one per silo and label (n,), and their silos' priors (n, p), if sent.
 
     ``sums`` are those of regressions to which noise was added, with the names of coefficients.
+    ``power`` is what Normals leave out of linear regressions in units of their noise.
     """
 
     problem: FusionProblem
     labels: IntArray
     priors: FloatArray | None
     sums: tuple[Sequence[NoisySums], Sequence[str]] | None = None
+    power: NoisePower | None = None
 
 
 def matched(
@@ -72,8 +75,15 @@ def matched(
     order = np.argsort(first)  # as the silos have them
     natural, which, labels_of_units = natural[order], which[order], found[rows[first[order]]]
     problem = FusionProblem(posteriors[0].family, natural, which, silo_weights[which])
-    priors, sums = priors_of(posteriors, which), sums_of(posteriors, silo_weights)
-    return Matched(problem, labels_of_units, priors, sums)
+    return Matched(problem, labels_of_units, *known_of(posteriors, which, silo_weights))
+
+
+def known_of(posteriors: Sequence[Posterior], silo: IntArray, weights: FloatArray) -> tuple[
+    FloatArray | None, tuple[Sequence[NoisySums], Sequence[str]] | None, NoisePower | None
+]:  # fmt: skip
+    """What `Matched` has beside components, given the silo (n,) of each."""
+    sums, power = sums_of(posteriors, weights), NoisePower.of(posteriors, weights)
+    return priors_of(posteriors, silo), sums, power
 
 
 def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
@@ -145,15 +155,15 @@ def chosen(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) -> st
 def described(pooling: str, silos: Sequence[Silo], divergence: str = KL.name) -> str:
     """What is done with these silos, in words."""
     pooling = chosen(pooling, silos, divergence)
-    if pooling == "product" and any(silo.provenance.get("prior") == UNKNOWN for silo in silos):
-        return "product, prior unknown"
+    unstated = any(silo.provenance.get("prior") == UNKNOWN for silo in silos)
     if pooling != "auto":
-        return pooling
+        return "product, prior unknown" if pooling == "product" and unstated else pooling
     known = all(silo.prior is not None for silo in silos)
     located = [isinstance(f, UncertainLocation) for f, _ in _factors(silos[0].family)]
     others = "product" if known else "average"
     words = ["hierarchical"] * any(located) + [others] * (not all(located))
-    return f"{' and '.join(words)}, prior {'counted once' if known else 'unknown'}"
+    prior = "counted once" if known and not unstated else "unknown"
+    return f"{' and '.join(words)}, prior {prior}"
 
 
 def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> FloatArray:
@@ -171,7 +181,10 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
         assert units.priors is not None  # see `check_pooling`
         priors = _columns(problem, problem.family, units.priors, slice(None))
         total, repeated = _sums(problem, priors, plan, size)
-        return _checked(problem.family, total - repeated)
+        natural = total - repeated
+        if units.power is not None:
+            natural = units.power.added_to(natural[0], problem.family)[None]
+        return _checked(problem.family, natural)
     natural = problem.average(plan, size)
     if pooling in ("random-effects", "hierarchical"):
         family = require(problem.family, UncertainLocation, pooling)

@@ -177,7 +177,7 @@ def silo_posterior(
         sums = None if pooling in VARYING else sums_of(posteriors, weights)
         if sums is not None and silo is not None:
             return _as_posterior(fused, *of_silo(*sums, posteriors[silo].name))
-        if sums is None:
+        if sums is None and pooling != "product":  # a product is that of every silo
             silos = Silos.of(posteriors, weights, pooling)
             shared = silos.of_varying_silo(silo) if silos.varies else silos.of_silo(silo)
     return _with_local(fused, shared, silo)

@@ -278,14 +278,15 @@ def _assign_newcomer(
     """A new silo matched by one assignment: its labels, its units, and these as compared."""
     groups = [(np.array([row]), eta) for row, eta in enumerate(new.natural)]
     size, others = fusion.n_components, table.units
-    if isinstance(fusion.settings.method, PathMethod):
+    separation = fusion.settings.method.split_separation
+    if isinstance(fusion.settings.method, PathMethod) and separation is not None:
         rows = with_data(new)
         near = np.zeros((len(rows), len(rows)), dtype=bool)
         if may_have_splits(new):
             # Distances between global components show how far apart different ones are.
             centres = others.problem.average(others.labels, size)
             near = near_pairs(new.family, [new.natural[rows], centres])[0]
-        groups = merge_splits(new, rows, near)
+        groups = merge_splits(new, rows, near, separation)
     n_new, natural = len(groups), np.stack([eta for _, eta in groups])
     silo = np.zeros(n_new, dtype=np.intp)
     own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
