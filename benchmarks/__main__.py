@@ -19,7 +19,7 @@ from benchmarks import accepted, trace
 from benchmarks.measure import Row, machine
 
 NAMES = (
-    "assignment", "fusion", "growth", "hmm", "homogeneous", "kl", "limit", "local",
+    "assignment", "bounds", "fusion", "growth", "hmm", "homogeneous", "kl", "limit", "local",
     "membership", "mixed", "neurons", "scale", "topics",
 )  # fmt: skip
 DRAWN = ("scale",)

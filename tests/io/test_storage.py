@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -944,3 +945,48 @@ def test_silos_belong_to_their_labels():
 def test_every_word_on_silos_is_checked(change: Any, message: str):
     with pytest.raises(KLFusionError, match=message):
         storage.loads(with_kept(change))
+
+
+def test_silos_of_several_forms_keep_their_order():
+    one = tiny()
+    other = replace(one, counts=[1.0, 2.0], provenance={"other": True})
+    silos = [replace((one, other)[j % 2], name=f"s{j}") for j in range(7)]
+    back = storage.loads(storage.dumps(kf.fuse(silos, n_components=2))).silos
+    assert [own.name for own in back] == [own.name for own in silos]
+    for ours, theirs in zip(back, silos, strict=True):
+        assert (ours.counts is None, ours.provenance) == (theirs.counts is None, theirs.provenance)
+        np.testing.assert_array_equal(ours.natural, theirs.natural)
+
+
+def test_names_of_coefficients_take_linear_time():
+    """Two hundred thousand names: a quadratic check would take minutes."""
+    normal = families.Normal(1)
+    info = {"coordinates": ["x"], "local": [str(k) for k in range(200_000)]}
+    one = Posterior(
+        normal, normal.natural([[0.0]], [[[1.0]]]), structure=Structure("regression", {}, info)
+    )
+    assert len(storage.loads(storage.dumps(one)).structure.info["local"]) == 200_000
+    with pytest.raises(InvalidPosteriorError, match="expected different local, got '7' twice"):
+        replace(one, structure=Structure("regression", {}, {**info, "local": ["7", "8", "7"]}))
+
+
+def test_a_file_has_few_arrays():
+    many = {str(k): np.ones(()) for k in range(container.MAX_ARRAYS)}
+    one = replace(tiny(), structure=Structure("own", many))
+    with pytest.raises(KLFusionError, match="expected at most 4096 arrays, got 4097"):
+        storage.dumps(one)
+    entry = {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]}
+    refuse(pack(json.dumps(dict.fromkeys(many, entry) | {"x": entry}).encode()), "4096 arrays")
+
+
+@for_each("enabled", [True, False])
+def test_loading_leaves_the_garbage_collector_as_it_was(enabled: bool):
+    data = storage.dumps(tiny())
+    was = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        storage.loads(data)
+        refuse(data[:-1], "cut short")
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()

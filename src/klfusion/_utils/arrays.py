@@ -5,6 +5,7 @@ components. It is the L2,2,1 norm of the paper, concave in the counts: the next 
 cluster costs less than that of a small one.
 """
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +14,28 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.intp]
 BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+_BLOCK_ENTRIES = 1 << 20  # numbers in a block of rows, 8 MB
+
+
+def blocks(shape: tuple[int, ...]) -> list[slice]:
+    """The rows of a large array of this shape, in blocks; one block of a small one."""
+    step = max(1, _BLOCK_ENTRIES // max(1, int(np.prod(shape[1:]))))
+    return [slice(low, min(low + step, shape[0])) for low in range(0, max(1, shape[0]), step)]
+
+
+def in_blocks(function: Callable[[FloatArray], FloatArray], rows: FloatArray) -> FloatArray:
+    """A function of each row, ``(n, p) -> (n, ...)``, whose temporary arrays stay small."""
+    some = blocks(rows.shape)
+    first = function(rows[some[0]])
+    if len(some) == 1:
+        return first
+    out = np.empty((len(rows), *first.shape[1:]))
+    out[some[0]] = first
+    for own in some[1:]:
+        out[own] = function(rows[own])
+    return out
 
 
 def relabel(labels: IntArray) -> IntArray:

@@ -4,7 +4,7 @@ Of a symmetric matrix the upper triangle is kept, its off-diagonal entries times
 the inner product of two packed matrices is the trace inner product of the matrices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
@@ -68,9 +68,9 @@ def smallest_pivot(symmetric: FloatArray) -> FloatArray:
     try:
         factor = np.linalg.cholesky(symmetric)
     except np.linalg.LinAlgError:
-        # One by one, or a good matrix that is badly scaled would be judged by its neighbours.
-        if len(symmetric) > 1:
-            return np.concatenate([smallest_pivot(one[None]) for one in symmetric])
+        # In halves down to one, or a good matrix that is badly scaled would be judged by others.
+        if half := len(symmetric) // 2:
+            return np.concatenate([*map(smallest_pivot, (symmetric[:half], symmetric[half:]))])
         if not np.isfinite(symmetric).all():
             return np.array([np.nan])
         return np.asarray(np.minimum(np.linalg.eigvalsh(symmetric)[:, 0], 0.0))
@@ -183,10 +183,13 @@ class NormalWishart(GaussianPosterior):
         kappa = natural[:, d]
         mean = natural[:, :d] / kappa[:, None]
         scale_inv = unpack(natural[:, d + 1 : -1], d)
-        scale_inv -= kappa[:, None, None] * (
-            mean[:, :, None] * mean[:, None, :]
-        )  # exactly symmetric
+        square = mean[:, :, None] * mean[:, None, :]  # exactly symmetric
+        scale_inv -= kappa[:, None, None] * square
         return mean, kappa, scale_inv, natural[:, -1]
+
+    def location(self, natural: FloatArray) -> FloatArray:
+        """The mean, without the matrices."""
+        return np.asarray(natural[:, : self.dim] / natural[:, self.dim, None])
 
     def _joined(
         self, mean: FloatArray, kappa: FloatArray, scatter: FloatArray, weight: FloatArray
@@ -288,8 +291,8 @@ class NormalWishart(GaussianPosterior):
         new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
         root = np.linalg.cholesky(np.linalg.inv(unpack(variation[4:], self.dim)))
         back = np.linalg.inv(root)
-        shape = _of_eigenvalues(np.log, root.T @ (scale_inv / dof[:, None, None]) @ root)
-        covariance = back.T @ _of_eigenvalues(np.exp, shapes_reliable * shape) @ back
+        relative = root.T @ (scale_inv / dof[:, None, None]) @ root
+        covariance = back.T @ _of_eigenvalues(lambda own: own**shapes_reliable, relative) @ back
         covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
         kappa = means_reliable / (1.0 / kappa + of_means)
         return self._joined(mean, kappa, covariance * new_dof[:, None, None], new_dof)
@@ -334,7 +337,9 @@ def _log_gamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
     return np.asarray(gammas + 0.25 * dim * (dim - 1) * np.log(np.pi))
 
 
-def _of_eigenvalues(function: np.ufunc, symmetric: FloatArray) -> FloatArray:
+def _of_eigenvalues(
+    function: Callable[[FloatArray], FloatArray], symmetric: FloatArray
+) -> FloatArray:
     """Matrix function of each, such as the logarithm."""
     values, vectors = np.linalg.eigh(symmetric)
     return np.asarray((vectors * function(values)[..., None, :]) @ vectors.swapaxes(-1, -2))

@@ -7,8 +7,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,6 +24,7 @@ MAX_DEPTH = 64  # of nested JSON
 _MAX_CONTAINERS, _CHARACTERS_EACH = 2**16, 16
 _MAX_DIGITS = 40  # of a JSON integer; a seed of 128 bits has 39
 MAX_AXES = 32  # limit of numpy 1
+MAX_ARRAYS = 4096  # each is checked, read and hashed by itself, which takes 20 microseconds
 _METADATA = "__metadata__"
 _DTYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 
@@ -50,11 +52,15 @@ class Header:
     start: int
 
 
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
+
+
 def canonical_json(value: Any) -> bytes:
     """Canonical JSON: sorted keys, no spaces, UTF-8, finite numbers."""
-    how: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
     try:
-        return json.dumps(value, sort_keys=True, **how).encode()
+        return _CANONICAL.encode(value).encode()
     except ValueError as error:  # an infinite number, or half a surrogate pair
         raise KLFusionError(f"expected JSON values in Unicode, got {error}") from error
 
@@ -102,12 +108,11 @@ def _check_depth(value: Any) -> None:
     """Level by level: few calls, however many values there are."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        level = [own for own in level if isinstance(own, dict | list)]
-        if not level:
+        lists: list[Iterable[Any]] = [own for own in level if type(own) is list]
+        lists += [own.values() for own in level if type(own) is dict]
+        if not lists:
             return
-        level = [
-            child for own in level for child in (own.values() if isinstance(own, dict) else own)
-        ]
+        level = [*chain.from_iterable(lists)]
     raise RecursionError
 
 
@@ -130,9 +135,15 @@ def read_header(stream: BinaryIO, size: int) -> Header:
     metadata = raw.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise FileFormatError(f"expected {_METADATA} to map strings to strings")
+    _check_number(raw)
     entries = {name: _entry(name, value) for name, value in raw.items()}
     _check_offsets(entries, size - 8 - length)
     return Header(metadata, entries, start=8 + length)
+
+
+def _check_number(arrays: Mapping[str, Any]) -> None:
+    if len(arrays) > MAX_ARRAYS:
+        raise FileFormatError(f"expected at most {MAX_ARRAYS} arrays, got {len(arrays)}")
 
 
 def _entry(name: str, raw: Any) -> Entry:
@@ -211,6 +222,7 @@ def array_bytes(array: NDArray[Any]) -> memoryview:
 
 def encode(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
     """The parts of a file in order; arrays are sorted by name."""
+    _check_number(arrays)
     chunks = {name: array_bytes(arrays[name]) for name in sorted(arrays)}
     header: dict[str, Any] = {_METADATA: dict(metadata)}
     end = 0

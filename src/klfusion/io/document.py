@@ -30,6 +30,7 @@ from klfusion.io.parts import (
 )
 from klfusion.io.version_1 import upgraded
 from klfusion.objective.solution import MergePath, Status
+from klfusion.posteriors.alike import Alike
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 
@@ -144,33 +145,45 @@ def build(document: dict[str, Any], family: Family, arrays: _Arrays) -> Posterio
 
 def _posterior(part: Mapping[str, Any], family: Family, arrays: _Arrays) -> Posterior:
     structure, prior, counts = part["structure"], arrays.get("prior"), arrays.get("counts")
-    if structure is not None:
-        own = {k.removeprefix(STRUCTURE): a for k, a in arrays.items() if k.startswith(STRUCTURE)}
-        structure = Structure(structure["kind"], own, structure["info"])
     with _code_of_families():
+        structure = _structure(structure, arrays)
         return Posterior(
             family, arrays["natural"], part["name"], prior, counts, structure, part["provenance"]
         )
+
+
+def _structure(part: Mapping[str, Any] | None, arrays: _Arrays) -> Structure | None:
+    if part is None:
+        return None
+    own = {k.removeprefix(STRUCTURE): a for k, a in arrays.items() if k.startswith(STRUCTURE)}
+    return Structure(part["kind"], own, part["info"])
 
 
 def _silos(part: dict[str, Any], sizes: list[int], arrays: _Arrays) -> tuple[Posterior, ...] | None:
     """The silos' posteriors, if the file has them."""
     if _kept.ARRAY not in part:
         return None
-    silos: list[Posterior] = []
-    families: dict[int, Family] = {}  # silos share their description
+    names: list[str] = part["silo_names"]
+    silos: dict[int, Posterior] = {}
     with _code_of_families():
-        parts = _kept.unpack(part[_kept.ARRAY], part["silo_names"], arrays[_kept.ARRAY])
-        for (one, own), size in zip(parts, sizes, strict=True):
-            config = one["family"]
-            family = families.get(id(config)) or family_from_config(config)
-            silos.append(_posterior(one, families.setdefault(id(config), family), own))
-            if silos[-1].n_components != size:
-                raise FileFormatError(
-                    f"silo {one['name']!r}: expected {size} components, one for each label, "
-                    f"got {silos[-1].n_components}"
-                )
-    return tuple(silos)
+        for some in _kept.unpack(part[_kept.ARRAY], arrays[_kept.ARRAY]):
+            alike = Alike(
+                family_from_config(some.document["family"]),
+                [names[j] for j in some.numbers],
+                some.provenances,
+                _structure(some.document["structure"], some.arrays),
+                some.arrays["natural"],
+                some.arrays.get("prior"),
+                some.arrays.get("counts"),
+            )
+            silos.update(zip(some.numbers, alike.posteriors(), strict=True))
+    for j, size in enumerate(sizes):
+        if silos[j].n_components != size:
+            raise FileFormatError(
+                f"silo {names[j]!r}: expected {size} components, one for each label, "
+                f"got {silos[j].n_components}"
+            )
+    return tuple(silos[j] for j in range(len(names)))
 
 
 def _fusion(part: dict[str, Any], posterior: Posterior, arrays: _Arrays) -> Fusion:

@@ -2,8 +2,8 @@
 
 import math
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,25 +56,42 @@ def check(part: Any, n_silos: int) -> int:
     shared, each = part["shared"], part["each"]
     if not isinstance(shared, list) or not isinstance(each, list) or len(each) != n_silos:
         raise FileFormatError(f"silos: expected a list of {n_silos}, got {reprlib.repr(each)}")
-    return sum(_check_one(one, shared, f"silos, number {j}") for j, one in enumerate(each))
+    lengths: dict[str, int] = {}
+    total = 0
+    for j, one in enumerate(each):
+        where = f"silos, number {j}"
+        if not isinstance(one, dict) or one.keys() != _EACH:
+            raise FileFormatError(f"{where}: expected the fields {sorted(_EACH)}")
+        _check_reference(one["provenance"], shared, where)
+        form = _form(one)
+        if form not in lengths:
+            lengths[form] = _check_form(one, shared, where)
+        total += lengths[form]
+    return total
 
 
-def _check_one(one: Any, shared: list[Any], where: str) -> int:
-    if not isinstance(one, dict) or set(one) != _EACH:
-        raise FileFormatError(f"{where}: expected the fields {sorted(_EACH)}")
+def _form(one: Mapping[str, Any]) -> str:
+    """All of a silo but its provenance and its numbers, as text, which shows types."""
+    return repr((one["family"], one["structure"], one["shapes"]))
+
+
+def _check_reference(index: Any, shared: list[Any], where: str) -> None:
+    if type(index) is not int or not 0 <= index < len(shared):
+        raise FileFormatError(f"{where}: expected a reference, got {reprlib.repr(index)}")
+    if not isinstance(shared[index], dict):
+        raise FileFormatError(f"{where}: expected a mapping at reference {index}")
+
+
+def _check_form(one: Mapping[str, Any], shared: list[Any], where: str) -> int:
+    """Check the form of a silo and return the number of its numbers."""
     structure, shapes = one["structure"], one["shapes"]
-    references = [one["family"], one["provenance"]]
+    _check_reference(one["family"], shared, where)
     if structure is not None:
         if not isinstance(structure, dict) or set(structure) != {"kind", "info"}:
             raise FileFormatError(f"{where}: unexpected structure, got {reprlib.repr(structure)}")
         if not isinstance(structure["kind"], str):
             raise FileFormatError(f"{where}: expected the kind of structure to be a string")
-        references.append(structure["info"])
-    for index in references:
-        if type(index) is not int or not 0 <= index < len(shared):
-            raise FileFormatError(f"{where}: expected a reference, got {reprlib.repr(index)}")
-        if not isinstance(shared[index], dict):
-            raise FileFormatError(f"{where}: expected a mapping at reference {index}")
+        _check_reference(structure["info"], shared, where)
     if not isinstance(shapes, dict) or "natural" not in shapes:
         raise FileFormatError(f"{where}: expected shapes with natural, got {reprlib.repr(shapes)}")
     for name, shape in shapes.items():
@@ -87,15 +104,30 @@ def _check_one(one: Any, shared: list[Any], where: str) -> int:
     return sum(math.prod(shape) for shape in shapes.values())
 
 
-def unpack(part: Mapping[str, Any], names: Sequence[str], flat: NDArray[Any]) -> list[Part]:
-    """Document and arrays of each silo, from a checked document."""
-    parts: list[Part] = []
-    shared, begin = part["shared"], 0
-    for name, one in zip(names, part["each"], strict=True):
-        arrays = {}
-        for key, shape in sorted(one["shapes"].items()):
-            end = begin + math.prod(shape)
-            arrays[key] = flat[begin:end].reshape(shape)
-            begin = end
-        parts.append((_replaced(one, shared.__getitem__) | {"name": name}, arrays))
-    return parts
+class SameForm(NamedTuple):
+    """Silos that differ in name, provenance and numbers alone."""
+
+    numbers: list[int]
+    document: Mapping[str, Any]  # of the first
+    provenances: list[Any]
+    arrays: dict[str, NDArray[Any]]  # of all of them, (m, *shape)
+
+
+def unpack(part: Mapping[str, Any], flat: NDArray[Any]) -> Iterator[SameForm]:
+    """The silos of a checked document, those of one form at a time."""
+    shared, each = part["shared"], part["each"]
+    forms: dict[str, list[int]] = {}
+    lengths = np.empty(len(each), dtype=np.intp)
+    for j, one in enumerate(each):
+        forms.setdefault(_form(one), []).append(j)
+    for numbers in forms.values():
+        lengths[numbers] = sum(math.prod(s) for s in each[numbers[0]]["shapes"].values())
+    starts = np.cumsum(lengths) - lengths
+    for numbers in forms.values():
+        first, arrays, begin = each[numbers[0]], {}, starts[numbers, None]
+        for name, shape in sorted(first["shapes"].items()):
+            size = math.prod(shape)
+            arrays[name] = flat[begin + np.arange(size)].reshape(len(numbers), *shape)
+            begin += size
+        provenances = [shared[each[j]["provenance"]] for j in numbers]
+        yield SameForm(numbers, _replaced(first, shared.__getitem__), provenances, arrays)

@@ -3,10 +3,12 @@
 Everything but arrays is a JSON document with a SHA-256, which detects damage, not forgery.
 """
 
+import gc
 import hashlib
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
@@ -77,7 +79,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Posteri
     Traceback (most recent call last):
     klfusion.errors.FileFormatError: nowhere.safetensors: expected a klfusion file, got none ...
     """
-    with _files.opened(path) as (stream, size):
+    with _files.opened(path) as (stream, size), _without_collections():
         return _decode(stream, size, max_bytes)
 
 
@@ -97,7 +99,7 @@ def loads(
     data: bytes, *, source: str = "message", max_bytes: int = MAX_BYTES
 ) -> Posterior | Fusion:
     """Decode the bytes of `dumps` with all the checks of `load`; errors name the ``source``."""
-    with _files.one_error(source):
+    with _files.one_error(source), _without_collections():
         return _decode(io.BytesIO(data), len(data), max_bytes)
 
 
@@ -114,6 +116,18 @@ def _encode(obj: Posterior | Fusion) -> list[memoryview]:
         raise KLFusionError("cannot be saved: provenance or info contains itself") from error
     except (TypeError, ValueError) as error:  # also of the JSON encoder, as for lone surrogates
         raise KLFusionError(f"cannot be saved: {error}") from error
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Pause the search for reference cycles, of which loading makes none among many objects."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
 
 
 def _decode(stream: BinaryIO, size: int, max_bytes: int) -> Posterior | Fusion:

@@ -200,13 +200,13 @@ class PathMethod(Method):
     def run(self, problem: FusionProblem, search: Search) -> Matching:
         """Estimate the variation between silos; walk the path of all components or a sample."""
         variation = estimate_variation(problem, search.rng, search.report, search.n_components)
-        varied = problem.with_variation(variation)
+        problem = problem.with_variation(variation)  # without it, not kept: it may be large
         most = self.most_on_path(problem)
         # A sample must have more components than it is to find.
         if self.samples and problem.n > most >= 2 * (search.n_components or 0):
-            found = self._sampled(varied, search)
+            found = self._sampled(problem, search)
         else:
-            found = self.on_path(varied, search)
+            found = self.on_path(problem, search)
         return replace(found, variation=variation)
 
     def most_on_path(self, problem: FusionProblem) -> int:

@@ -26,11 +26,15 @@ def centre_distances(clusters: Clusters) -> FloatArray:
 
 
 def to_clusters(
-    problem: FusionProblem, rows: IntArray | slice, centres: FloatArray, mass: FloatArray
+    problem: FusionProblem,
+    rows: IntArray | slice,
+    centres: FloatArray,
+    mass: FloatArray,
+    mean_of_centres: FloatArray | None = None,
 ) -> FloatArray:
     """Distances of some components to centres (G, p) of ``mass`` (G,), (rows, G)."""
     natural, mean, own = problem.natural[rows], problem.mean[rows], problem.weights[rows, None]
-    of_centres = problem.family.mean(centres)
+    of_centres = problem.family.mean(centres) if mean_of_centres is None else mean_of_centres
     squares = np.einsum("lp,lp->l", natural, mean)[:, None]
     squares = squares + np.einsum("gp,gp->g", centres, of_centres)
     squares -= natural @ of_centres.T + mean @ centres.T

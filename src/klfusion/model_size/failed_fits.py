@@ -26,6 +26,7 @@ from klfusion.objective.problem import FusionProblem
 
 _SHARES = np.linspace(0.1, 0.9, 17)  # of the first of two clusters in an average
 _NEAREST = 6  # clusters of which all pairs are averaged
+_MOST_KEPT = 64  # pairs of clusters with kept averages: 17 kB per parameter in all
 _ROUNDS = 3  # of leaving out failed fits and matching the rest anew
 
 
@@ -137,6 +138,7 @@ class _Search:
         self.holds = self.clusters.occupied()
         self.distances = centre_distances(self.clusters)
         self.centres = base.average(linked.labels, self.clusters.size)  # without variation
+        self.averages = dict[tuple[int, int], tuple[FloatArray, ...]]()  # of the last pairs
         self.mixed = np.zeros(base.n, dtype=bool)
         self.part_of = np.full(base.n, -1, dtype=np.intp)
         rows, x, others = leave_one_out(self.problem, linked.labels)
@@ -198,16 +200,29 @@ class _Search:
         odds = logsumexp(self._average_odds(rows, lacked[near])) - np.log(possible.sum())
         return float(odds - self.own[rows].sum())
 
+    def _averages(self, pairs: list[tuple[int, int]]) -> list[tuple[FloatArray, ...]]:
+        """Averages of two clusters: natural and mean parameters, and masses, of each pair."""
+        found = {pair: self.averages.pop(pair) for pair in pairs if pair in self.averages}
+        if new := [pair for pair in pairs if pair not in found]:
+            share = np.tile(_SHARES, len(new))
+            first, second = np.repeat(new, len(_SHARES), axis=0).T
+            natural = (
+                share[:, None] * self.centres[first] + (1.0 - share)[:, None] * self.centres[second]
+            )
+            natural = self._varied(natural)
+            masses = self.clusters.mass[first], self.clusters.mass[second]
+            mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
+            arrays = natural, self.problem.family.mean(natural), mass
+            parts = zip(*(np.split(own, len(new)) for own in arrays), strict=True)
+            found |= zip(new, parts, strict=True)
+        self.averages = dict([*self.averages.items(), *found.items()][-_MOST_KEPT:])
+        return [found[pair] for pair in pairs]
+
     def _average_odds(self, rows: IntArray, pairs: IntArray) -> FloatArray:
         """The same of each pair of clusters, (k,); all shares are equally likely."""
-        first, second = (np.repeat(pairs[:, i], len(_SHARES)) for i in (0, 1))
-        share = np.tile(_SHARES, len(pairs))
-        natural = (
-            share[:, None] * self.centres[first] + (1.0 - share)[:, None] * self.centres[second]
-        )
-        masses = self.clusters.mass[first], self.clusters.mass[second]
-        mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
-        distance = to_clusters(self.problem, rows, self._varied(natural), mass)
+        averages = self._averages([(min(pair), max(pair)) for pair in pairs.tolist()])
+        natural, mean, mass = map(np.concatenate, zip(*averages, strict=True))
+        distance = to_clusters(self.problem, rows, natural, mass, mean)
         odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
         of_shares = odds.reshape(len(rows), len(pairs), len(_SHARES))
         return np.asarray((logsumexp(of_shares, axis=2) - np.log(len(_SHARES))).sum(axis=0))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, in_blocks
 from klfusion._utils.running import require_memory, share
 from klfusion.families import (
     CERTAIN,
@@ -60,12 +60,12 @@ class FusionProblem:
     @cached_property
     def log_partition(self) -> FloatArray:
         """``A`` of each component, (n,)."""
-        return self.family.log_partition(self.natural)
+        return in_blocks(self.family.log_partition, self.natural)
 
     @cached_property
     def mean(self) -> FloatArray:
         """Mean parameters of each component, (n, p)."""
-        return self.family.mean(self.natural)
+        return in_blocks(self.family.mean, self.natural)
 
     @cached_property
     def pair_increases(self) -> FloatArray:
@@ -257,13 +257,16 @@ class FusionProblem:
         """
         if not isinstance(self.family, Centred):
             return self
-        return replace(self, natural=self.family.centred(self.natural, *like))
+        family, all_of_them = self.family, like or (self.natural,)
+        natural = in_blocks(lambda own: family.centred(own, *all_of_them), self.natural)
+        return replace(self, natural=natural)
 
     def comparable(self, *like: FloatArray) -> FusionProblem:
         """The same components, tempered to one effective sample size (that of others, if given)."""
         natural = self.natural
         if isinstance(self.family, Tempered):
-            natural = self.family.comparable(natural, *like)
+            family, all_of_them = self.family, like or (natural,)
+            natural = in_blocks(lambda own: family.comparable(own, *all_of_them), natural)
         return replace(self, natural=natural, given=self.natural)
 
     def with_variation(self, variation: FloatArray | None) -> FusionProblem:
@@ -271,7 +274,8 @@ class FusionProblem:
         if variation is None:
             return self
         family = require(self.family, SiloVariation, "variation between silos")
-        return replace(self, natural=family.varied(self.natural, variation))
+        natural = in_blocks(lambda own: family.varied(own, variation), self.natural)
+        return replace(self, natural=natural)
 
     def coarser(self, most: int) -> FusionProblem:
         """Outcomes beyond about ``most`` merged into one, which makes no Jensen gap larger."""

@@ -14,14 +14,16 @@ global one. So the estimate of ``m`` has a t distribution where ``T`` is not zer
 Knapp, 2001). A Normal with the same 95 % interval stands for it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, blocks
 from klfusion._utils.intervals import student_factor
 from klfusion.families import UncertainLocation
 
@@ -57,7 +59,12 @@ class Locations:
     ) -> "Locations":
         """Of rows ``(n, p)``, whose observations spread as by ``like`` (G, p), or as by them."""
         spread = [] if like is None else [like[labels]]
-        own = _blocks(family.location_covariance(natural, *spread))
+        own = np.concatenate(
+            [
+                _blocks(family.location_covariance(natural[some], *(one[some] for one in spread)))
+                for some in blocks(natural.shape)
+            ]
+        )
         return cls(family.location(natural), own, weights, labels)
 
     @cached_property
@@ -118,7 +125,7 @@ class Locations:
         """
         variance = self.between_silos
         zero = np.zeros_like(variance)
-        of_members = np.asarray(np.linalg.inv(self._total(self._precision(zero))), np.float64)
+        of_members = np.asarray(np.linalg.inv(self._sums(zero)[0]), np.float64)
         pooled = of_members if covariance is None else _blocks(covariance)
         return self._joined(pooled + self._due_to(variance * self._ratio**2, zero, pooled))
 
@@ -135,14 +142,24 @@ class Locations:
 
         The mean is ``covariance @ sum_j precision_j m_j``, with the precisions at ``variance``.
         """
-        precision = self._precision(variance)
         between = added.reshape(covariance.shape[1:3])[:, None]
-        return np.asarray(covariance @ self._total((precision * between) @ precision) @ covariance)
+
+        def of(some: slice) -> FloatArray:
+            precision = self._precision(variance, some)
+            return np.asarray((precision * between) @ precision)
+
+        return np.asarray(covariance @ self._total_of(of) @ covariance)
 
     def _sums(self, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``sum_j w_j inv(V_j + T)``, and the same times ``m_j``."""
-        precision = self._precision(variance)
-        return self._total(precision), self._total(precision @ self._vectors(self.location))
+        location = self._vectors(self.location)
+
+        def of(some: slice) -> FloatArray:
+            precision = self._precision(variance, some)
+            return np.concatenate([precision, precision @ location[some]], axis=-1)
+
+        both = self._total_of(of)
+        return both[..., :-1], both[..., -1:]
 
     def _located(self, precision: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
         location = np.linalg.solve(precision, moment).reshape(self.size, -1)
@@ -151,22 +168,39 @@ class Locations:
     def _vectors(self, location: FloatArray) -> FloatArray:
         return location.reshape(len(location), *self.own.shape[1:3], 1)
 
-    def _precision(self, variance: FloatArray) -> FloatArray:
-        """``w_j inv(V_j + T)``."""
+    def _precision(self, variance: FloatArray, some: slice) -> FloatArray:
+        """``w_j inv(V_j + T)`` of some members."""
         n_blocks, side = self.own.shape[1:3]
         between = variance.reshape(n_blocks, side)[:, :, None] * np.eye(side)
-        return np.linalg.inv(self.own + between) * self.weights[:, None, None, None]
+        return np.linalg.inv(self.own[some] + between) * self.weights[some, None, None, None]
 
-    def _total(self, values: FloatArray) -> FloatArray:
-        out = np.zeros((self.size, *values.shape[1:]))
-        np.add.at(out, self.labels, values)
-        return out
+    def _total_of(self, of: Callable[[slice], FloatArray]) -> FloatArray:
+        """The total of what is computed for some members at a time."""
+        parts = (self._total(of(some), some) for some in blocks(self.own.shape))
+        return reduce(np.add, parts)
+
+    def _total(self, values: FloatArray, some: slice = slice(None)) -> FloatArray:
+        whole = len(values) == len(self.labels)
+        matrix = self._by_label if whole else _adding(self.labels[some], self.size)
+        sums = matrix @ values.reshape(len(values), -1)
+        return np.asarray(sums.reshape(self.size, *values.shape[1:]))
+
+    @cached_property
+    def _by_label(self) -> csr_array:
+        """Adds up the members of each global component, (G, n)."""
+        return _adding(self.labels, self.size)
 
     def _joined(self, blocks: NDArray[np.floating[Any]]) -> FloatArray:
         """The inverse of `_blocks`, exactly symmetric."""
         if self.own.shape[1] == self.location.shape[1] > 1:
             return np.asarray(blocks[:, :, 0, 0], dtype=np.float64)
         return np.asarray(0.5 * (blocks + blocks.swapaxes(2, 3))[:, 0], dtype=np.float64)
+
+
+def _adding(labels: IntArray, size: int) -> csr_array:
+    """The matrix that adds up rows by label, (size, n)."""
+    n = len(labels)
+    return csr_array((np.ones(n), (labels, np.arange(n))), shape=(size, n))
 
 
 def _blocks(covariance: FloatArray) -> FloatArray:

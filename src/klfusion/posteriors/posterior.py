@@ -17,7 +17,7 @@ from klfusion.posteriors.structure.schema import check_structure
 UNKNOWN = "unknown"  # provenance["prior"] of draws without prior=, which is taken to be flat
 GLOBAL = "global"  # name of a fused posterior
 
-_MAY_BE_FLAT = (regression.KIND, components.KIND)  # kinds whose priors may be
+MAY_BE_FLAT = (regression.KIND, components.KIND)  # kinds whose priors may be
 _HALVINGS = 10  # of the interval that holds the least share of a prior: to one part in 1,000
 
 
@@ -86,7 +86,7 @@ class Posterior:
         if self.prior is not None:
             prior = _frozen(self.prior, f"{where}: prior")
             _check_shape(prior, self.family.size, f"{where}: expected a prior")
-            if self.structure is not None and self.structure.kind in _MAY_BE_FLAT:
+            if self.structure is not None and self.structure.kind in MAY_BE_FLAT:
                 convex = "variables" in self.structure.info
                 regression.check_prior(prior, self.family, where, convex=convex)
             else:

@@ -11,6 +11,7 @@ is kept, one row per silo: given the shared coefficients ``s`` they are Normal, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -100,8 +101,8 @@ def names_of(info: Mapping[str, Any], key: str, where: str) -> list[str]:
         raise InvalidPosteriorError(
             f"{where}: expected {key} to be a list of non-empty names, got {found!r}"
         )
-    again = next((name for i, name in enumerate(found) if name in found[:i]), None)
-    if again is not None:
+    if len({*found}) < len(found):
+        again = Counter(found).most_common(1)[0][0]
         raise InvalidPosteriorError(f"{where}: expected different {key}, got {again!r} twice")
     return list(found)
 

@@ -1,0 +1,124 @@
+"""Times that have a bound: files of strangers, one strange silo, the demonstration, the tests.
+
+The peer of each row is its bound: a ratio of 1 or more keeps it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+import klfusion as kf
+from benchmarks.measure import Measured, Row, compare, measure
+from klfusion.io import container, parts, storage
+from klfusion.posteriors.structure import Structure
+
+LOADING = 1.0 / 10e6  # seconds of CPU per byte
+FUSING, N_COMPONENTS, DIM = 10.0, 1_000, 10  # seconds of CPU; size of the strange silo
+DEMO, TESTS = 60.0, 180.0  # seconds of wall time
+N_SILOS, QUICK_SILOS = 40_000, 500
+
+
+def run(quick: bool = False) -> list[Row]:
+    """Rows of loading, of fusing, and without ``quick`` of the demonstration and the tests."""
+    n = QUICK_SILOS if quick else N_SILOS
+    rows = [
+        _loaded(f"loading {n:,} silos of one {what}", many(silo, n)) for what, silo in smallest()
+    ]
+    rows.append(_loaded("loading a regression of many names", _names(10 * n)))
+    for dim in (2, DIM):
+        fused = measure(partial(kf.fuse, strange(N_COMPONENTS // (20 if quick else 1), dim)))
+        problem = f"10 silos and one of {N_COMPONENTS:,} overlapping components, {dim} dimensions"
+        rows.append(_bounded(problem, fused, FUSING, "CPU time"))
+    if not quick:
+        rows += [_process(name, *own) for name, own in PROCESSES.items()]
+    return rows
+
+
+def smallest() -> list[tuple[str, kf.Posterior]]:
+    """The smallest silos of some families."""
+    gamma, wishart = kf.families.Gamma(), kf.families.NormalWishart(1)
+    rate = kf.Posterior(gamma, gamma.natural([3.0], [1.0]))
+    natural = wishart.natural([[0.0]], [9.0], [[[9.0]]], [9.0])
+    normal = kf.Posterior(wishart, natural, prior=natural[0], counts=np.array([9.0]))
+    weights = Structure("mixture", {"counts": np.array([9.0]), "weight_prior": np.array(1.0)})
+    return [
+        ("Gamma", rate),
+        ("Normal-Wishart, prior and counts", normal),
+        ("Normal-Wishart, weights of a mixture", replace(normal, structure=weights)),
+    ]
+
+
+def many(silo: kf.Posterior, n_silos: int) -> bytes:
+    """The file of a fusion of so many copies of a silo, made by hand: fusing takes longer."""
+    names = [f"{j:x}" for j in range(n_silos)]
+    fusion = kf.fuse([replace(silo, name=name) for name in names[:2]], pooling="average")
+    document, arrays = parts.take_apart(replace(fusion, path=None, probability=None))
+    own = document["fusion"]
+    own["silo_names"], own["settings"]["weights"] = names, [1.0] * n_silos
+    own["silos"]["each"] = own["silos"]["each"][:1] * n_silos
+    arrays["silos"] = np.tile(arrays["silos"][: len(arrays["silos"]) // 2], n_silos)
+    arrays |= {"labels": np.zeros(n_silos, np.int64), "divergences": np.zeros(n_silos)}
+    arrays["offsets"] = np.arange(n_silos + 1)
+    document["sha256"] = storage._digest(document, arrays)
+    text = container.canonical_json(document).decode()
+    return b"".join(container.encode({"klfusion": text}, arrays))
+
+
+def _names(n: int) -> bytes:
+    """A regression with so many local coefficients."""
+    normal = kf.families.Normal(1)
+    info = {"coordinates": ["x"], "local": [str(k) for k in range(n)]}
+    structure = Structure("regression", {}, info)
+    return storage.dumps(
+        kf.Posterior(normal, normal.natural([[0.0]], [[[1.0]]]), structure=structure)
+    )
+
+
+def strange(n_components: int, dim: int) -> list[kf.Posterior]:
+    """Ten silos of five components, and one of ``n_components`` that overlap."""
+    rng, family = np.random.default_rng(0), kf.families.NormalWishart(dim)
+    prior = family.natural(np.zeros((1, dim)), [1.0], dim * np.eye(dim)[None], [float(dim)])[0]
+
+    def silo(means: np.ndarray, count: float, name: str) -> kf.Posterior:
+        kappa = np.full(len(means), count)
+        scatter = (kappa + dim)[:, None, None] * np.eye(dim)
+        natural = family.natural(means, kappa, scatter, kappa + dim)
+        return kf.Posterior(family, natural, name=name, prior=prior, counts=kappa - 1.0)
+
+    true = rng.normal(scale=10.0, size=(5, dim))
+    honest = [silo(true + 0.1 * rng.normal(size=true.shape), 200.0, f"h{j}") for j in range(10)]
+    return [*honest, silo(0.3 * rng.normal(size=(n_components, dim)), 100.0, "strange")]
+
+
+def _loaded(problem: str, data: bytes) -> Row:
+    measured = measure(partial(storage.loads, data))
+    megabytes = len(data) / 1e6
+    row = _bounded(f"{problem}, {megabytes:.2g} MB", measured, LOADING * len(data), "CPU time")
+    return {**row, "note": f"{measured.cpu / len(data) * 10e6:.2g} s of CPU per 10 MB"}
+
+
+def _bounded(problem: str, measured: Measured, bound: float, what: str) -> Row:
+    limit = Measured(None, bound, bound, None)
+    took = measured.cpu if what == "CPU time" else measured.wall
+    note = f"bound of {what}"
+    return compare(problem, f"bound, {bound:.2g} s", measured, limit, ratio=bound / took, note=note)
+
+
+PROCESSES = {
+    "klfusion demo": (["-m", "klfusion", "demo", "--out"], DEMO),
+    "the tests, without the slow ones": (["-m", "pytest", "-q", "-n", "auto", "-m"], TESTS),
+}
+
+
+def _process(name: str, arguments: list[str], bound: float) -> Row:
+    with tempfile.TemporaryDirectory() as folder:
+        last = folder if "demo" in arguments else "not slow"
+        command = [sys.executable, *arguments, last]
+        call = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=False)
+        return _bounded(name, measure(call), bound, "wall time")
