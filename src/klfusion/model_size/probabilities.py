@@ -14,6 +14,7 @@ import numpy as np
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
 from klfusion.model_size.distances import centre_distances, to_others
 from klfusion.model_size.linkage import Linked
+from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.clusters import Clusters
 
 _POWER = 0.5  # of odds: `experiments probabilities` has frequencies beside tempered probabilities
@@ -33,17 +34,19 @@ def memberships(linked: Linked) -> FloatArray:
     for rows in linked.problem.silos:
         labels = clusters.labels[rows].copy()
         clusters.take_out(rows)
-        out[rows] = marginals(_POWER * _log_odds(linked, clusters, rows))
+        out[rows] = marginals(_POWER * _log_odds(linked, clusters, rows, labels))
         clusters.put_in(rows, labels)
     return out
 
 
-def _log_odds(linked: Linked, clusters: Clusters, rows: slice) -> FloatArray:
+def _log_odds(linked: Linked, clusters: Clusters, rows: slice, labels: IntArray) -> FloatArray:
     """Log-odds of joining each cluster against being alone, (L, G); the rows have been taken out.
 
-    Where the scores leave a doubt, the change of the evidence of the whole cluster decides.
+    The prior of each is given that the others of the silo are where their labels say. Where the
+    scores leave a doubt, the change of the evidence of the whole cluster decides.
     """
-    out, prior = linked.scores(clusters, rows), linked.prior.joining(clusters.counts)
+    prior = _prior_odds(linked.prior, clusters.counts, labels)
+    out = linked.scores(clusters, rows) - linked.prior.joining(clusters.counts) + prior
     inside: BoolArray = np.ones(linked.problem.n, dtype=bool)
     inside[rows] = False
     for row, scores in enumerate(out, rows.start):
@@ -53,7 +56,20 @@ def _log_odds(linked: Linked, clusters: Clusters, rows: slice) -> FloatArray:
         for g in possible:
             there = np.flatnonzero(inside & (clusters.labels == g))
             gained = _of_cluster(linked, np.append(there, row)) - _of_cluster(linked, there)
-            scores[g] = prior[g] + gained
+            scores[g] = prior[row - rows.start, g] + gained
+    return out
+
+
+def _prior_odds(prior: PartitionPrior, counts: IntArray, labels: IntArray) -> FloatArray:
+    """Log-prior odds of each place of a silo's components against being alone, (L, G).
+
+    ``counts`` are those without the silo. A component in a place takes it from one of its silo.
+    """
+    there, out = counts[:, None].astype(np.float64), np.empty((len(labels), len(counts)))
+    for row in range(len(labels)):
+        sizes = counts + np.bincount(np.delete(labels, row), minlength=len(counts))
+        alone = prior.changed(sizes, np.zeros((1, 0)), np.ones((1, 1)))
+        out[row] = prior.changed(sizes, sizes[:, None].astype(np.float64), there + 1.0) - alone
     return out
 
 
