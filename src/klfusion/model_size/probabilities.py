@@ -65,12 +65,16 @@ def _prior_odds(prior: PartitionPrior, counts: IntArray, labels: IntArray) -> Fl
 
     ``counts`` are those without the silo. A component in a place takes it from one of its silo.
     """
-    there, out = counts[:, None].astype(np.float64), np.empty((len(labels), len(counts)))
-    for row in range(len(labels)):
-        sizes = counts + np.bincount(np.delete(labels, row), minlength=len(counts))
-        alone = prior.changed(sizes, np.zeros((1, 0)), np.ones((1, 1)))
-        out[row] = prior.changed(sizes, sizes[:, None].astype(np.float64), there + 1.0) - alone
-    return out
+    sizes = counts + np.bincount(labels, minlength=len(counts))
+    left = np.repeat(sizes[labels], len(counts))  # by a component that goes to each place
+    old = np.stack([left, np.tile(sizes, len(labels))], axis=1)
+    new = np.stack([left - 1, np.tile(counts + 1, len(labels))], axis=1)
+    stays = np.arange(len(labels)) * len(counts) + labels
+    old[stays, 1], new[stays, 0], new[stays, 1] = 0, sizes[labels], 0
+    there = prior.changed(sizes, old.astype(np.float64), new.astype(np.float64))
+    own = sizes[labels, None].astype(np.float64)
+    alone = prior.changed(sizes, own, np.hstack([own - 1.0, np.ones_like(own)]))
+    return np.asarray(there.reshape(len(labels), -1) - alone[:, None])
 
 
 def _of_cluster(linked: Linked, members: IntArray) -> float:
