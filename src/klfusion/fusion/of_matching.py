@@ -23,7 +23,7 @@ class OfMatching:
         3 components have the highest evidence on the merge path.
         2 components are 9.3 nats less probable, odds of more than 10,000 to 1.
         4 components are 7.8 nats less probable, odds of 2,400 to 1.
-        Of 5 matched local components, 0.04 are expected to be matched wrongly.
+        Of 5 matched local components, 0.05 are expected to be matched wrongly.
         """
         return "\n".join(provided("why")(self))
 

@@ -22,6 +22,7 @@ from klfusion.posteriors.structure import network as layers
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
 _BLOCK_ENTRIES = 1 << 20  # numbers of a block of pairs: 8 MB
+_NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
 _TINY = 1e-9  # observations that stand for none
 _FEW = 3.0  # times the family's least count: the shape of so few observations is unreliable
 _NEAR = 0.7  # of the median Jensen gap between components of one silo
@@ -32,16 +33,14 @@ def with_data(posterior: Posterior) -> IntArray:
 
     Empty components of over-fitted models look alike in all silos: each is hardly more than its
     prior. A component is left out if it has too few observations to estimate its shape *and* a
-    share of its silo's below ``1 / L^2``. That is the mean of the smallest of ``L`` shares, all
-    values equally likely. The largest stays.
+    negligible share of its silo's. The largest stays.
     """
     structure, counts = posterior.structure, posterior.counts
     if structure is not None and structure.kind == layers.KIND:
         return layers.kept_units(structure, 1)
     if counts is None:
         return np.arange(posterior.n_components)
-    smallest = float(counts.sum()) / len(counts) ** 2
-    least = min(posterior.family.least_count, smallest)
+    least = min(posterior.family.least_count, _NEGLIGIBLE_SHARE * float(counts.sum()))
     return np.flatnonzero((counts >= least) | (counts == counts.max()))
 
 
