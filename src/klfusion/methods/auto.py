@@ -67,6 +67,7 @@ class Auto(PathMethod):
     """
 
     name: ClassVar[str] = "auto"
+    one_prior: ClassVar[bool] = True
     failed_fits: float = LinkageSettings.failed_fits
     least_evidence: float = LinkageSettings.least_evidence
     separation: float = LinkageSettings.separation
@@ -92,9 +93,12 @@ class Auto(PathMethod):
 
     def match(self, problem: FusionProblem, search: Search) -> Matching:
         """Link the components; where the size is given or silos are sampled, use the path."""
-        if search.n_components is not None or problem.n > self.most_on_path(problem):
+        if search.n_components is not None:
             return super().match(problem, search)
-        found = link_rows(problem, self.compared_for_linkage, self.linkage, search.report)
+        given = problem.under_one_prior()
+        if problem.n > self.most_on_path(problem):
+            return super().match(given, search)
+        found = link_rows(given, self.compared_for_linkage, self.linkage, search.report)
         linked, rows = found.linked, found.rows
         kept = self.compared(problem.with_parts(*_parts(found.part_of)).some(rows))
         kept = kept.with_variation(linked.variation)

@@ -188,6 +188,7 @@ class PathMethod(Method):
 
     cleans: ClassVar[bool] = True
     samples: ClassVar[bool] = True  # whether very many silos are sampled
+    one_prior: ClassVar[bool] = False  # whether components are compared as if under one prior
     n_init: int = 1
     topics: bool = field(default=False, repr=False)  # set by `klfusion.methods.method_for`
 

@@ -57,13 +57,16 @@ class Sample:
 
     natural: FloatArray  # components, (n, p)
     gap: float  # median Jensen gap of two components of one silo
+    prior: FloatArray | None  # average of the silos' priors, (p,); None if any is unknown
 
     @classmethod
     def of(cls, posteriors: Sequence[Posterior]) -> Sample:
         """Of some silos."""
         rows = [p.natural[with_data(p)] for p in posteriors]
         natural = np.concatenate(rows)
-        return cls(natural, _median_gap(_gaps_in_silos(posteriors[0].family, rows)))
+        priors = [p.prior for p in posteriors if p.prior is not None]
+        prior = np.mean(priors, axis=0) if len(priors) == len(posteriors) else None
+        return cls(natural, _median_gap(_gaps_in_silos(posteriors[0].family, rows)), prior)
 
 
 def near_pairs(

@@ -92,6 +92,8 @@ def fuse_batches(
     reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
     some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, _SAMPLE)))]))
     sample = Sample.of(some)
+    if not method.one_prior or n_components is not None:
+        sample = replace(sample, prior=None)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
     variation = estimate_variation(like_all, rng, report, n_components)
     make = partial(_problem, sample=sample, method=method, variation=variation)
@@ -171,6 +173,8 @@ def _problem(
     """Components in comparable form; each silo has its number among all."""
     separation = method.split_separation
     problem = prepare(posteriors, weights, separation=separation, sample=sample).problem
+    if sample.prior is not None:
+        problem = problem.under_one_prior(sample.prior)
     problem = method.compared(problem, sample.natural, variation=variation)
     return replace(problem, silo=numbers[problem.silo])
 
