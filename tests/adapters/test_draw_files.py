@@ -32,7 +32,9 @@ def write(path, seed, warmup=0):
         rows.append(",".join(f"{value:.9g}" for value in row))
     head = ["# stan_version_major = 2", f"#     num_warmup = {warmup} (Default)"]
     head += [f"#     save_warmup = {int(warmup > 0)}", ",".join(columns), "# Adaptation ended"]
-    path.write_text("\n".join([*head, *rows, "", "#  Elapsed Time: 0.1 seconds"]), encoding="utf-8")
+    path.write_text(
+        "\n".join([*head, *rows, "", "#  Elapsed Time: 0.1 seconds", ""]), encoding="utf-8"
+    )
     return path
 
 
@@ -62,8 +64,9 @@ def test_a_path_is_a_silo(tmp_path):
 
 @for_each("text, message", [
     ("a,b\n1,2\n", "expected a csv file of Stan's draws, got none in it"),
-    ("lp__,b\n1,x\n", "expected numbers in all columns"),
-    ("lp__,b\n1\n1,2\n", "expected numbers in all columns"),
+    ("lp__,b\n1,x\n", "expected numbers in all 2 columns"),
+    ("lp__,b\n1\n1,2\n", "expected numbers in all 2 columns, got text or rows of other lengths"),
+    ("lp__,b\n1,20\n1,2", "expected whole lines, got a last one that is cut off"),
     ("", "expected a csv file of Stan's draws"),
 ])  # fmt: skip
 def test_bad_files(tmp_path, text, message):

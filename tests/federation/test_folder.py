@@ -326,7 +326,17 @@ class TestCommands:
         assert kf.load(out).structure.info["features"][0] == "alcohol"
 
     @pytest.mark.parametrize(
-        "text", ["", "a,b\n", "a,b\n1,x\n", "a,b\n1,2\n3\n", "a,b\n1,nan\n2,3\n", "a,b\n1,2\n"]
+        "text",
+        [
+            "",
+            "a,b\n",
+            "a,b\n1,x\n",
+            "a,b\n1,2\n3\n",
+            "a,b\n1,nan\n2,3\n",
+            "a,b\n1,2\n",
+            "1,2\n3,4\n5,6\n",
+            "a,a\n1,2\n3,4\n",
+        ],
     )
     def test_tables_that_cannot_be_used(self, text, tmp_path):
         table = tmp_path / "a.csv"

@@ -223,6 +223,9 @@ def test_faults_on_nvflare(tmp_path, monkeypatch):
     monkeypatch.setenv("FAULTY_FOLDER", str(tmp_path))
     shutil.copytree(FAULTY, tmp_path / "app")
     log = run_nvflare(tmp_path / "app" / "nvflare_job.py", tmp_path / "work")
+    if "Communication error with client a:" in log or "Communication error with client b:" in log:
+        # The simulator lost an honest client at its start; the job is started again.
+        log += run_nvflare(tmp_path / "app" / "nvflare_job.py", tmp_path / "work")
     notes = check_faults(tmp_path / "app" / "out", log, tmp_path)
     assert "duplicates: expected a message of 'duplicates', got one of 'a'" in notes
     for name, reason in REASONS.items():

@@ -226,7 +226,7 @@ def test_an_unfitted_head_is_named(call):
 @pytest.mark.parametrize(
     ("features", "reason"),
     [
-        (lambda x: x[:-1], "expected features of 3 rows, got those of 2"),
+        (lambda x: x[:-1], "expected features of 3 rows, got 2"),
         (lambda x: [["a"]] * len(x), "expected finite features"),
         (lambda x: None, "expected finite features"),
     ],
@@ -281,3 +281,29 @@ def test_rows_without_a_label_are_refused(missing):
     labels = np.array([0.0, missing, 1.0], dtype=object if missing is None else float)
     with pytest.raises(kf.KLFusionError, match="label for every row, got none for row 1"):
         BayesianHead().fit(np.eye(3), labels)
+
+
+def test_rows_of_a_data_frame_are_taken_by_place(digits):
+    pandas = pytest.importorskip("pandas")
+    x, y, *_ = digits
+    table = pandas.DataFrame(x, index=np.arange(len(x)) - 200.0)
+    head = BayesianHead().fit(table, y)
+    np.testing.assert_array_equal(head.predict(table), BayesianHead().fit(x, y).predict(x))
+
+
+@pytest.mark.parametrize("labels", [[1], 3, [1, 2, None, 3, 4]])
+def test_calibration_checks_labels(digits, labels):
+    x, y, *_ = digits
+    with pytest.raises(kf.KLFusionError, match=r"expected (rows X and one|a) label"):
+        BayesianHead().fit(x, y).calibration(x[:5], labels, name="a")
+
+
+def test_calibration_checks_columns(digits):
+    pandas = pytest.importorskip("pandas")
+    x, y, *_ = digits
+    table = pandas.DataFrame(x)
+    head = BayesianHead().fit(table, y)
+    with pytest.raises(kf.KLFusionError, match="in this order"):
+        head.calibration(table[table.columns[::-1]], y, name="a")
+    with pytest.raises(kf.KLFusionError, match="what calibration of this head returned"):
+        head.calibrated(None)

@@ -66,8 +66,11 @@ def stan_csv(paths: Sequence[Any], variables: Sequence[str] | None = None) -> di
     for path, (names, _) in zip(paths, chains, strict=True):
         if names != columns:
             raise FileFormatError(f"{path}: expected the columns of {paths[0]}")
-    shortest = min(len(rows) for _, rows in chains)
-    table = np.stack([rows[:shortest] for _, rows in chains])
+    for path, (_, rows) in zip(paths, chains, strict=True):
+        if len(rows) != len(chains[0][1]):
+            expected = f"{path}: expected {len(chains[0][1])} draws, as {paths[0]} has"
+            raise FileFormatError(f"{expected}, got {len(rows)}")
+    table = np.stack([rows for _, rows in chains])
     places: dict[str, dict[tuple[int, ...], int]] = {}
     for k, column in enumerate(columns):
         name, *index = column.split(".")
@@ -89,9 +92,12 @@ def stan_csv(paths: Sequence[Any], variables: Sequence[str] | None = None) -> di
 def _chain(path: Path) -> tuple[list[str], FloatArray]:
     """Columns and draws after warm-up of one file."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"{path}: expected a csv file of Stan, got {error}") from error
+    if text and not text.endswith("\n"):
+        raise FileFormatError(f"{path}: expected whole lines, got a last one that is cut off")
+    lines = text.splitlines()
     found = (re.match(r"#\s*(\w+) = (\w+)", line) for line in lines)
     settings = {match[1]: match[2] for match in found if match is not None}
     rows = [*csv.reader(line for line in lines if line and not line.startswith("#"))]
@@ -99,8 +105,9 @@ def _chain(path: Path) -> tuple[list[str], FloatArray]:
         raise FileFormatError(f"{path}: expected a csv file of Stan's draws, got none in it")
     try:
         table = np.array(rows[1:], dtype=np.float64)
-    except ValueError as error:
-        raise FileFormatError(f"{path}: expected numbers in all columns, got {error}") from error
+    except ValueError:
+        expected = f"{path}: expected numbers in all {len(rows[0])} columns"
+        raise FileFormatError(f"{expected}, got text or rows of other lengths") from None
     warmup = 0
     if settings.get("save_warmup") in ("1", "true"):
         warmup = -(-int(settings.get("num_warmup", 0)) // int(settings.get("thin", 1)))

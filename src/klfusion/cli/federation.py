@@ -95,6 +95,9 @@ def _mixture_of(table: Path, n_components: int) -> Any:
 
     with table.open(newline="", encoding="utf-8-sig") as file:
         header, *rows = [row for row in csv.reader(file) if row] or [[]]
+    if any(_is_number(name) for name in header) or len(set(header)) < len(header):
+        text = f"{table}: expected a first row with the names of columns, each once"
+        raise KLFusionError(f"{text}, got numbers or a name twice")  # never shows the row
     try:
         x = np.array(rows, dtype=float).reshape(len(rows), len(header))
     except ValueError:
@@ -108,6 +111,14 @@ def _mixture_of(table: Path, n_components: int) -> Any:
     ).fit(x)
     model.feature_names_in_ = np.array(header, dtype=object)
     return model
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 @site.command(epilog=EPILOG)

@@ -85,18 +85,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Add up the statistics of rows X and labels y (n,)."""
-        labels, n = np.asarray(y), len(X) if hasattr(X, "__len__") else None
-        if labels.ndim != 1 or len(labels) != n or n == 0:
-            got = f"{brief(X) if n is None else f'{n} rows'} and labels of shape {labels.shape}"
-            raise KLFusionError(f"expected rows X and one label per row, got {got}")
-        nothing: Any = None
-        missing = (labels == nothing) | (labels != labels)  # noqa: PLR0124 (NaN)
-        if missing.any():
-            first = int(missing.argmax())
-            raise KLFusionError(f"expected a label for every row, got none for row {first}")
-        kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        if len(kinds) > 1:
-            raise KLFusionError(f"expected labels of one kind, got {', '.join(kinds)}")
+        labels = _labels(X, y)
         classes, row = np.unique(labels, return_inverse=True)
         self.feature_names_in_ = _column_names(X)
         found = statistics(self._blocks(X, row), len(classes))
@@ -143,8 +132,8 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if found.ndim != 2 or not np.isfinite(found).all():
             got = "numbers that are not finite" if found.ndim == 2 else f"shape {found.shape}"
             raise KLFusionError(f"expected finite features (n, d), got {got}")
-        if len(found) != len(X):
-            raise KLFusionError(f"expected features of {len(X)} rows, got those of {len(found)}")
+        if len(found) != _n_rows(X):
+            raise KLFusionError(f"expected features of {_n_rows(X)} rows, got {len(found)}")
         return found
 
     def probe(self) -> FloatArray:
@@ -194,18 +183,18 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_fitted()
         self._check_few_classes()
-        labels = np.asarray(y)
-        row = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
-        if (self.classes_[row] != labels).any():
-            unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()), key=str)
+        labels = _labels(X, y)
+        unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()), key=str)
+        if unknown:
             raise KLFusionError(
                 f"silo {name!r}: expected labels among the classes of the head, got "
                 f"{brief(unknown[0])}"
             )
+        row = np.searchsorted(self.classes_, labels)
         start, now = Softmax.of_noise(self.posterior_), self._softmax()
         size = start.coefficients.size
         gradient, information = np.zeros_like(start.coefficients), np.zeros((size, size))
-        for x, own in self._blocks(X, row):
+        for x, own in zip(self._features(X), _batches(row), strict=True):
             scored = self.posterior_.scores(x) if held_out else self.posterior_.left_out(x, own)
             part = now.expansion(design(self.posterior_, *scored), own)
             gradient, information = gradient + part[0], information + part[1]
@@ -232,9 +221,9 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``kf.fuse`` of what `calibration` of this head returned at each site.
         """
         self._check_fitted()
-        posterior = fusion.posterior
-        info = {} if posterior.structure is None else posterior.structure.info
-        if info.get(NAMES) != [CALIBRATION]:
+        posterior = getattr(fusion, "posterior", None)
+        info = {} if posterior is None or posterior.structure is None else posterior.structure.info
+        if posterior is None or info.get(NAMES) != [CALIBRATION]:
             raise KLFusionError("expected a fusion of what calibration of this head returned")
         if info.get("settings") != self._round():
             raise KLFusionError(
@@ -274,15 +263,47 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_probe(self.probe_, self.probe())
             self._checked = self.features
         expected = self.statistics_.sums.shape[1]
-        for low in range(0, len(X), _BATCH):
-            x = self.transform(X[low : low + _BATCH])
+        for rows in _batches(X):
+            x = self.transform(rows)
             if x.shape[1] != expected:
                 raise KLFusionError(f"expected {expected} features, got {x.shape[1]}")
             yield x
 
     def _blocks(self, X: Any, row: IntArray) -> Iterator[tuple[FloatArray, IntArray]]:
-        for low in range(0, len(X), _BATCH):
-            yield self.transform(X[low : low + _BATCH]), row[low : low + _BATCH]
+        yield from zip(map(self.transform, _batches(X)), _batches(row), strict=True)
+
+
+def _labels(X: Any, y: Any) -> Any:
+    """One label of one kind for each row, (n,)."""
+    labels, n = np.asarray(y), _n_rows(X)
+    if labels.ndim != 1 or len(labels) != n or n == 0:
+        got = f"{brief(X) if n is None else f'{n} rows'} and labels of shape {labels.shape}"
+        raise KLFusionError(f"expected rows X and one label per row, got {got}")
+    nothing: Any = None
+    missing = (labels == nothing) | (labels != labels)  # noqa: PLR0124 (NaN)
+    if missing.any():
+        first = int(missing.argmax())
+        raise KLFusionError(f"expected a label for every row, got none for row {first}")
+    kinds = sorted({type(label).__name__ for label in labels.tolist()})
+    if len(kinds) > 1:
+        raise KLFusionError(f"expected labels of one kind, got {', '.join(kinds)}")
+    return labels
+
+
+def _n_rows(X: Any) -> int | None:
+    """Number of rows of an array, a table or a list; None for anything else."""
+    if getattr(X, "shape", ()):
+        return int(X.shape[0])
+    return len(X) if hasattr(X, "__len__") and not isinstance(X, str | dict) else None
+
+
+def _batches(X: Any) -> Iterator[Any]:
+    """Rows, a batch at a time; those of a data frame by place, not by label."""
+    n = _n_rows(X)
+    if n is None:
+        raise KLFusionError(f"expected rows X, got {brief(X)}")
+    rows = X.iloc if hasattr(X, "iloc") else X
+    return (rows[low : low + _BATCH] for low in range(0, n, _BATCH))
 
 
 def _mapped(features: Any, X: Any) -> Any:
@@ -309,5 +330,5 @@ def _column_names(X: Any) -> list[str] | None:
 
 def _width(X: Any) -> int | None:
     """Number of columns of numeric rows; None of others, such as texts."""
-    x = np.asarray(X[:1])
+    x = np.asarray((X.iloc if hasattr(X, "iloc") else X)[:1])
     return int(x.shape[1]) if x.ndim == 2 and x.dtype.kind in "fiub" else None

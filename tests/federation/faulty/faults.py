@@ -49,7 +49,7 @@ class FaultyRound(Round):
             os.kill(os.getpid(), signal.SIGKILL)
         if site.name == "late":
             time.sleep(1.2 * self.timeout)
-        return changed(self, good, site.name)
+        return good if request == "use" else changed(self, good, site.name)
 
 
 def changed(definition, good, name):
