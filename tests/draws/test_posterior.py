@@ -261,3 +261,10 @@ class TestWhatIsWrong:
         )
         joint = kf.from_draws({"b": ring}, name="a").provenance["findings"]
         assert any("nats or more" in text for text in joint)
+
+
+@pytest.mark.parametrize("n", ["60", "x", 0, -1])
+def test_counts_of_observations_are_numbers(n):
+    draws = {"beta": np.random.default_rng(0).normal(size=(2, 500))}
+    with pytest.raises(kf.KLFusionError, match="silo 'a': n_observations to be a number"):
+        kf.from_draws(draws, name="a", n_observations=n)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._utils.checks import check_number
 from klfusion._utils.package import provenance
 from klfusion.draws.components import SOURCE, components_posterior
 from klfusion.draws.moments import matched_normal
@@ -93,6 +94,8 @@ def from_draws(
     array([1. , 0.3])
     """
     where = f"silo {name!r}"
+    if n_observations is not None:
+        check_number(f"{where}: n_observations", n_observations)
     read = read_draws(
         draws, where, variables=variables, supports=supports, dims=dims, coords=coords,
         diverging=diverging,

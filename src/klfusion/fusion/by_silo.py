@@ -36,6 +36,18 @@ class BySilo(tuple[_Array, ...]):
             known = f"expected a silo of {few(self._names)}, or a position up to {len(self) - 1}"
             raise KLFusionError(f"{known}, got {key!r}") from error
 
+    def __contains__(self, key: object) -> bool:
+        """Whether a silo has this name."""
+        return key in self._names
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of silos."""
+        return self._names
+
+    def values(self) -> tuple[_Array, ...]:
+        """Their arrays."""
+        return tuple(self)
+
     def items(self) -> Iterable[tuple[str, _Array]]:
         """Names of silos and their arrays."""
         return zip(self._names, self, strict=True)
