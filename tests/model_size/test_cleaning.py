@@ -257,3 +257,14 @@ def test_a_merge_recomputes_only_its_own_pairs(monkeypatch):
     groups = cleaning.merge_splits(silo, np.arange(n), np.ones((n, n), dtype=bool), 5.0)
     assert len(groups) < n / 2
     assert sum(compared) <= n * (n - 1)
+
+
+def test_priors_that_follow_the_data_do_not_split_components():
+    """Six kinds of rows, of which each of a hundred small silos has two."""
+    rng = np.random.default_rng(2)
+    kinds, models = 8.0 * rng.normal(size=(6, 3)), {}
+    for j in range(100):
+        own = np.repeat(rng.choice(6, 2, replace=False), 20)
+        mixture = BayesianGaussianMixture(n_components=2, covariance_type="diag", random_state=0)
+        models[f"{j}"] = mixture.fit(kinds[own] + rng.normal(size=(40, 3)))
+    assert kf.fuse(models).n_components == 6
