@@ -308,6 +308,9 @@ class TestCommands:
         )
         Path("shared/inbox/cellar-1-fit-0.safetensors").write_bytes(unsigned.data)
         assert "expected a signed message, got none" in klfusion(*start)
+        without = [word for word in start if word not in ("--key", "coordinator.key")]
+        assert len(without) == len(start) - 2
+        assert "expected the secret key that signed the request" in klfusion(*without, code=1)
         for name in ("cellar-1", "cellar-2", "cellar-3"):
             klfusion("site", "send", f"{name}.safetensors", "--to", "shared", "--key",
                      f"{name}.key")  # fmt: skip
@@ -315,6 +318,8 @@ class TestCommands:
         klfusion("site", "receive", "shared", "-o", "fused.safetensors", "--key",
                  "coordinator.key.pub")  # fmt: skip
         assert kf.load("fused.safetensors").n_components == 3
+        unchecked = klfusion("site", "receive", "shared", "-o", "y.safetensors")
+        assert "without --key the signature was not checked" in unchecked
         klfusion("site", "receive", "shared", "-o", "x.safetensors", "--key", "keys/cellar-1.pub",
                  code=1)  # fmt: skip
 

@@ -157,6 +157,8 @@ def receive(folder: Path, output: Path, key: Path | None) -> None:
     check_targets([output], [])
     kf.save(output, posterior)
     click.echo(f"{posterior}; written: {output}")
+    if key is None and folders.is_signed(folder):
+        click.echo("note: the result is signed, and without --key the signature was not checked")
 
 
 @click.command(epilog=EPILOG)

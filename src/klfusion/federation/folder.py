@@ -126,6 +126,11 @@ def receive(folder: _Path, key: _Path | None = None) -> bytes:
     return data
 
 
+def is_signed(folder: _Path, name: str = _MANIFEST) -> bool:
+    """Whether a file of the coordinator has a signature beside it."""
+    return (Path(folder) / f"{name}{signing.SUFFIX}").exists()
+
+
 def published(folder: _Path, store: _Path | None) -> Path:
     """The coordinator's own copies of what it wrote to the shared folder."""
     return Path(store or Path(folder) / "store") / "published"
@@ -181,6 +186,9 @@ class Coordinator:
         if self.asked.get("keys") is not None and definition.keys is None:
             text = f"{self.folder}: expected the public keys of silos, for messages are signed"
             raise KLFusionError(f"{text} in this round, got none")
+        if is_signed(self._own, _ROUND) and self.key is None and not self.released:
+            text = f"{self.folder}: expected the secret key that signed the request of this round"
+            raise KLFusionError(f"{text}, got none: sites would not accept the result")
         if self.asked | _admitted(definition) != self.asked and not self.released:
             self.asked |= _admitted(definition)
             self._write_json(_ROUND, self.asked)
