@@ -30,7 +30,7 @@ def run(quick: bool = False) -> list[Row]:
     rows = [
         _loaded(f"loading {n:,} silos of one {what}", many(silo, n)) for what, silo in smallest()
     ]
-    rows.append(_loaded("loading a regression of many names", _names(10 * n)))
+    rows.append(_loaded("loading a regression of many names", many_names(10 * n)))
     for dim in (2, DIM):
         fused = measure(partial(kf.fuse, strange(N_COMPONENTS // (20 if quick else 1), dim)))
         problem = f"10 silos and one of {N_COMPONENTS:,} overlapping components, {dim} dimensions"
@@ -70,7 +70,7 @@ def many(silo: kf.Posterior, n_silos: int) -> bytes:
     return b"".join(container.encode({"klfusion": text}, arrays))
 
 
-def _names(n: int) -> bytes:
+def many_names(n: int) -> bytes:
     """A regression with so many local coefficients."""
     normal = kf.families.Normal(1)
     info = {"coordinates": ["x"], "local": [str(k) for k in range(n)]}
@@ -100,7 +100,10 @@ def _loaded(problem: str, data: bytes) -> Row:
     measured = measure(partial(storage.loads, data))
     megabytes = len(data) / 1e6
     row = _bounded(f"{problem}, {megabytes:.2g} MB", measured, LOADING * len(data), "CPU time")
-    return {**row, "note": f"{measured.cpu / len(data) * 10e6:.2g} s of CPU per 10 MB"}
+    note = f"{measured.cpu / len(data) * 10e6:.2g} s of CPU per 10 MB"
+    if measured.peak_mb is not None:
+        note += f", {measured.peak_mb * 2**20 / len(data):.2g} times its size in memory"
+    return {**row, "note": note}
 
 
 def _bounded(problem: str, measured: Measured, bound: float, what: str) -> Row:

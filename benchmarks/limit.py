@@ -58,13 +58,13 @@ def topics(n_silos: int, words: int) -> list[kf.Posterior]:
     return silos
 
 
-def units(n_silos: int, weights: int) -> list[kf.Posterior]:
-    """Silos of 50 of 80 units of a layer each."""
+def units(n_silos: int, weights: int, size: int = 50, n_true: int = 80) -> list[kf.Posterior]:
+    """Silos of ``size`` of ``n_true`` units of a layer each."""
     rng = np.random.default_rng(0)
-    family, true = kf.families.DiagonalNormal(weights), rng.normal(size=(80, weights))
+    family, true = kf.families.DiagonalNormal(weights), rng.normal(size=(n_true, weights))
     silos = []
     for j in range(n_silos):
-        means = true[rng.permutation(80)[:50]] + 0.3 * rng.normal(size=(50, weights))
+        means = true[rng.permutation(n_true)[:size]] + 0.3 * rng.normal(size=(size, weights))
         natural = family.natural(means, np.full(means.shape, 0.1))
         silos.append(kf.Posterior(family, natural, name=f"silo-{j}"))
     return silos
@@ -83,6 +83,9 @@ def run(quick: bool = False) -> list[Row]:
     words, weights = (500, 100) if quick else (12_500, 795)
     rows.append(_row(f"50 topics of {words:,} words, 5 silos", 50, partial(topics, 5, words)))
     rows.append(_row(f"750 units of {weights} weights, 15 silos", 80, partial(units, 15, weights)))
+    n, weights = (20, 100) if quick else (1_000, 1_000)
+    wide = partial(units, n, weights, 5, 20)
+    rows.append(_row(f"{5 * n:,} units of {weights:,} weights, {n:,} silos", 20, wide))
     return rows + [_started(name, code) for name, code in IMPORTS.items()]
 
 

@@ -27,6 +27,7 @@ from experiments import (
     sizes,
     skew,
     topics,
+    units,
     users,
 )
 
@@ -47,6 +48,7 @@ EXPERIMENTS = {
     "divergences": divergences,
     "rounds": rounds,
     "attacks": attacks,
+    "units": units,
     "hospitals": hospitals,
     "heterogeneity": heterogeneity,
     "phenotypes": phenotypes,

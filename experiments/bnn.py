@@ -214,6 +214,13 @@ def calibration_error(p: Any, y: Any) -> float:
     return float(np.abs(gap).sum() / len(y))
 
 
+def calibration_floor(p: Any, n_draws: int = 20) -> float:
+    """Expected calibration error of labels drawn from ``p``: that of a classifier without one."""
+    rng, cumulative = np.random.default_rng(0), p.cumsum(axis=1)[:, :-1]
+    draws = ((rng.random((len(p), 1)) > cumulative).sum(axis=1) for _ in range(n_draws))
+    return float(np.mean([calibration_error(p, y) for y in draws]))
+
+
 def _entropy(p: Any) -> Any:
     return -(p * np.log(np.maximum(p, 1e-30))).sum(axis=1)
 

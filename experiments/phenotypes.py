@@ -26,6 +26,9 @@ DESCRIPTION = "phenotypes of mixed and incomplete data: simulated consortium, he
 SEEDS = range(40)  # development used seeds from 100 on
 SPLITS = range(20)
 DEALT = 4  # sites to which patients are dealt at random
+LOSS = 0.02  # nats per patient that `MaxLoss` may lose
+FEWER = (2, 4)  # parts of the patients, of which one is fitted
+OTHER_STARTS = 1000  # added to the seed
 ROUNDS = 4  # of communication, where hospitals answer more than once
 
 
@@ -48,8 +51,13 @@ def main(args: argparse.Namespace, console: Console) -> None:
             results["simulated"] = {"runs": rows, "summary": summary_of_simulated(rows)}
         if args.only != "simulated":
             hospitals = phenotypes_data.heart(args.data_dir)
-            rows = [heart(hospitals, seed) for seed in range(first, first + m)]
-            results["heart"] = {"splits": rows, "summary": summary_of_heart(rows)}
+            two = {name: phenotypes_data.apart(frame) for name, frame in hospitals.items()}
+            for title, frames, schema in (
+                ("heart", hospitals, phenotypes_data.HEART_SCHEMA),
+                ("heart, ST depression in two columns", two, phenotypes_data.APART_SCHEMA),
+            ):
+                rows = [heart(frames, seed, schema) for seed in range(first, first + m)]
+                results[title] = {"splits": rows, "summary": summary_of_heart(rows)}
     for title, found in results.items():
         values = {name: {"value": value} for name, value in found["summary"].items()}
         console.print(by_name(title, values, "measure", ".4f"))
@@ -107,10 +115,11 @@ def summary_of_simulated(rows: list[dict[str, float]]) -> dict[str, float]:
 # Heart disease --------------------------------------------------------------------------------
 
 
-def heart(hospitals: dict[str, Frame], seed: int) -> dict[str, float]:
+def heart(
+    hospitals: dict[str, Frame], seed: int, schema: kf.Schema = phenotypes_data.HEART_SCHEMA
+) -> dict[str, float]:
     """Held-out log-likelihood per patient; and sizes with patients dealt to sites at random."""
     rng = np.random.default_rng(seed)
-    schema = phenotypes_data.HEART_SCHEMA
     split = {name: phenotypes_data.split(frame, rng) for name, frame in hospitals.items()}
     train = {name: own[0] for name, own in split.items()}
     test = phenotypes_data.joined([own[1] for own in split.values()])
@@ -121,16 +130,30 @@ def heart(hospitals: dict[str, Frame], seed: int) -> dict[str, float]:
         f"site {k}": fitted(schema, frame, seed)
         for k, frame in enumerate(phenotypes_data.dealt(every, DEALT, rng))
     }
+    of_loss = kf.fuse(models, method=kf.MaxLoss(LOSS))
     out = {f"alone, {name}": model.score(test) for name, model in models.items()}
     return out | {
         "fused": fusion.model().score(test),
+        "fused, MaxLoss": of_loss.model().score(test),
+        "MaxLoss size": float(of_loss.n_components),
         **after_rounds(schema, train, test, seed),
         "pooled": pooled.score(test),
         "fused size": float(fusion.n_components),
         "pooled size": float(pooled.n_components_),
         "dealt size": float(kf.fuse(dealt).n_components),
         "dealt, of sites": float(np.mean([model.n_components_ for model in dealt.values()])),
+        **sizes_of_pooled(schema, every, seed),
     }
+
+
+def sizes_of_pooled(schema: kf.Schema, every: Frame, seed: int) -> dict[str, float]:
+    """Size of the pooled model of fewer patients, and from other starts."""
+    rng, out = np.random.default_rng([seed, 1]), {}
+    for parts in FEWER:
+        some = phenotypes_data.dealt(every, parts, rng)[0]
+        out[f"pooled size, 1/{parts} of patients"] = float(fitted(schema, some, seed).n_components_)
+    again = fitted(schema, every, seed + OTHER_STARTS)
+    return out | {"pooled size, other starts": float(again.n_components_)}
 
 
 def after_rounds(
@@ -163,6 +186,7 @@ def summary_of_heart(rows: list[dict[str, float]]) -> dict[str, float]:
         "fused less best hospital": float(np.mean(over)),
         "splits in which fused is above every hospital": float(np.mean(np.array(over) > 0)),
         "fused less pooled": mean["fused"] - mean["pooled"],
+        "fused, MaxLoss less pooled": mean["fused, MaxLoss"] - mean["pooled"],
         **{
             f"{key} less pooled": value - mean["pooled"]
             for key, value in mean.items()
@@ -170,5 +194,8 @@ def summary_of_heart(rows: list[dict[str, float]]) -> dict[str, float]:
         },
         "dealt size is the pooled size": float(
             np.mean([row["dealt size"] == row["pooled size"] for row in rows])
+        ),
+        "pooled size is that of other starts": float(
+            np.mean([row["pooled size, other starts"] == row["pooled size"] for row in rows])
         ),
     }

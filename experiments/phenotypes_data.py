@@ -192,6 +192,10 @@ _CODES: dict[int, dict[int, Any]] = {
     11: {0: 0, 1: 1, 2: 2, 3: 3},
     12: {3: "normal", 6: "fixed", 7: "reversible"},
 }
+_ST = "ST depression"
+_ANY_ST = Column("any ST depression", "binary", categories=("no", "yes"))
+# No depression is one value, of 43 % of the patients measured: no part of a continuous column.
+APART_SCHEMA = kf.Schema((_ANY_ST, *HEART_SCHEMA))
 _ZERO_IS_MISSING = (3, 4)  # nobody has a pressure or cholesterol of zero
 
 
@@ -212,3 +216,14 @@ def heart(data_dir: Path | None) -> dict[str, Frame]:
             frame[column.name] = values
         out[name] = frame
     return out
+
+
+def apart(frame: Frame) -> Frame:
+    """Whether there is any ST depression, and how much, in two columns."""
+    value = frame[_ST]
+    any_ = np.where(value == 0, "no", "yes").astype(object)
+    return {
+        _ANY_ST.name: _without(any_, np.isnan(value)),
+        **frame,
+        _ST: _without(value, value == 0),
+    }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from scipy.stats import chi2, norm
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from experiments import data, hospitals_data, tables
+from experiments import data, hospitals_data, noisy_draws, tables
 from experiments.canaries import gaussian_bound, lower_bound, play_count, play_regression
 from experiments.hospitals_data import FLAMBY_SEED, Hospitals, Split
 from klfusion.pooling.noisy_sums import NoisySums, by_name, noise_aware, of_silo
@@ -40,9 +40,11 @@ EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 STANDARD = {"age": (54, 9), "pressure": (132, 18), "cholesterol": (220, 80), "rate": (140, 25)}
 STANDARD |= {"depression": (1, 1)}
 HEART_NORM, HEART_SD, INTERCEPT_SD = 1.5, 1.0, 10.0  # set on other splits; see the page
+OTHER_SPLITS = range(4)
 FLAMBY = {None: 0.7125, 1.0: 0.685, 0.1: 0.606}  # published, delta 1e-4
+PARTS = ("heart", "coverage", "shares", "audits", "sampler")
 SITES = 20
-FIRST = 20_000  # seed of the simulations; development used others
+FIRST = 60_000  # seed of the simulations; development used others
 Floats = NDArray[np.float64]
 
 
@@ -53,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[100, 400], help="of coverage")
     parser.add_argument("--epsilons", type=float, nargs="*", default=EPSILONS)
     parser.add_argument("--draws", type=int, help="of the noise: of heart disease and coverage")
-    parser.add_argument("--parts", nargs="*", default=["heart", "coverage", "shares", "audits"])
+    parser.add_argument("--first", type=int, default=FIRST, help="seed of noise and tables")
+    parser.add_argument("--parts", nargs="*", default=PARTS, help="some of " + ", ".join(PARTS))
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
@@ -64,12 +67,19 @@ def main(args: argparse.Namespace, console: Console) -> None:
     with threadpool_limits(1):
         if "heart" in args.parts:
             results["heart"] = heart(
-                args.data_dir, args.draws or (3 if few else 200), args.epsilons
+                args.data_dir, args.draws or (3 if few else 200), args.epsilons, args.first
             )
         if "coverage" in args.parts:
             for rows in args.rows:
                 title = f"coverage, {SITES} sites of {rows} rows"
-                results[title] = coverage(rows, args.draws or (10 if few else 300), args.epsilons)
+                draws = args.draws or (10 if few else 1200)
+                results[title] = coverage(rows, draws, args.epsilons, args.first)
+        if "sampler" in args.parts:
+            for rows, epsilon in ((100, 0.5), (100, 1.0), (400, 1.0), (400, 10.0)):
+                title = f"sampler, {SITES} sites of {rows} rows, epsilon {epsilon:g}"
+                seeds = range(1 if few else 6)  # not those of coverage
+                tried = [simulated_sums(rows, epsilon, seed)[0] for seed in seeds]
+                results[title] = noisy_draws.study(tried)
         if "shares" in args.parts:
             results["shares"] = shares(args.data_dir, 2 if few else 24)
         if "audits" in args.parts:
@@ -95,12 +105,14 @@ def heart_split(hospitals: Hospitals, seed: int) -> Split:
     return hospitals_data.split_rows(frames, seed)
 
 
-def heart_sums(train: Hospitals, epsilon: float | None, seed: int) -> list[NoisySums]:
+def heart_sums(
+    train: Hospitals, epsilon: float | None, seed: int, deviation: float = HEART_SD
+) -> list[NoisySums]:
     """Sums that hospitals send; without epsilon those without noise."""
     sites = []
     for number, (name, own) in enumerate(train.items()):
         bounds = {c: (-2.0, 2.0) if c in STANDARD else (0.0, 1.0) for c in own.x}
-        prior = {c: HEART_SD / bounds[c][1] for c in own.x} | {"intercept": INTERCEPT_SD}
+        prior = {c: deviation / bounds[c][1] for c in own.x} | {"intercept": INTERCEPT_SD}
         request = Request(
             name, own.x.to_numpy(), own.y, tuple(own.x.columns), True, bounds, HEART_NORM, prior,
             ("intercept",), [0, 1],
@@ -112,16 +124,16 @@ def heart_sums(train: Hospitals, epsilon: float | None, seed: int) -> list[Noisy
             with seeds_allowed():
                 budget = Budget(epsilon, HEART_DELTA)
                 found = noised(plan.statistics, budget, random_state=[seed, number])
-        sites.append(_sums_of(plan, name, found))
+        sites.append(_sums_of(plan, name, found, prior))
     return sites
 
 
-def _sums_of(plan: Plan, name: str, found: Noised) -> NoisySums:
+def _sums_of(plan: Plan, name: str, found: Noised, prior: dict[str, float]) -> NoisySums:
     """Of a site's file, without the posterior of the site alone, which no fusion of sums needs.
 
     Units and prior are the same at all sites of a study.
     """
-    key = (name.isdigit(), *(own.rows.shape[1:] for own in plan.statistics.values()))
+    key = tuple(prior.items())
     if key not in _PUBLIC:
         _PUBLIC[key] = NoisySums.of(plan.posterior(found))
     sent: dict[str, Any] = {own: np.squeeze(value) for own, value in found.sums.items()}
@@ -156,16 +168,29 @@ def scores(sums: Sequence[NoisySums], test: Hospitals) -> tuple[float, float]:
 
 
 def heart(
-    data_dir: Any, draws: int, epsilons: Sequence[float] = EPSILONS
+    data_dir: Any, draws: int, epsilons: Sequence[float] = EPSILONS, first: int = FIRST
 ) -> dict[str, dict[str, float]]:
-    """Accuracy and log-loss over draws of the noise, by epsilon."""
-    train, test = heart_split(hospitals_data.heart(data_dir), FLAMBY_SEED)
+    """Accuracy and log-loss over draws of the noise, by epsilon; without noise by prior, too.
+
+    Noise shrinks effects, and so does a narrower prior. Other splits show what is chance.
+    """
+    hospitals = hospitals_data.heart(data_dir)
+    train, test = heart_split(hospitals, FLAMBY_SEED)
+    others = [heart_split(hospitals, seed) for seed in OTHER_SPLITS]
     rows: dict[str, dict[str, float]] = {}
-    for epsilon in (None, *epsilons[::-1]):
-        seeds: Iterable[int] = range(1 if epsilon is None else draws)
+    for deviation in (HEART_SD, 0.5 * HEART_SD, 0.25 * HEART_SD):
+        found = [scores(heart_sums(a, None, 0, deviation), b) for a, b in ((train, test), *others)]
+        rows[f"no noise, prior deviation {deviation:g}"] = {
+            "accuracy": found[0][0],
+            "log-loss": found[0][1],
+            "other splits": float(np.mean(found[1:], axis=0)[0]),
+            "FLamby": FLAMBY[None],
+        }
+    for epsilon in epsilons[::-1]:
+        seeds = range(first, first + draws)
         found = [scores(heart_sums(train, epsilon, seed), test) for seed in seeds]
         accuracy, loss = np.array(found).T
-        rows["no noise" if epsilon is None else f"epsilon {epsilon:g}"] = {
+        rows[f"epsilon {epsilon:g}"] = {
             "accuracy": float(accuracy.mean()),
             "sd": float(accuracy.std()),
             "log-loss": float(loss.mean()),
@@ -176,7 +201,7 @@ def heart(
 def shares(data_dir: Any, draws: int) -> dict[str, dict[str, float]]:
     """Accuracy by the share of the budget that second derivatives get, on other splits."""
     hospitals = hospitals_data.heart(data_dir)
-    splits = [heart_split(hospitals, seed) for seed in range(4)]
+    splits = [heart_split(hospitals, seed) for seed in OTHER_SPLITS]
     rows, kept = {}, dict(regressions.SHARES)
     for share in (0.1, 0.2, 0.4):
         regressions.SHARES |= {"gram": share, "moment": 0.9 - share}
@@ -196,12 +221,12 @@ def shares(data_dir: Any, draws: int) -> dict[str, dict[str, float]]:
 
 
 def coverage(
-    rows: int, repeats: int, epsilons: Sequence[float] = EPSILONS
+    rows: int, repeats: int, epsilons: Sequence[float] = EPSILONS, first: int = FIRST
 ) -> dict[str, dict[str, float]]:
     """Shares of 95 % intervals, and regions, that hold the coefficients: aware, and naive."""
     out = {}
     for epsilon in epsilons:
-        found = [_covered(rows, epsilon, FIRST + seed) for seed in range(repeats)]
+        found = [_covered(rows, epsilon, first + seed) for seed in range(repeats)]
         out[f"epsilon {epsilon:g}"] = {
             key: float(np.mean([one[key] for one in found])) for key in found[0]
         }
@@ -228,13 +253,14 @@ def simulated_sums(
             )
             plan = regressions.linear(LinearRegression(), request)
             noise = noised(plan.statistics, Budget(epsilon, 1e-5), random_state=rng)
-            sums.append(_sums_of(plan, request.name, noise))
+            sums.append(_sums_of(plan, request.name, noise, prior))
     return sums, theta, prior
 
 
 def _covered(rows: int, epsilon: float, seed: int) -> dict[str, float]:
     sums, theta, prior = simulated_sums(rows, epsilon, seed)
-    mean, covariance, *_ = noise_aware(by_name(sums))
+    aware = noise_aware(by_name(sums))
+    mean, covariance = aware.mean, aware.covariance
     precision = np.diag([deviation**-2 for deviation in prior.values()])
     one = sums[0].matrix
     gram, moment = (sum(getattr(s, key) for s in sums) for key in ("gram", "moment"))
@@ -252,7 +278,9 @@ def _covered(rows: int, epsilon: float, seed: int) -> dict[str, float]:
         result[f"{name}intervals"] = float(np.mean(np.abs(off) <= norm.ppf(0.975) * width))
         squared = off @ np.linalg.pinv(c, hermitian=True) @ off
         valid = np.linalg.eigvalsh(c)[0] > 0.0  # noise may leave a naive posterior without any
-        result[f"{name}regions"] = float(valid and squared <= chi2.ppf(0.95, len(off)))
+        result[f"{name}Normal regions"] = float(valid and squared <= chi2.ppf(0.95, len(off)))
+        if m is mean:
+            result["regions"] = float(squared <= aware.radius**2)
     result["sd"] = float(np.mean(np.sqrt(np.diag(covariance))))
     result["naive sd"] = float(np.mean(np.sqrt(np.maximum(np.diag(naive), 0.0))))
     return result

@@ -23,7 +23,7 @@ from rich.console import Console
 from sklearn.metrics import roc_auc_score
 
 from experiments import data, tables
-from experiments.bnn import calibration_error
+from experiments.bnn import calibration_error, calibration_floor
 from experiments.images import IntArray, deal, load
 from experiments.skew_heads import heads
 from experiments.skew_networks import networks
@@ -85,6 +85,7 @@ def scores(predict_proba: Predict, given: Problem) -> Row:
         "accuracy": 100.0 * float((p.argmax(axis=1) == y).mean()),
         "log_likelihood": float(np.log(np.maximum(p[np.arange(len(y)), y], _LEAST)).mean()),
         "calibration_error": calibration_error(p, y),
+        "calibration_floor": calibration_floor(p),
         "auroc": float(roc_auc_score(is_outside, entropy(np.concatenate([p, outside])))),
     }
 
@@ -114,7 +115,10 @@ def summary(rows: list[Row]) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[tuple(row[k] for k in ("dataset", "asked", "partition", "method"))].append(row)
-    numbers = ("accuracy", "log_likelihood", "calibration_error", "auroc", "megabytes", "seconds")
+    numbers = (
+        "accuracy", "log_likelihood", "calibration_error", "calibration_floor", "auroc",
+        "megabytes", "seconds",
+    )  # fmt: skip
     return [
         dict(zip(("dataset", "sites", "partition", "method"), key, strict=True))
         | {"seeds": len(group)}

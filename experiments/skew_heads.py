@@ -66,10 +66,11 @@ def heads(split: Split) -> Iterator[Result]:
 
 def peers(total: Any) -> dict[str, Predict]:
     """Classifiers of others from the same statistics."""
-    n, d = total.counts.sum(), len(total.gram)
-    ridge = np.linalg.solve(total.gram + np.eye(d), total.sums.T)
+    n, d = total.counts.sum(), len(total.scatter)
+    gram = total.scatter + n * np.outer(total.mean, total.mean)
+    ridge = np.linalg.solve(gram + np.eye(d), total.sums.T)
     means = total.sums / total.counts[:, None]
-    within = (total.gram - means.T @ total.sums) / n
+    within = (gram - means.T @ total.sums) / n
     within += _JITTER * np.trace(within) / d * np.eye(d)
     slopes = np.linalg.solve(within, means.T)
     intercepts = np.log(total.counts / n) - 0.5 * np.einsum("cd,dc->c", means, slopes)

@@ -320,3 +320,10 @@ def test_copies_have_no_gap_and_tell_what_was_put_together():
     fusion = kf.fuse(silos, method=kf.MaxLoss(within_silos=True), n_components=2)
     assert fusion.n_merged_within_silos == 2  # one of each silo
     assert "2 merged within silos" in repr(fusion)
+
+
+def test_a_size_that_equal_components_cannot_have_is_a_warning():
+    (first, *_), _ = rate_silos(n_silos=2)
+    copies = [replace(first, name=name) for name in "ab"]
+    with pytest.warns(UserWarning, match=r"expected 5 components, as asked for, got 4: local"):
+        assert kf.fuse(copies, n_components=5).n_components == 4

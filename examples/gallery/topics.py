@@ -1,10 +1,9 @@
 """Topics with own vocabularies.
 
-Four newsrooms write about fires, cricket, the Taliban and Israel, two subjects each. Each newsroom
-counts its own words and fits its own two topics. The articles are Australian news of 2001.
-
-Each panel is one global topic: its heaviest words, and the newsrooms that have it. Use this when
-sites have texts but no common list of words.
+Four newsrooms write about fires, cricket, the Taliban and Israel, two subjects each, and fit two
+topics to their own words (Australian news of 2001). So few show little of what different topics
+look like: the number is asked for. Each panel is one global topic: its heaviest words, and the
+newsrooms that have it. Use this when sites have texts but no common list of words.
 """
 
 from pathlib import Path
@@ -26,7 +25,7 @@ for j, (room, subjects) in enumerate(rooms.items()):
     bag = CountVectorizer(min_df=2, stop_words=[*ENGLISH_STOP_WORDS, "mr", "said", "says"])
     lda = LatentDirichletAllocation(n_components=2, random_state=0).fit(bag.fit_transform(texts))
     sites[room] = kf.extract(lda, name=room, vocabulary=bag.get_feature_names_out())
-fusion = kf.fuse(sites)
+fusion = kf.fuse(sites, n_components=4)
 
 words = np.array(kf.vocabulary.words(fusion.posterior))
 figure, panels = plt.subplots(1, fusion.n_components, figsize=(10, 3.2), layout="constrained")

@@ -1,6 +1,7 @@
 """`fuse`: read the silos, match their components, pool them, assemble the result."""
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +151,13 @@ def fuse(
     rng = generator(random_state)
     with progress_bar(progress) as report, comparing(posteriors):
         fusion = _fused(posteriors, settings, rng, report)
+    asked = settings.n_components[0]
+    if asked is not None and fusion.n_components < asked:
+        warnings.warn(
+            f"expected {asked} components, as asked for, got {fusion.n_components}: "
+            "local components that are equal are one",
+            stacklevel=2,
+        )
     return replace(fusion, silos=tuple(silos)) if keep_silos else fusion
 
 

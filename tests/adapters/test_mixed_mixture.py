@@ -197,3 +197,18 @@ def test_a_schema_of_another_family_is_refused(tmp_path):
     info = {key: own for key, own in silo.structure.info.items() if key != "schema"}
     without = replace(silo, structure=replace(silo.structure, info=info))
     assert kf.fuse([without, replace(without, name="b")]).n_components == 2
+
+
+def test_a_value_that_all_of_a_phenotype_have_is_pooled():
+    columns = (Column("age", "continuous", (30, 80)), Column("dose", "continuous", (0, 10)))
+
+    def site(seed):
+        rng = np.random.default_rng(seed)
+        kind = rng.integers(2, size=200)
+        dose = np.where(kind, 5.0, rng.normal(2.0, 1.0, size=200))
+        frame = {"age": rng.normal(np.where(kind, 70, 40), 4), "dose": dose}
+        return MixedMixture(kf.Schema(columns), random_state=0).fit(frame)
+
+    model = kf.fuse({name: site(seed) for seed, name in enumerate("ab")}).model()
+    assert model.n_components_ == 2
+    assert model.impute({"age": [70.0]})["dose"][0] == pytest.approx(5.0, abs=0.1)

@@ -224,11 +224,16 @@ FLAT = LogisticRegression(C=np.inf)
         (lambda: kf.extract(BayesianRidge().fit(X, Y), name="a"), "expected n_observations"),
         (lambda: logistic((X[:3], Y[:3]), Ridge(alpha=1e-9)), "noise_sd="),
         (lambda: logistic(at=kf.fuse([gamma()])), "expected a fusion of regressions"),
+        (lambda: logistic(at=kf.fuse([least_squares()])), "likelihood 'logistic', got 'normal'"),
     ],
 )
 def test_bad_input(make, text):
     with pytest.raises(KLFusionError, match=text):
         make()
+
+
+def least_squares():
+    return kf.extract(Ridge(), name="b", data=(X, X["age"] + Y))
 
 
 def gamma():

@@ -260,7 +260,7 @@ def test_inspect_warns_of_a_gram_matrix_of_few_rows(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(12, 20)), ["a", "b"] * 6
     kf.save(tmp_path / "a.safetensors", kf.extract(BayesianHead().fit(x, y), name="a"))
     output = run("inspect", str(tmp_path / "a.safetensors")).output
-    assert "Gram matrix of 20 features of 12 rows determines" in output
+    assert "scatter of 20 features of 12 rows determines" in output
 
 
 def test_inspect_as_json_lists_every_array(files: list[str]) -> None:

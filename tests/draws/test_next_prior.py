@@ -95,6 +95,23 @@ def test_silos_that_differ_make_a_warning():
     kf.fuse([silos["a"], silos["d"]]).as_prior("stan")
 
 
+def test_warnings_use_the_names_of_variables():
+    """Of coordinates in units of the noise, too, and where the difference is moderate."""
+    rng = np.random.default_rng(0)
+    silos = [
+        kf.from_draws(
+            {"beta": rng.normal(m, 0.05, (4, 1000, 1)), "noise": rng.lognormal(0, 0.02, (4, 1000))},
+            name=name, dims={"beta": ["covariate"]}, coords={"covariate": ["age"]},
+            scales={"beta": "noise"},
+        )
+        for name, m in zip("abc", [0.9, 1.0, 1.17], strict=True)
+    ]  # fmt: skip
+    with pytest.warns(UserWarning, match=r"silos differ in 'beta\[age\]' .*\(p 0.00"):
+        kf.fuse(silos).as_prior("stan")
+    finding = next(f for f in kf.diagnose(kf.fuse(silos)).findings if "differs most" in f.reason)
+    assert finding.reason.startswith("coefficient 'beta[age]' differs most")
+
+
 def test_other_libraries_are_refused(fused):
     with pytest.raises(
         kf.KLFusionError, match=r"expected a library of \['numpyro', 'pymc', 'stan'\]"

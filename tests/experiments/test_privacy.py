@@ -6,13 +6,16 @@ import os
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from klfusion.privacy.bounds import ClippedWarning
 from klfusion.privacy.mechanism import Budget
 
 pytest.importorskip("opendp")
 pytest.importorskip("pandas")
-from experiments import canaries, privacy
+from experiments import canaries, noisy_draws, privacy
+from klfusion.pooling import noisy_gram
+from klfusion.pooling.noisy_sums import noise_aware
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{ClippedWarning.__module__}.ClippedWarning")
 
@@ -34,7 +37,7 @@ def test_audits_stay_below_the_budget_and_can_fail():
     games = canaries.play_count(budget, 4_000)
     assert 5.0 / 3.0 * 0.8 < canaries.lower_bound(*games[:2], budget.delta) < 5.0
     assert 5.0 / 3.0 < canaries.gaussian_bound(*games, budget.delta) < 5.0
-    released = canaries.play_regression(budget, 200, 0)
+    released = canaries.play_regression(budget, 600, 0)
     assert 5.0 / 3.0 < canaries.gaussian_bound(*released, budget.delta) < 5.0
     without, there = np.zeros(2_000), np.ones(2_000)  # a mechanism that promises too much
     assert canaries.lower_bound(without, there, budget.delta) > 5.0
@@ -52,4 +55,23 @@ def test_epsilon_of_a_distance():
 @pytest.mark.skipif("KLFUSION_DATA" not in os.environ, reason="needs KLFUSION_DATA: heart disease")
 def test_heart_disease():
     found = privacy.heart(None, 1, [10.0])
-    assert found["epsilon 10"]["accuracy"] > 0.78 > found["no noise"]["FLamby"]
+    assert found["epsilon 10"]["accuracy"] > 0.78 > found["no noise, prior deviation 1"]["FLamby"]
+
+
+def test_longer_runs_of_the_sampler_change_little():
+    sums = [privacy.simulated_sums(100, 5.0, seed)[0] for seed in range(2)]
+    short = {"as it is": {}, "5 moves": {"_MOVES": 5}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noisy_draws, "SETTINGS", short)
+        patch.setitem(noisy_draws.LONG, "_MOVES", 60)
+        found = noisy_draws.study(sums)
+    assert found["as it is"]["error of means"] < 0.15
+    assert found["as it is"]["of variances"] < 0.25
+    assert noisy_gram._MOVES == 15  # as before
+
+
+def test_with_little_noise_the_region_is_that_of_a_normal_posterior():
+    sums, *_ = privacy.simulated_sums(400, 50.0, 0)
+    assert noise_aware(tuple(sums)).radius == pytest.approx(chi2.ppf(0.95, 5) ** 0.5, rel=0.1)
+    sums, *_ = privacy.simulated_sums(100, 1.0, 0)
+    assert noise_aware(tuple(sums)).radius > 1.02 * chi2.ppf(0.95, 5) ** 0.5

@@ -26,6 +26,14 @@ def digits():
     return Problem("digits", x[:900], LABELS[:900], x[900:1300], LABELS[900:1300], 1 - x[:400])
 
 
+def test_labels_drawn_from_probabilities_have_the_floor_of_the_calibration_error():
+    p = np.random.default_rng(0).dirichlet(np.ones(4), size=2000)
+    sure = np.eye(4)[np.zeros(2000, dtype=int)]
+    assert skew.calibration_floor(sure) == 0.0
+    labels = (np.random.default_rng(1).random((2000, 1)) > p.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    assert skew.calibration_error(p, labels) < 2.0 * skew.calibration_floor(p) < 0.1
+
+
 @pytest.mark.parametrize("n_sites", [5, 10, 100])
 def test_partitions_deal_every_row_once(n_sites):
     for name, rows in skew.partitions(LABELS, n_sites, seed=1):

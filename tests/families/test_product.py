@@ -162,6 +162,7 @@ def test_one_component_silos_far_apart_stay_apart(wrapped):
 PLAIN = [case for case in CASES if case.family.name not in ("dirichlet", "product")]
 
 
+@pytest.mark.filterwarnings("ignore:expected 3 components")  # one outcome: all are equal
 @pytest.mark.parametrize("case", PLAIN, ids=str)
 def test_fusing_products_of_one_factor_gives_the_same_plan(case):
     rng = np.random.default_rng(3)

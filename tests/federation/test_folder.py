@@ -375,6 +375,88 @@ class TestCommands:
         assert "expected the posterior of one silo, got a fusion" in out
 
 
+class TestMessagesThatCannotBeFused:
+    """They neither count nor block the next message of their silo."""
+
+    OTHER = kf.families.Normal(1)
+
+    def wrong(self, name):
+        natural = self.OTHER.natural([[0.0]], [[[1.0]]])
+        return kf.Posterior(self.OTHER, natural, name=name)
+
+    def test_the_next_one_counts(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        send(shared, self.wrong("silo-0"))
+        for silo in SILOS[:3]:  # before the coordinator has looked
+            send(shared, silo)
+        assert coordinator.step()
+        assert bits(coordinator.server.fusion) == bits(kf.fuse(SILOS[:3]))
+
+    def test_the_round_waits_for_it(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        for silo in (self.wrong("silo-0"), *SILOS[1:3]):
+            send(shared, silo)
+        assert not coordinator.step()
+        assert coordinator.waiting == 1
+        assert "cannot be fused with silo &#x27;silo-1&#x27;" in status(shared)
+        again = Coordinator(ROUND, shared)  # a restart
+        assert again.waiting == 1
+        send(shared, SILOS[0])
+        assert again.step()
+        assert bits(again.server.fusion) == bits(kf.fuse(SILOS[:3]))
+        assert again.server.left_out == []
+
+    def test_two_unusable_ones_do_not_take_turns(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        first = self.wrong("silo-0")
+        for silo in (first, replace(first, natural=2.0 * first.natural), *SILOS[1:3]):
+            send(shared, silo)
+        for _ in range(3):
+            assert not coordinator.step()
+        assert len(coordinator.server.journal()) == 4
+
+    def test_a_usable_message_stays(self, shared):
+        coordinator = Coordinator(ROUND, shared)
+        for silo in (*SILOS[:2], self.wrong("silo-0")):
+            send(shared, silo)
+        coordinator.step()
+        assert any("the name 'silo-0' belongs to" in own for own in coordinator.server.left_out)
+        assert coordinator.waiting == 1
+
+    def test_at_the_end_of_time_the_round_ends_without_it(self, shared):
+        coordinator = Coordinator(replace(ROUND, timeout=1e-9), shared)
+        for silo in (self.wrong("silo-0"), *SILOS[1:3]):
+            send(shared, silo)
+        assert coordinator.step()
+        assert coordinator.server.fusion.silo_names == ("silo-1", "silo-2")
+
+    def test_the_first_file_in_the_second_round(self, shared):
+        definition = Round(
+            name="rates", fit=lambda site: SILOS[0], second=lambda fused, site: SILOS[3],
+            combine=lambda fusion, answers: kf.fuse(answers),
+        )  # fmt: skip
+        coordinator = Coordinator(definition, shared)
+        mine = [definition.posterior(folder.Site(silo.name)) for silo in SILOS[:2]]
+        for silo in mine:
+            send(shared, silo)
+        coordinator.step()
+        assert folder.read_round(shared)["request"] == "second"
+        send(shared, mine[0])
+        assert not coordinator.step()
+        assert any("got the first again" in own for own in coordinator.server.left_out)
+        for silo in SILOS[:2]:
+            send(shared, replace(SILOS[3], name=silo.name))
+        assert coordinator.step()
+
+
+def test_keys_need_a_folder(shared, tmp_path):
+    words = ("coordinator", shared, "--n-silos", 2, "--once", "--keys")
+    assert "expected a folder of public keys, got no folder" in klfusion(
+        *words, tmp_path / "none", code=1
+    )
+    assert "got an empty one" in klfusion(*words, tmp_path, code=1)
+
+
 @pytest.mark.slow
 def test_a_coordinator_that_is_killed_continues(shared, tmp_path):
     """A real process is killed after it accepted two of three messages."""

@@ -11,6 +11,7 @@ import re
 import stat
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import klfusion as kf
+from benchmarks import bounds
 from klfusion import families
 from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionError
 from klfusion.fusion.result import Fusion
@@ -587,6 +589,10 @@ BOMBS = {
     "metadata number": (pack({"__metadata__": {"klfusion": 3}}), "__metadata__"),
     "no metadata": (pack({}), "something else"),
     "wide": (pack(b'{"a":[' + b'{"":0},' * 400_000 + b"0]}"), "more lists and mappings"),
+    "entries": (
+        pack(b'{"a":{' + b",".join(b'"%x":1' % k for k in range(200_000)) + b"}}"),
+        "more lists and mappings",
+    ),
 }  # fmt: skip
 
 
@@ -968,6 +974,28 @@ def test_names_of_coefficients_take_linear_time():
     assert len(storage.loads(storage.dumps(one)).structure.info["local"]) == 200_000
     with pytest.raises(InvalidPosteriorError, match="expected different local, got '7' twice"):
         replace(one, structure=Structure("regression", {}, {**info, "local": ["7", "8", "7"]}))
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_loading_takes_ten_times_the_size_of_the_file_in_memory(kind: int):
+    """The smallest silos, and names: most objects per byte."""
+    silos = [own for _, own in bounds.smallest()]
+    data = bounds.many(silos[kind], 2_000) if kind < len(silos) else bounds.many_names(20_000)
+    storage.loads(data)  # what is imported or kept for good does not count
+    tracemalloc.start()
+    storage.loads(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * len(data)
+
+
+def test_a_document_of_another_writer_has_the_same_hash():
+    """The hash is of canonical JSON, however the document was written."""
+    document, arrays = _parts.take_apart(tiny())
+    document["sha256"] = storage._digest(document, arrays)
+    text = json.dumps(document, indent=1)
+    back = storage.loads(b"".join(container.encode({"klfusion": text}, arrays)))
+    np.testing.assert_array_equal(back.natural, tiny().natural)
 
 
 def test_a_file_has_few_arrays():

@@ -50,6 +50,16 @@ def test_the_fused_head_is_that_of_the_pooled_data(partition, digits):
     np.testing.assert_allclose(fused.predict_proba(test), expected, atol=1e-8)
 
 
+@for_each("partition", PARTITIONS)
+def test_large_means_of_features_cost_no_digits(partition, digits):
+    x, y, test, _ = digits
+    pooled = BayesianHead().fit(x, y)
+    far = kf.fuse(sites(1e6 + x, y, PARTITIONS[partition](y))).model()
+    np.testing.assert_allclose(far.coef_, pooled.coef_, atol=1e-8)
+    expected = pooled.predict_proba(test)
+    np.testing.assert_allclose(far.predict_proba(1e6 + test), expected, atol=1e-8)
+
+
 def test_coefficients_are_those_of_ridge_regression(digits):
     x, y, test, _ = digits
     head = BayesianHead().fit(x, y)
@@ -198,6 +208,10 @@ def test_bad_input_is_named(digits):
     with pytest.raises(kf.KLFusionError, match="silo 'a': expected labels among the classes"):
         head.calibration(x, y, name="a")
     sent = kf.fuse([head.calibration(x[y < 5], y[y < 5], name="a")])
+    received = head.calibrated(sent.posterior)  # what a site of a federation has
+    np.testing.assert_array_equal(
+        received.predict_proba(x[:5]), head.calibrated(sent).predict_proba(x[:5])
+    )
     with pytest.raises(kf.KLFusionError, match="another round"):
         head.calibrated(sent).calibrated(sent)
     own = head.calibrated(sent).calibration(x[y < 5], y[y < 5], name="b")
@@ -237,7 +251,9 @@ def test_maps_that_give_no_features_are_refused(features, reason):
 
 
 def test_labels_of_several_kinds_are_refused():
-    with pytest.raises(kf.KLFusionError, match="labels of one kind, got int, str"):
+    with pytest.raises(
+        kf.KLFusionError, match="of one type, got some of type int and some of type str"
+    ):
         BayesianHead().fit(np.eye(2), np.array([1, "a"], dtype=object))
     with pytest.raises(kf.KLFusionError, match="got None and labels of shape"):
         BayesianHead().fit(None, [1, 2])

@@ -196,3 +196,33 @@ def test_importing_learners_is_light():
     code = "import sys, klfusion.learners; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_columns_of_a_data_frame_have_names():
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    y = (x[:, 0] > 0).astype(int)
+    table = pandas.DataFrame(x, columns=["age", "dose", "sex"])
+    other = table[["sex", "dose", "age"]]
+    nets = [MeanFieldBNN((4,), epochs=2).fit(rows, y) for rows in (table, other)]
+    fused = kf.fuse({"a": nets[0]}).model()
+    for network in (nets[0], fused):
+        with pytest.raises(kf.KLFusionError, match="in this order, got"):
+            network.predict(other)
+        np.testing.assert_array_equal(network.predict(table), network.predict(x))
+    with pytest.raises(kf.KLFusionError, match="silo 'b': expected the features"):
+        kf.fuse({"a": nets[0], "b": nets[1]})
+
+
+def test_labels_are_of_one_kind():
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    y = (x[:, 0] > 0).astype(int)
+    nets = {f"{t.__name__}": MeanFieldBNN((4,), epochs=2).fit(x, y.astype(t)) for t in (int, str)}
+    with pytest.raises(kf.KLFusionError, match="silo 'str': expected classes with labels of kind"):
+        kf.fuse(nets)
+    with pytest.raises(
+        kf.KLFusionError, match="of one type, got some of type int and some of type str"
+    ):
+        MeanFieldBNN((4,), epochs=2).fit(x, np.array([0, "1"] * 30, dtype=object))
+    with pytest.raises(kf.KLFusionError, match="got none for row 1"):
+        MeanFieldBNN((4,), epochs=2).fit(x, np.array([0, None] * 30))

@@ -19,13 +19,13 @@ def test_the_density_is_that_of_the_logarithm_of_an_f_variate(k, nu):
 @pytest.mark.parametrize("k", [3, 50])
 def test_few_directions_leave_a_wide_lower_tail(k):
     x = np.log(f_distribution.rvs(k, 1000, size=2000, random_state=0))
-    found = Different.of(x, 500, 0.05)
+    found = Different.of(x, 500, 0.05, 100.0)
     true = _log_f(np.array([-1.0]), np.float64(k), np.float64(1000))
     assert found.log_density(np.array([-1.0]))[0] == pytest.approx(true[0], abs=1.0)
 
 
 def test_what_is_nearer_is_no_less_alike_and_what_is_farther_no_less_different():
-    different = Different.of(np.log(np.linspace(50.0, 200.0, 30)), 10, 0.05)
+    different = Different.of(np.log(np.linspace(50.0, 200.0, 30)), 10, 0.05, 100.0)
     x = np.linspace(different.centre - 12.0, different.centre + 6.0, 200)
     assert (np.diff(different.log_density(x)) >= -1e-9).all()
     near = np.full(20, different.centre - 4.0) + np.linspace(-0.5, 0.5, 20)
@@ -43,3 +43,13 @@ def test_larger_clusters_look_farther_but_at_most_twice():
     assert shift[0] == 0.0
     assert (np.diff(shift) > 0).all()
     assert shift[-1] == pytest.approx(np.log(2.0), abs=1e-5)
+
+
+def test_few_pairs_do_not_show_more_directions_than_parameters():
+    pairs = np.log(np.array([90.0, 100.0, 110.0]))
+    near = np.array([np.log(100.0) - 3.0])
+    few, many = (Different.of(pairs, 3, 0.05, n).log_density(near)[0] for n in (2.0, 2000.0))
+    assert few > many + 1.0
+    enough = np.tile(pairs, 100)
+    few, many = (Different.of(enough, 300, 0.05, n).log_density(near)[0] for n in (2.0, 2000.0))
+    assert few == pytest.approx(many, abs=0.5)

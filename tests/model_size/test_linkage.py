@@ -53,6 +53,27 @@ def test_groups_of_silos_of_one_component_are_found():
     assert kf.fuse(one_each(means)).n_components == 3
 
 
+def test_silos_of_two_different_components_are_seldom_matched():
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        means = rng.uniform(-10.0, 10.0, size=(3, 2, 2))
+        natural = [NW.natural(m, [150.0] * 2, [150.0 * np.eye(2)] * 2, [151.0] * 2) for m in means]
+        silos = {name: kf.Posterior(NW, one) for name, one in zip("abc", natural, strict=True)}
+        found.append(kf.fuse(silos).n_components)
+    assert np.mean(np.equal(found, 6)) >= 0.9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_lies_farther_apart_than_different_components_is_not_the_same(seed):
+    rng, silos = np.random.default_rng(seed), {}
+    for name, centres in {"a": (0.0, 6.0), "b": (100.0, 107.0)}.items():
+        means = np.column_stack([centres, np.zeros(2)]) + 0.1 * rng.normal(size=(2, 2))
+        natural = NW.natural(means, [100.0] * 2, [100.0 * np.eye(2)] * 2, [101.0] * 2)
+        silos[name] = kf.Posterior(NW, natural)
+    assert kf.fuse(silos).n_components == 4
+
+
 def test_the_separation_assumed_decides_for_two_silos_of_one_component():
     silos = one_each([[0, 0], [4, 0]])
     sizes = [kf.fuse(silos, method=kf.Auto(separation=apart)).n_components for apart in (2.0, 40.0)]

@@ -56,3 +56,15 @@ class TestUnderOnePrior:
     def test_a_component_that_would_leave_the_family_keeps_all_as_they_are(self):
         problem = self.problem([-8.0, 7.0], [9.0, 1.0])  # less certain than its prior
         assert problem.under_one_prior() is problem
+
+
+def test_a_label_of_minus_one_is_in_no_sum():
+    rates = kf.families.Gamma()
+    natural = rates.natural([3.0, 5.0, 40.0, 7.0], [1.0, 1.0, 2.0, 1.0])
+    problem = FusionProblem(rates, natural, np.array([0, 0, 1, 1]), np.array([1.0, 1.0, 2.0, 2.0]))
+    labels = np.array([1, -1, 0, 1])
+    kept = np.flatnonzero(labels >= 0)
+    for found, expected in zip(
+        problem.sums(labels, 2), problem.some(kept).sums(labels[kept], 2), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -210,3 +214,28 @@ def test_scratch_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "klfusion-other", "klfusion-scratch-running",
     ]  # fmt: skip
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no POSIX signals")
+def test_a_request_to_end_removes_the_scratch_folder(scratch, tmp_path):
+    """Also without the command line."""
+    rates = kf.families.Gamma()
+    for name in "ab":
+        silo = kf.Posterior(rates, rates.natural([30.0], [10.0]), name=name)
+        kf.save(tmp_path / name, silo)
+    code = (
+        "import sys, time, klfusion as kf\n"
+        "from klfusion.out_of_core import files\n"
+        "def wait(*args, **kwargs):\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "files.fuse_batches = wait\n"
+        "kf.fuse_files(sys.argv[1:], memory_limit='64MB')"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "a"), str(tmp_path / "b")],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)},
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "ready\n"
+        assert len(list(scratch.iterdir())) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 143
+    assert list(scratch.iterdir()) == []

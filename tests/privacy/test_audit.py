@@ -107,7 +107,71 @@ def test_command_and_inspection(tmp_path):
     assert found.exit_code == 0 and "Most exposed rows: 7" in found.output
     assert "audited this file" in run.invoke(main, ["inspect", str(noted)]).output
     wrong = run.invoke(main, ["audit", str(site), str(rows), "--outcome", "died"])
-    assert wrong.exit_code != 0 and "expected a column 'died'" in wrong.output
+    assert wrong.exit_code != 0 and "expected a column 'died', the outcome" in wrong.output
+    assert "see --outcome" in wrong.output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a line of names, and rows, got 0 lines"),
+        ("x0,x1,y\n", "got 1 lines"),
+        ("x0,age,y\n1,2,0\n", "got none named 'x1'"),
+        ("x0,x1,y\n1,2,0\n1,2\n", "line 3: expected 3 cells, got 2"),
+        ("x0,x1,y\n1,2,0\n1,old,0\n", "line 3: expected a number in column 'x1', got 'old'"),
+        ("x0,x1,y\n1,2,0\n1,3,1\n", "expected 200 rows, got 2 rows"),
+    ],
+)
+def test_tables_that_are_none_are_refused(text, message, tmp_path):
+    site, rows = tmp_path / "a.safetensors", tmp_path / "rows.csv"
+    kf.save(site, kf.extract(LogisticRegression(), name="a", data=table()))
+    rows.write_text(text)
+    found = CliRunner().invoke(main, ["audit", str(site), str(rows)])
+    assert found.exit_code == 1 and message in " ".join(found.output.split())
+
+
+def test_other_columns_of_a_table_are_left_out_and_classes_may_be_words(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    x, y = table()
+    words = np.where(y == 1, "sick", "well")
+    frame = pandas.DataFrame(x, columns=["age", "dose"])
+    site, rows = tmp_path / "a.safetensors", tmp_path / "rows.csv"
+    kf.save(site, kf.extract(GaussianNB().fit(frame, words), name="a"))
+    frame.assign(name="someone", died=words)[["name", "dose", "died", "age"]].to_csv(
+        rows, index=False
+    )
+    found = CliRunner().invoke(main, ["audit", str(site), str(rows), "--outcome", "died"])
+    assert found.exit_code == 0 and "Most exposed rows: 7" in found.output
+
+
+def test_rows_of_others_are_refused():
+    pytest.importorskip("opendp")
+    data, (x, y) = table(), table(seed=3)
+    others = (np.abs(x), y)  # as many, and not the same
+    with pytest.raises(KLFusionError, match=r"'a': expected the rows.*more than the noise"):
+        kf.audit(private(50.0, data), others)
+    assert kf.audit(private(50.0, data), data).informed > 0.5
+    plain = kf.extract(GaussianNB().fit(*data), name="a")
+    with pytest.raises(KLFusionError, match="rows by class, got"):
+        kf.audit(plain, others)
+    naive = kf.privatize(
+        GaussianNB(), name="a", data=data, epsilon=50.0, delta=1e-5, bounds=BOUNDS, classes=[0, 1]
+    )
+    assert kf.audit(naive, data).exposed[0] == 7
+    with pytest.raises(KLFusionError, match="rows by class, got"):
+        kf.audit(naive, (x[:150], y[:150]))
+
+
+@pytest.mark.filterwarnings("ignore::klfusion.pooling.noisy_sums.ShrunkWarning")
+def test_a_second_round_is_audited_where_it_was_expanded():
+    pytest.importorskip("opendp")
+    data = table()
+    first = kf.fuse([private(50.0, data)])
+    again = kf.privatize(
+        LogisticRegression(), name="a", data=data, epsilon=50.0, delta=1e-5, bounds=BOUNDS,
+        prior_sd=3.0, classes=[0, 1], at=first,
+    )  # fmt: skip
+    assert kf.audit(again, data).informed > 0.5
 
 
 def test_files_without_a_budget_say_so(tmp_path):

@@ -276,7 +276,12 @@ def test_what_cannot_be_promised_is_refused(model, instead):
     ("kind", "wrong", "message"),
     [
         ("linear", {"bounds": BOUNDS}, "bounds of 'y'"),
-        ("linear", {"bounds": None}, "bounds"),
+        ("linear", {"bounds": None}, "expected public bounds of 'x0', 'x1', got none"),
+        ("linear", {"bounds": 1}, "'a': expected bounds to be a mapping of columns to"),
+        ("linear", {"bounds": BOUNDS | {"Y": (0, 1)}}, "'x0', 'x1', 'y' alone, got 'Y'"),
+        ("logistic", {"bounds": BOUNDS | {"y": (0, 1)}}, "'x0', 'x1' alone, got 'y'"),
+        ("categorical", {"bounds": {"x0": 3, "x1": 3, "x2": 3}}, "alone, got 'x2'"),
+        ("counts", {"bounds": BOUNDS}, "expected no bounds, for norm has them, got 'x0', 'x1'"),
         ("linear", {"bounds": BOUNDS | {"y": (1.0, 0.0)}}, r"'y' as finite \(low, high\)"),
         ("linear", {"prior_sd": None}, "prior_sd"),
         ("linear", {"data": None}, "data="),
@@ -305,8 +310,9 @@ def test_a_column_has_not_the_name_of_the_outcome():
     pandas = pytest.importorskip("pandas")
     x, y = table("linear")
     frame = pandas.DataFrame(x, columns=["x0", "y"])
+    bounds = {"x0": (-4.0, 4.0), "y": (-9.0, 9.0)}
     with pytest.raises(KLFusionError, match="'a': expected no column called 'y'"):
-        private("linear", (frame, y))
+        kf.privatize(LinearRegression(), name="a", data=(frame, y), bounds=bounds, **BUDGET)
 
 
 def test_a_delta_that_allows_a_row_is_said_at_the_site():
@@ -372,7 +378,8 @@ def test_a_second_round_corrects_the_first():
             warnings.simplefilter("always", ShrunkWarning)
             found.append(kf.fuse(sites))
         said.append([str(one.message) for one in caught])
-    assert "shrinks 'x0', 'x1' by more" in said[0][0] and "another round" in said[0][0]
+    for text in ("shrinks 'x0', 'x1' by more", "Another round", "kf.privatize(..., at=fusion)"):
+        assert text in said[0][0]
     assert not said[2]
     means = [fusion.posterior.params()["mean"][0] for fusion in found[1:]]
     assert means[0][0] < 2.4  # one step from zero

@@ -16,18 +16,22 @@ IntArray: TypeAlias = NDArray[np.intp]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 
-_BLOCK_ENTRIES = 1 << 20  # numbers in a block of rows, 8 MB
+TINY = float(np.finfo(np.float64).tiny)  # the smallest number of full precision
+BLOCK_ENTRIES = 1 << 20  # numbers in a block of rows, 8 MB
+_CACHED_ENTRIES = 1 << 17  # the same, where temporary arrays are to stay in the cache
 
 
-def blocks(shape: tuple[int, ...]) -> list[slice]:
+def blocks(shape: tuple[int, ...], entries: int = BLOCK_ENTRIES) -> list[slice]:
     """The rows of a large array of this shape, in blocks; one block of a small one."""
-    step = max(1, _BLOCK_ENTRIES // max(1, int(np.prod(shape[1:]))))
+    step = max(1, entries // max(1, int(np.prod(shape[1:]))))
     return [slice(low, min(low + step, shape[0])) for low in range(0, max(1, shape[0]), step)]
 
 
-def in_blocks(function: Callable[[FloatArray], FloatArray], rows: FloatArray) -> FloatArray:
+def in_blocks(
+    function: Callable[[FloatArray], FloatArray], rows: FloatArray, entries: int = _CACHED_ENTRIES
+) -> FloatArray:
     """A function of each row, ``(n, p) -> (n, ...)``, whose temporary arrays stay small."""
-    some = blocks(rows.shape)
+    some = blocks(rows.shape, entries)
     first = function(rows[some[0]])
     if len(some) == 1:
         return first

@@ -32,6 +32,31 @@ def check_flag(name: str, value: object, *, optional: bool = False) -> None:
         raise KLFusionError(f"expected {name} to be True or False, got {brief(value)}")
 
 
+def column_names(x: Any) -> list[str] | None:
+    """Names of the columns of a data frame; None for other rows."""
+    return [str(name) for name in x.columns] if hasattr(x, "columns") else None
+
+
+def check_columns(expected: list[str] | None, x: Any) -> None:
+    """Refuse a data frame with other columns, or in another order."""
+    given = column_names(x)
+    if expected is not None and given is not None and given != expected:
+        raise KLFusionError(f"expected the columns {expected} in this order, got {given}")
+
+
+def check_labels(labels: Any) -> None:
+    """Refuse an array of labels (n,) of which some are missing, or of several kinds."""
+    nothing: Any = None
+    missing = (labels == nothing) | (labels != labels)  # noqa: PLR0124 (NaN)
+    if missing.any():
+        first = int(missing.argmax())
+        raise KLFusionError(f"expected a label for every row, got none for row {first}")
+    kinds = sorted({type(label).__name__ for label in labels.tolist()})
+    if len(kinds) > 1:
+        got = " and ".join(f"some of type {kind}" for kind in kinds)
+        raise KLFusionError(f"expected labels of one type, got {got}: convert them all to one")
+
+
 def seed_of(random_state: Any) -> int:
     """The seed, where one was given; 0 for other sources of random numbers."""
     return int(random_state) if is_integer(random_state) else 0

@@ -64,11 +64,12 @@ class Network(NamedTuple):
     head: Head = Head()
     densities: ClassDensities | None = None
     convolutions: Sequence[Convolution] = ()  # geometry of the first layers
+    columns: list[str] | None = None  # names of the inputs
 
 
 def posterior_of(network: Network, name: str, package: str, cls: str) -> Posterior:
     """The units of the first hidden layer as components, the later layers as structure."""
-    moments, activation, class_counts, head, densities, convolutions = network
+    moments, activation, class_counts, head, densities, convolutions, columns = network
     check_activation(activation)
     first, *later = _in_order(_layers(moments, kernels=bool(convolutions)), convolutions)
     mean, variance = _with_bias(first)
@@ -89,6 +90,8 @@ def posterior_of(network: Network, name: str, package: str, cls: str) -> Posteri
     if convolutions:
         info[CONVOLUTIONS] = [list(one[1:]) for one in convolutions]
     info["head"] = head.kind
+    if columns is not None:
+        info["features"] = list(columns)
     if head.classes is not None:
         info["classes"] = list(head.classes)
     family = DiagonalNormal(mean.shape[1])
@@ -99,13 +102,14 @@ def posterior_of(network: Network, name: str, package: str, cls: str) -> Posteri
 def network(posterior: Posterior) -> Any:
     """The `BayesianNetwork` of a posterior; without PyTorch, a `MeanFieldNetwork` in numpy."""
     layers, activation, head = network_parts(posterior)
-    densities = _densities(posterior)
+    assert posterior.structure is not None
+    densities, columns = _densities(posterior), posterior.structure.info.get("features")
     if find_spec("torch") is None:
-        return MeanFieldNetwork(layers, activation, head, densities)
+        return MeanFieldNetwork(layers, activation, head, densities, columns)
     from klfusion.networks.bayesian import BayesianNetwork  # noqa: PLC0415 (PyTorch is optional)
 
     found = BayesianNetwork(layers, activation, head)
-    found.densities = densities
+    found.densities, found.columns = densities, columns
     return found
 
 

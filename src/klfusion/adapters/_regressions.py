@@ -95,6 +95,12 @@ class Options:
         known = list(info.get("coordinates", []))
         if at is None or not known:
             raise KLFusionError(f"at: expected a fusion of regressions, got {self.at!r}")
+        likelihoods = self.info.get("likelihood"), info.get("likelihood")
+        if None not in likelihoods and likelihoods[0] != likelihoods[1]:
+            mine, theirs = likelihoods
+            raise KLFusionError(
+                f"at: expected regressions with likelihood {mine!r}, got {theirs!r}"
+            )
         rows = [known.index(key) for key in names if key in known and key not in self.local]
         mine = np.array([names.index(known[row]) for row in rows], dtype=np.intp)
         if len(mine) == 0:

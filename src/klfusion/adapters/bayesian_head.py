@@ -1,4 +1,4 @@
-"""`klfusion.learners.BayesianHead`: classes are named components that share a Gram matrix."""
+"""`klfusion.learners.BayesianHead`: classes are named components that share a scatter."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _AGREES = 1e-6  # relative difference of two sums of squares that rounding expla
 
 
 def extract(model: Any, name: str) -> Posterior:
-    """Counts, sums and squared norms by class on top of a prior worth one row; the Gram matrix."""
+    """Counts, sums and squared norms by class on top of a prior worth one row; the scatter."""
     _library.check_fitted(model, "statistics_")
     total = model.statistics_
     names, kind = class_names(model.classes_)
@@ -31,7 +31,12 @@ def extract(model: Any, name: str) -> Posterior:
         "n_inputs": model.n_inputs_,
         "features": _library.feature_names(model),
     }
-    arrays = {head.GRAM: pack(total.gram), head.PROBE: model.probe()}
+    arrays = {
+        head.ROWS: np.array([total.counts.sum()]),
+        head.MEAN: total.mean,
+        head.SCATTER: pack(total.scatter),
+        head.PROBE: model.probe(),
+    }
     if model.softmax_ is not None:
         arrays[head.CALIBRATION] = model.softmax_.coefficients
     family = IsotropicNormalGamma(d)
@@ -51,23 +56,24 @@ def _described(features: Any) -> dict[str, Any]:
 
 def rebuild(posterior: Posterior) -> Any:
     """A fitted `BayesianHead`; a map that is not ours has to be set as its ``features``."""
-    expected = "a head with its Gram matrix and its prior"
-    structure, prior = _library.structure_and_prior(posterior, expected, head.GRAM)
+    expected = "a head with its scatter and its prior"
+    structure, prior = _library.structure_and_prior(posterior, expected, head.SCATTER)
     family, info = posterior.family, structure.info
     if not isinstance(family, IsotropicNormalGamma):
         raise KLFusionError(f"{posterior.name!r}: expected {expected}, got {posterior.family}")
     labels, d = classes_of(info), family.dim
     order = np.argsort(labels)  # as numpy sorts classes
     added = (posterior.natural - prior)[order]
-    gram = unpack(structure.arrays[head.GRAM], d)
-    total = Statistics(added[:, d].copy(), added[:, :d].copy(), added[:, d + 1].copy(), gram)
-    trace, squares = float(np.trace(gram)), float(total.squares.sum())
+    scatter, mean = unpack(structure.arrays[head.SCATTER], d), structure.arrays[head.MEAN]
+    total = Statistics(added[:, d].copy(), added[:, :d].copy(), added[:, d + 1].copy(), scatter)
+    trace = float(np.trace(scatter) + structure.arrays[head.ROWS][0] * mean @ mean)
+    squares = float(total.squares.sum())
     if not (total.counts > 0).all():
         got = f"got {total.counts.min():.6g}"
         raise KLFusionError(f"{posterior.name!r}: expected rows of every class, {got}")
     if not abs(trace - squares) <= _AGREES * abs(trace):
         raise KLFusionError(
-            f"{posterior.name!r}: expected the Gram matrix of the rows of all classes, got others: "
+            f"{posterior.name!r}: expected the scatter of the rows of all classes, got others: "
             "heads are fused with pooling 'product', without weights and with every class"
         )
     model = BayesianHead(_map_of(info["map"]))

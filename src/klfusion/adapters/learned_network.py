@@ -30,5 +30,6 @@ def extract(model: Any, name: str, *, class_counts: ArrayLike | bool = True) -> 
         trained.head,
         densities,
         [layer.convolution for layer in trained.layers if layer.convolution is not None],
+        trained.columns,
     )
     return _networks.posterior_of(network, name, "klfusion", "VariationalNetwork")

@@ -171,7 +171,7 @@ def _privacy_note(posterior: Posterior) -> str:
         rows, n_features = counts.sum(), posterior.params()["mean"].shape[1]
         if rows < n_features:
             text += (
-                f" The Gram matrix of {n_features} features of {rows:.0f} rows determines the "
+                f" The scatter of {n_features} features of {rows:.0f} rows determines the "
                 "features of these rows up to a rotation."
             )
     return text

@@ -129,7 +129,7 @@ def send(file: Path, folder: Path, key: Path | None) -> None:
     """Send the posterior in FILE: add it to the inbox of a shared folder.
 
     FILE is of klfusion site fit, or of kf.save. Sending it again is harmless. Of two models of one
-    site the first counts.
+    site the first that can be fused counts.
 
     \b
     Example:
@@ -224,7 +224,12 @@ def _round_of(folder: Path, store: Path | None, name: str | None, keys: Path | N
     folders, rounds = modules("federation.folder", "federation.round")
     if name is None:
         name = folders.opened(folder, store)
-    public = None if keys is None else {p.stem: str(p) for p in sorted(keys.glob("*.pub"))}
+    public = None
+    if keys is not None:
+        public = {path.stem: str(path) for path in sorted(keys.glob("*.pub"))}
+        if not public:
+            got = "an empty one" if keys.is_dir() else "no folder"
+            raise KLFusionError(f"--keys {keys}: expected a folder of public keys, got {got}")
     opened = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
     name = name or f"{folder.resolve().name} {opened}"
     return rounds.Round(name=name, keys=public, silos=silos or None, **settings)

@@ -202,19 +202,20 @@ def share(fusion: Path, output: Path, min_support: int) -> None:
 def audit(file: Path, rows: Path, outcome: str, output: Path | None) -> None:
     """Say how well FILE gives away whether one of the site's own ROWS was there.
 
-    ROWS is a table of numbers with column names, CSV. It is read here and goes nowhere.
+    ROWS is a table with column names, CSV: the model's columns, numbers, and the outcome. Other
+    columns are left out. It is read here and goes nowhere.
 
     \b
     Example:
       klfusion audit hospital-a.safetensors patients.csv --outcome died
     """  # noqa: D301 (click reads the character)
-    (tables,) = modules("privacy.tables")
+    tables, audits = modules("privacy.tables", "privacy.audit")
     posterior = kf.load(file)
     if isinstance(posterior, kf.Fusion):
         raise KLFusionError(f"{file}: expected the posterior of one silo, got a fusion")
     if output is not None:
         check_targets([output], [rows])
-    found = kf.audit(posterior, tables.read(rows, outcome))
+    found = kf.audit(posterior, tables.read(rows, outcome, audits.columns(posterior)))
     click.echo(str(found))
     if output is not None:
         kf.save(output, found.noted(posterior))

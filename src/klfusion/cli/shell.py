@@ -3,16 +3,14 @@
 import errno
 import os
 import re
-import signal
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from klfusion._utils.ending import ending_in_order
 from klfusion._utils.text import printable
 from klfusion.errors import KLFusionError
 
@@ -25,7 +23,6 @@ Exit codes:
   130  interrupted
   143  terminated
 """
-_TERMINATED = 143  # 128 and the number of the signal, as shells have it
 
 
 def modules(*names: str) -> list[Any]:
@@ -38,10 +35,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command and turn exceptions into messages; a request to end is no kill."""
-        before = signal.getsignal(signal.SIGTERM)
-        with suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-            ctx.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
+        ctx.with_resource(ending_in_order())
         try:
             return super().invoke(ctx)
         except KLFusionError as error:

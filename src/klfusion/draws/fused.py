@@ -15,7 +15,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_integer, generator
 from klfusion._utils.text import few
 from klfusion.draws.supports import Support
-from klfusion.draws.variables import Variable, constrained, variables_of
+from klfusion.draws.variables import Variable, constrained, names_of, variables_of
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.families import Normal
 from klfusion.fusion.result import Fusion
@@ -129,10 +129,13 @@ def joint_of(fusion: Fusion, silo: str | None) -> JointNormal:
     made = joint_normal(fusion.posterior if silo is None else fusion.site(silo))
     pooling = fusion.settings.pooling
     compared = regression and fusion.silos is not None and pooling not in VARYING
-    if compared and (apart := varying(fusion.heterogeneity())):
+    tests = fusion.heterogeneity() if compared else {}
+    if apart := varying(tests):
+        names = few(names_of(fusion.posterior.structure, apart))
+        least = min(tests[name].q_p_value for name in apart)
         warnings.warn(
-            f"silos differ in {few(apart)} more than chance allows, and pooling {pooling!r} "
-            "is as certain as if they agreed: pooling='hierarchical' lets them vary",
+            f"silos differ in {names} more than chance allows (p {least:.1g}), and pooling "
+            f"{pooling!r} is as certain as if they agreed: pooling='hierarchical' lets them vary",
             stacklevel=4,  # the caller of the method of the fusion
         )
     return made

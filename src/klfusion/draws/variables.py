@@ -51,11 +51,18 @@ class Variable:
     @property
     def coordinates(self) -> list[str]:
         """Names of the unconstrained coordinates."""
+        return self._called(self.support.transform.label + (f"/{self.scale}" if self.scale else ""))
+
+    @property
+    def names(self) -> list[str]:
+        """What coordinates are called in messages: as the user calls the variable."""
+        return self._called("{}")
+
+    def _called(self, label: str) -> list[str]:
         batch = len(self.shape) - self.support.event_dim
         axes = [*self.labels[:batch]]
         axes += [tuple(map(str, range(n))) for n in self.free_shape[batch:]]
         where = (f"[{', '.join(at)}]" if at else "" for at in product(*axes))
-        label = self.support.transform.label + (f"/{self.scale}" if self.scale else "")
         if self.support.event_dim == 0:
             return [label.format(f"{self.name}{at}") for at in where]
         return [f"{label.format(self.name)}{at}" for at in where]
@@ -118,6 +125,14 @@ def variables_of(structure: Any, where: str) -> list[Variable]:
     if not isinstance(given, list | tuple) or not given:
         raise KLFusionError(f"{where}: expected a posterior of draws, as kf.from_draws makes it")
     return [Variable.of(one, where) for one in given]
+
+
+def names_of(structure: Any, coordinates: Sequence[str]) -> list[str]:
+    """What the user calls these coordinates, each once; those of other models stay as they are."""
+    given = structure.info.get("variables") if structure is not None else None
+    made = [Variable.of(one, "variables") for one in given or ()]
+    known = {key: name for v in made for key, name in zip(v.coordinates, v.names, strict=True)}
+    return list(dict.fromkeys(known.get(key, key) for key in coordinates))
 
 
 def columns_of(variables: Sequence[Variable]) -> Iterator[tuple[Variable, slice]]:

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import TINY, FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.families.family import Family
 from klfusion.families.product import Product
 
-_TINY = np.finfo(np.float64).tiny
 _Draws = dict[str, FloatArray]
 _Rng = np.random.Generator
 
@@ -33,7 +32,7 @@ def draws(family: Family, natural: FloatArray, size: int, rng: _Rng) -> _Draws:
 
 
 def _gammas(rng: _Rng, size: int, shape: FloatArray, rate: FloatArray) -> FloatArray:
-    return np.maximum(rng.gamma(shape, 1.0 / rate, size=(size, *shape.shape)), _TINY)
+    return np.maximum(rng.gamma(shape, 1.0 / rate, size=(size, *shape.shape)), TINY)
 
 
 def _beta(rng: _Rng, size: int, a: FloatArray, b: FloatArray) -> _Draws:

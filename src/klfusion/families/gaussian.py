@@ -122,6 +122,10 @@ class GaussianPosterior(
     def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
         """What ``n`` ``(m,)`` observations of these `observation_moments` add to a prior."""
 
+    def of_points(self, points: FloatArray) -> FloatArray:
+        """What each observation (m, d) adds to a prior."""
+        return self.observed(points, np.zeros_like(points), np.ones(len(points)))
+
     def _per_dimension(self, covariance: FloatArray) -> FloatArray:
         """One variance for all dimensions, ``(n, 1)``, as one for each."""
         if covariance.ndim == 3:
@@ -175,8 +179,7 @@ class DiagonalGaussianPosterior(GaussianPosterior):
         kappa, shape = rows(kappa, k, "kappa", shared=True), rows(shape, k, "shape", shared=True)
         stack(mean, kappa, shape, rate)  # refuses batches of different length
         check_offset(mean, kappa, 2.0 * rate)
-        moment = 2.0 * rate + kappa * self._products(mean, mean)
-        return stack(kappa * mean, kappa, moment, 2.0 * shape)
+        return self._joined(mean, kappa, rate, shape)
 
     def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Mean (n, d); kappa, rate and shape, each (n, k)."""
@@ -188,7 +191,8 @@ class DiagonalGaussianPosterior(GaussianPosterior):
     def _joined(
         self, mean: FloatArray, kappa: FloatArray, scatter: FloatArray, weight: FloatArray
     ) -> FloatArray:
-        return self.natural(mean, kappa, shape=weight, rate=scatter)
+        moment = 2.0 * scatter + kappa * self._products(mean, mean)
+        return stack(kappa * mean, kappa, moment, 2.0 * weight)
 
     def params(self, natural: FloatArray) -> dict[str, FloatArray]:
         """``mean``, ``kappa``, ``shape`` and ``rate``."""

@@ -15,13 +15,12 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy import special
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import TINY, FloatArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import DiscreteOutcomes, Located, Tempered
 from klfusion.families.family import DimensionalFamily, Family, geometric_mean, rows, stack
 from klfusion.families.gamma import TwoParameters
 
-_TINY = np.finfo(np.float64).tiny
 _SMOOTHING = 0.5  # observations added to each outcome, so that unseen ones do not decide
 _UNSEEN = 1e-7  # least share of a word, for logarithms
 _SHIFT = 8.0
@@ -166,7 +165,7 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
 
     def relocated(self, natural: FloatArray, location: FloatArray) -> FloatArray:
         """Other expected probabilities, the same sum."""
-        positive = np.maximum(location, _TINY)
+        positive = np.maximum(location, TINY)
         share = positive / positive.sum(axis=1, keepdims=True)
         return np.asarray(natural.sum(axis=1, keepdims=True) * share)
 
@@ -230,7 +229,7 @@ def _deviations_between(first: FloatArray, second: FloatArray) -> FloatArray:
     ``diag(m) - m m' - d d' / 4``, with ``m = (p + q) / 2`` and ``d = p - q``. So the square is
     ``c / (1 - c / 4)``, where ``c = sum d^2 / m``; and ``1 - c / 4 = sum 2 p q / (p + q)``.
     """
-    total = np.maximum(first + second, _TINY)
+    total = np.maximum(first + second, TINY)
     apart = (0.5 * (first - second) ** 2 / total).sum(axis=-1)
     overlap = (2.0 * first * second / total).sum(axis=-1)
     with np.errstate(divide="ignore"):  # without overlap: infinitely many

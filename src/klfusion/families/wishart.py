@@ -98,8 +98,7 @@ class Wishart(DimensionalFamily, Tempered):
 
     def natural(self, scale_inv: Any, dof: Any) -> FloatArray:
         """From ``scale_inv`` (n, d, d) and ``dof`` (n,)."""
-        packed = pack(matrices(scale_inv, self.dim, "scale_inv"))
-        return stack(packed, rows(dof, 1, "dof"))
+        return stack(pack(matrices(scale_inv, self.dim, "scale_inv")), rows(dof, 1, "dof"))
 
     def _split(self, natural: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Scale_inv (n, d, d), dof (n,)."""
@@ -234,6 +233,12 @@ class NormalWishart(GaussianPosterior):
     def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
         """The moments times ``n``."""
         return self._joined(mean, n, covariance * n[:, None, None], n)
+
+    def of_points(self, points: FloatArray) -> FloatArray:
+        """Squares and products of each, packed at once."""
+        (row, col), scale = np.triu_indices(self.dim), _packing(self.dim)[1]
+        one = np.ones((len(points), 1))
+        return np.hstack([points, one, points[:, row] * points[:, col] * scale, one])
 
     def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
         """Such that a draw with that covariance is at the expected Mahalanobis distance."""

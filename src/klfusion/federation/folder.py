@@ -17,8 +17,9 @@ from klfusion._utils.text import few
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.federation import signing
 from klfusion.federation.round import FIT, SECOND, VERSION, Reply, Round, Site, one_line
-from klfusion.federation.server import Server, sha256
+from klfusion.federation.server import Server
 from klfusion.federation.status import STATUS, write_status
+from klfusion.federation.store import sha256
 from klfusion.io.atomic import write_atomically
 from klfusion.posteriors.posterior import Posterior
 
@@ -203,7 +204,7 @@ class Coordinator:
         """Number of silos that are waited for."""
         server = self.server
         if self.asked["request"] == FIT:
-            return server.round.expected - len(server.posteriors[FIT])
+            return server.round.expected - len(server.usable(FIT))
         return len(server.answering(SECOND))
 
     def step(self) -> bool:
@@ -215,6 +216,8 @@ class Coordinator:
         if self.asked["request"] == SECOND and server.fusion is None:  # started again
             server.fuse()
         self._collect()
+        if server.unusable(self.asked["request"]):
+            self._collect()  # what such a silo sent later may be usable
         over = time.time() >= self.asked["opened"] + definition.timeout
         write_status(self.folder, server, self.asked, released=False)
         if self.waiting > 0 and not over:
@@ -238,13 +241,17 @@ class Coordinator:
         return self.server
 
     def _collect(self) -> None:
-        """Check files that are new, or that changed since they were last checked."""
+        """Check files that are new, or changed, or of silos without a usable message."""
         request, limit = self.asked["request"], self.server.round.max_bytes
+        again = tuple(
+            _name_of(name, request, "").removesuffix(".safetensors")
+            for name in self.server.unusable(request)
+        )
         pattern = "*.safetensors" if request == FIT else f"*-{request}-*.safetensors"
         for path in sorted((self.folder / _INBOX).glob(pattern), key=_mark):
             signature = Path(f"{path}{signing.SUFFIX}")
             mark = (_mark(path), _mark(signature))
-            if self._seen.get(path) == mark:
+            if self._seen.get(path) == mark and not path.name.startswith(again):
                 continue
             self._seen[path] = mark
             try:

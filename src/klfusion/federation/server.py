@@ -1,31 +1,27 @@
 """What the server of a round does: collect, set aside, fuse, release; all state is in a folder."""
 
-import hashlib
-import json
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
+
+import numpy as np
 
 from klfusion._fuse import fuse
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.federation import store as stores
 from klfusion.federation.compatible import check_same, compatible
 from klfusion.federation.round import FIT, HEADER, SECOND, USE, Reply, Round, one_line
-from klfusion.federation.signing import SUFFIX
+from klfusion.federation.store import file_key, sha256
 from klfusion.fusion.result import Fusion
-from klfusion.io.atomic import locked, write_atomically
 from klfusion.io.storage import dumps, save
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.summarize import findings
 
-_FILES = {FIT: "silo-{}.safetensors", SECOND: "second-{}.safetensors"}
-_JOURNAL = "journal.jsonl"
 Ask = Callable[[str, bytes, Callable[[str], bool], int], Iterable[tuple[str, Reply]]]
 _log = logging.getLogger("klfusion.federation")
 
@@ -64,21 +60,33 @@ class Server:
         self.store = None if store is None else Path(store)
         self.fusion: Fusion | None = None
         self.findings: list[str] = []
-        self.posteriors: dict[str, dict[str, Posterior]] = {request: {} for request in _FILES}
+        self.posteriors: dict[str, dict[str, Posterior]] = {request: {} for request in stores.FILES}
         self.senders: dict[str, str] = {}  # by name of the silo
         self._refused: dict[tuple[str, str], str] = {}  # reasons by request and sender
         self._not_fused: list[str] = []
         self._members: list[str] = []  # silos that are fused
         self._hashes: dict[tuple[str, str], str] = {}  # by request and name
         self._restored: set[str] = set()  # names whose posteriors an earlier server stored
+        self._replaced: set[str] = set()  # hashes of messages that a silo replaced
+        self._unusable: dict[str, dict[str, str]] = {}  # of `unusable`, by request
         if self.store is not None:
             self.store.mkdir(parents=True, exist_ok=True)
             self._read_store(self.store)
 
     @property
     def complete(self) -> bool:
-        """Whether as many silos have sent as the round waits for."""
-        return len(self.posteriors[FIT]) >= self.round.expected
+        """Whether as many silos have sent a usable message as the round waits for."""
+        return len(self.usable(FIT)) >= self.round.expected
+
+    def usable(self, request: str) -> list[str]:
+        """Silos whose messages can be fused with most others."""
+        return [name for name in self.posteriors[request] if name not in self.unusable(request)]
+
+    def unusable(self, request: str) -> dict[str, str]:
+        """The other silos, which may still send another message, with reasons."""
+        if request not in self._unusable:
+            self._unusable[request] = self._compatible(self.posteriors[request])[1]
+        return self._unusable[request]
 
     @property
     def left_out(self) -> list[str]:
@@ -88,7 +96,8 @@ class Server:
             one_line(f"{self._who(sender)}: {reason}") + (again if request == SECOND else "")
             for (request, sender), reason in self._refused.items()
         ]
-        return notes + [note for note in self._not_fused if note not in notes]
+        unusable = [one_line(f"{self._named(n)}: {why}") for n, why in self.unusable(FIT).items()]
+        return list(dict.fromkeys(notes + self._not_fused + unusable))
 
     def run(self, ask: Ask) -> None:
         """Run a round to its end: collect posteriors, fuse them, send the result back.
@@ -101,7 +110,7 @@ class Server:
 
     def _run(self, ask: Ask) -> None:
         if not self.complete:
-            missing = self.round.expected - len(self.posteriors[FIT])
+            missing = self.round.expected - len(self.usable(FIT))
             for sender, reply in ask(FIT, b"", lambda who: not self.known(who), missing):
                 self.receive(sender, reply)
         self.fuse()
@@ -121,13 +130,13 @@ class Server:
         return set(self.answering(request).values()).__contains__
 
     def known(self, sender: str, request: str = FIT) -> bool:
-        """Whether a posterior of this sender is in the store."""
-        return any(self.senders.get(name) == sender for name in self.posteriors[request])
+        """Whether a usable posterior of this sender is in the store."""
+        return any(self.senders.get(name) == sender for name in self.usable(request))
 
     def receive(self, sender: str, reply: Reply, request: str = FIT) -> str | None:
         """Check and store a message; returns the reason if it is set aside.
 
-        The first message of a silo counts; another one changes nothing.
+        The first message of a silo that can be fused counts; another one changes nothing.
         """
         try:
             posterior = self.round.accept(reply, request)
@@ -136,10 +145,10 @@ class Server:
                 raise KLFusionError(f"expected a message of {sender!r}, got one of {name!r}")
             if request == SECOND:
                 self._check_second(sender, posterior)
-            alike = [n for n in mine if n != name and _file_key(n) == _file_key(name)]
+            alike = [n for n in mine if n != name and file_key(n) == file_key(name)]
             if alike:  # for some file systems, and perhaps for whoever typed it
                 raise KLFusionError(f"the names {name!r} and {alike[0]!r} differ by case alone")
-            if name in mine:
+            if name in mine and not self._replaces(sender, name, request, sha256(reply.data)):
                 if self._hashes[request, name] != sha256(reply.data):
                     owner = self.senders.get(name, "the store")
                     raise KLFusionError(f"the name {name!r} belongs to a message of {owner}")
@@ -156,6 +165,18 @@ class Server:
         _log.info("received %s from %s", posterior, sender)
         return None
 
+    def _replaces(self, sender: str, name: str, request: str, digest: str) -> bool:
+        """Whether a silo sends anew what could not be fused."""
+        mine = self._known_senders == "unknown" or self.senders.get(name) == sender
+        if not mine or digest in self._replaced or name not in self.unusable(request):
+            return False
+        before = self._hashes[request, name]
+        if before != digest:
+            self._replaced.add(before)
+            if request == FIT:
+                self.senders.pop(name, None)
+        return before != digest
+
     def set_aside(self, sender: str, reason: str, request: str = FIT) -> str:
         """Note a sender without a usable message, with the reason."""
         if self._refused.get((request, sender)) != reason:
@@ -166,7 +187,7 @@ class Server:
     def answering(self, request: str) -> dict[str, str]:
         """Senders of fused silos that answer a request and have not yet, by name of the silo."""
         headers = {n: self.posteriors[FIT][n].provenance[HEADER] for n in self._members}
-        done = self.posteriors.get(request, {})
+        done = self.usable(request) if request in self.posteriors else []
         names = [n for n, own in headers.items() if request in own["answers"] and n not in done]
         return {name: self.senders[name] for name in names if name in self.senders}
 
@@ -210,11 +231,7 @@ class Server:
         """Fusion of the largest set that can be fused; ``combine`` replaces `klfusion.fuse`."""
         options = {} if combine is not None else dict(self.round.options)
         weights = options.get("weights")
-        refused = {}
-        if isinstance(weights, Mapping):
-            refused = {n: f"no weight is given for {n!r}" for n in posteriors if n not in weights}
-        kept, others = compatible([p for n, p in posteriors.items() if n not in refused])
-        refused |= others
+        kept, refused = self._compatible(posteriors)
         while True:
             self._note(refused)
             if len(kept) < self.round.min_silos:
@@ -234,6 +251,16 @@ class Server:
                 refused = {**refused, error.silo: str(error)}
                 kept = [p for p in kept if p.name != error.silo]
 
+    def _compatible(
+        self, posteriors: Mapping[str, Posterior]
+    ) -> tuple[list[Posterior], dict[str, str]]:
+        """The largest set that can be fused, and why others cannot."""
+        weights, refused = self.round.options.get("weights"), {}
+        if isinstance(weights, Mapping):
+            refused = {n: f"no weight is given for {n!r}" for n in posteriors if n not in weights}
+        kept, others = compatible([p for n, p in posteriors.items() if n not in refused])
+        return kept, refused | others
+
     def _note(self, refused: Mapping[str, str]) -> None:
         """Silos that sent a posterior which is not fused, and expected silos without one."""
         notes = {self._named(name): reason for name, reason in refused.items()}
@@ -246,8 +273,11 @@ class Server:
         other = self._known_senders != "unknown" and self.senders.get(name, sender) != sender
         if other or name not in self.posteriors[FIT]:
             raise IncompatibleSilosError(f"expected the silo of the first message, got {name!r}")
+        first = self.posteriors[FIT][name]
         if self.round.combine is None:
-            check_same(self.posteriors[FIT][name], posterior)
+            check_same(first, posterior)
+        elif np.array_equal(first.natural, posterior.natural):
+            raise KLFusionError("expected an answer to the second request, got the first again")
 
     def _named(self, name: str) -> str:
         sender = self.senders.get(name, name)
@@ -259,48 +289,24 @@ class Server:
 
     # What the folder holds.
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Hold the folder while this process lives; two servers would mix their messages."""
-        if self.store is None:
-            yield
-            return
-        with (self.store / "lock").open("wb") as file:
-            if not locked(file):
-                text = f"{self.store}: expected a folder without another server"
-                raise KLFusionError(f"{text}, got one that is still running: end it first")
-            yield
-
-    def _path(self, name: str, request: str) -> Path:
-        assert self.store is not None
-        return self.store / _FILES[request].format(quote(name, safe=""))
+        return stores.alone(self.store)
 
     def _keep(self, sender: str, reply: Reply, posterior: Posterior, request: str) -> None:
         name = posterior.name
         if self.store is not None:
-            path = self._path(name, request)
-            if reply.signature:
-                write_atomically(f"{path}{SUFFIX}", [memoryview(reply.signature)])
-            write_atomically(path, [memoryview(reply.data)])
-            line = {"request": request, "silo": name, "sender": sender,
-                    "sha256": sha256(reply.data), "bytes": len(reply.data),
-                    "received": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())}  # fmt: skip
-            with (self.store / _JOURNAL).open("a", encoding="utf-8") as file:
-                file.write("\n" * (file.tell() > 0) + json.dumps(line))  # also after a cut line
-                file.flush()
-                os.fsync(file.fileno())
+            stores.keep(self.store, name, sender, reply, request)
         self._hashes[request, name] = sha256(reply.data)
         self.posteriors[request][name] = posterior
+        self._unusable.pop(request, None)
         self.senders.setdefault(name, sender)
 
     def _read_store(self, store: Path) -> None:
         """Read what the folder holds; a damaged file counts as absent."""
-        for request, pattern in _FILES.items():
-            for path in sorted(store.glob(pattern.format("*"))):
-                signature = Path(f"{path}{SUFFIX}")
-                signed = signature.read_bytes() if signature.is_file() else b""
+        for request in stores.FILES:
+            for path, reply in stores.messages(store, request):
                 try:
-                    reply = Reply(path.read_bytes(), signed)
                     posterior = self.round.accept(reply, request)
                 except KLFusionError as error:
                     _log.warning("%s will be asked for again: %s", path, error)
@@ -314,21 +320,4 @@ class Server:
 
     def journal(self) -> list[dict[str, Any]]:
         """Accepted messages in the order of arrival; a last line cut by a crash is left out."""
-        path = None if self.store is None else self.store / _JOURNAL
-        if path is None or not path.is_file():
-            return []
-        found = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError):
-                found.append(json.loads(line))
-        return found
-
-
-def _file_key(name: str) -> str:
-    """What names of files that some file systems take for equal have in common."""
-    return quote(name, safe="").lower()
-
-
-def sha256(data: bytes) -> str:
-    """Hash of a message, in hexadecimal digits."""
-    return hashlib.sha256(data).hexdigest()
+        return stores.journal(self.store)

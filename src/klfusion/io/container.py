@@ -20,7 +20,7 @@ from klfusion.errors import FileFormatError, KLFusionError
 # Parsed JSON takes up to 32 times its size, so this also bounds memory to half a GiB.
 MAX_HEADER_BYTES = 16 * 2**20
 MAX_DEPTH = 64  # of nested JSON
-# A list or mapping takes 64 bytes and may be written in three characters.
+# A list, a mapping and an entry of one take 64 bytes or more and are written in few characters.
 _MAX_CONTAINERS, _CHARACTERS_EACH = 2**16, 16
 _MAX_DIGITS = 40  # of a JSON integer; a seed of 128 bits has 39
 MAX_AXES = 32  # limit of numpy 1
@@ -69,7 +69,8 @@ def parse_json(text: bytes | str) -> Any:
     """Parse strict JSON: no duplicate keys, NaN, long integers or deep nesting."""
     try:
         text = text.decode() if isinstance(text, bytes) else text
-        if text.count("[") + text.count("{") > _MAX_CONTAINERS + len(text) // _CHARACTERS_EACH:
+        found = max(text.count("[") + text.count("{"), text.count(":"))
+        if found > _MAX_CONTAINERS + len(text) // _CHARACTERS_EACH:
             raise ValueError("more lists and mappings than memory is allowed for")
         value = json.loads(text, **(_STRICT | _SHORT if _LONG.search(text) else _STRICT))
         _check_depth(value)
@@ -112,7 +113,7 @@ def _check_depth(value: Any) -> None:
         lists += [own.values() for own in level if type(own) is dict]
         if not lists:
             return
-        level = [*chain.from_iterable(lists)]
+        level = [own for own in chain.from_iterable(lists) if type(own) in (list, dict)]
     raise RecursionError
 
 

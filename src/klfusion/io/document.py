@@ -138,7 +138,7 @@ def _check_layout(entries: Mapping[str, Entry], shapes: Mapping[str, tuple[int, 
 
 
 def build(document: dict[str, Any], family: Family, arrays: _Arrays) -> Posterior | Fusion:
-    """Build the object from a checked document and arrays, with a check of every number."""
+    """Build the object from a checked document, which is used up, and arrays, all checked."""
     posterior, fusion = _posterior(document["posterior"], family, arrays), document.get("fusion")
     return posterior if fusion is None else _fusion(fusion, posterior, arrays)
 
@@ -166,7 +166,7 @@ def _silos(part: dict[str, Any], sizes: list[int], arrays: _Arrays) -> tuple[Pos
     names: list[str] = part["silo_names"]
     silos: dict[int, Posterior] = {}
     with _code_of_families():
-        for some in _kept.unpack(part[_kept.ARRAY], arrays[_kept.ARRAY]):
+        for some in _kept.unpack(part.pop(_kept.ARRAY), arrays[_kept.ARRAY]):
             alike = Alike(
                 family_from_config(some.document["family"]),
                 [names[j] for j in some.numbers],
@@ -191,6 +191,7 @@ def _fusion(part: dict[str, Any], posterior: Posterior, arrays: _Arrays) -> Fusi
     _check_range("labels", labels, -1, posterior.n_components - 1)
     if offsets[0] != 0 or offsets[-1] != len(labels) or (offsets[1:] < offsets[:-1]).any():
         raise FileFormatError(f"array 'offsets': expected to rise from 0 to {len(labels)}")
+    posteriors = _silos(part, np.diff(offsets).tolist(), arrays)
     silos = [slice(low, high) for low, high in pairwise(offsets.tolist())]
     names, path = tuple(part["silo_names"]), None
     if "path.merges" in arrays:
@@ -215,7 +216,7 @@ def _fusion(part: dict[str, Any], posterior: Posterior, arrays: _Arrays) -> Fusi
         settings=settings,
         path=path,
         provenance=part["provenance"],
-        silos=_silos(part, np.diff(offsets).tolist(), arrays),
+        silos=posteriors,
         unmatched=_unmatched(part["unmatched"]),
         probability=_probability(arrays.get("probability"), silos, names),
     )

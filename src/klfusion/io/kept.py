@@ -113,21 +113,27 @@ class SameForm(NamedTuple):
     arrays: dict[str, NDArray[Any]]  # of all of them, (m, *shape)
 
 
-def unpack(part: Mapping[str, Any], flat: NDArray[Any]) -> Iterator[SameForm]:
-    """The silos of a checked document, those of one form at a time."""
-    shared, each = part["shared"], part["each"]
+def unpack(part: dict[str, Any], flat: NDArray[Any]) -> Iterator[SameForm]:
+    """The silos of a checked document, those of one form at a time.
+
+    The document is emptied first: it takes as much memory as the posteriors.
+    """
+    shared, each = part.pop("shared"), part.pop("each")
+    origins = [one["provenance"] for one in each]
     forms: dict[str, list[int]] = {}
-    lengths = np.empty(len(each), dtype=np.intp)
     for j, one in enumerate(each):
         forms.setdefault(_form(one), []).append(j)
-    for numbers in forms.values():
-        lengths[numbers] = sum(math.prod(s) for s in each[numbers[0]]["shapes"].values())
+    firsts = [each[numbers[0]] for numbers in forms.values()]
+    each.clear()
+    lengths = np.empty(len(origins), dtype=np.intp)
+    for first, numbers in zip(firsts, forms.values(), strict=True):
+        lengths[numbers] = sum(math.prod(shape) for shape in first["shapes"].values())
     starts = np.cumsum(lengths) - lengths
-    for numbers in forms.values():
-        first, arrays, begin = each[numbers[0]], {}, starts[numbers, None]
+    for first, numbers in zip(firsts, forms.values(), strict=True):
+        arrays, begin = {}, starts[numbers, None]
         for name, shape in sorted(first["shapes"].items()):
             size = math.prod(shape)
             arrays[name] = flat[begin + np.arange(size)].reshape(len(numbers), *shape)
             begin += size
-        provenances = [shared[each[j]["provenance"]] for j in numbers]
+        provenances = [shared[origins[j]] for j in numbers]
         yield SameForm(numbers, _replaced(first, shared.__getitem__), provenances, arrays)

@@ -137,16 +137,22 @@ def _decode(stream: BinaryIO, size: int, max_bytes: int) -> Posterior | Fusion:
     header, document, family = _checked_header(stream, size)
     in_file_order = sorted(header.entries, key=lambda name: header.entries[name].begin)
     arrays = {name: container.read_array(stream, header, name) for name in in_file_order}
-    written = document
-    if document["version"] != _parts.VERSION:  # it was upgraded as it was read
-        written = container.parse_json(header.metadata[_KEY])
-    digest = _digest(written, arrays)
-    if document["sha256"] != digest:
+    _check_digest(header.metadata.pop(_KEY), document["sha256"], arrays)
+    return _document.build(document, family, arrays)
+
+
+def _check_digest(text: str, expected: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Compare the hash of a document, in canonical JSON or another, with that of its content."""
+    hash_of_text = f',"sha256":"{expected}","version"'  # these are the last of its sorted keys
+    rest, found, version = text.rpartition(hash_of_text)
+    if found and _digest_of(f'{rest},"version"{version}'.encode(), arrays) == expected:
+        return
+    digest = _digest(container.parse_json(text), arrays)
+    if expected != digest:
         raise FileFormatError(
-            f"expected content with the SHA-256 {document['sha256'][:64]!r}, got {digest!r}: "
+            f"expected content with the SHA-256 {expected[:64]!r}, got {digest!r}: "
             "the file was damaged or edited"
         )
-    return _document.build(document, family, arrays)
 
 
 def _checked_header(stream: BinaryIO, size: int) -> tuple[container.Header, dict[str, Any], Family]:
@@ -159,7 +165,11 @@ def _checked_header(stream: BinaryIO, size: int) -> tuple[container.Header, dict
 def _digest(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 of the document without its hash, and of the arrays by name."""
     rest = {key: value for key, value in document.items() if key != "sha256"}
-    digest = hashlib.sha256(container.canonical_json(rest))
+    return _digest_of(container.canonical_json(rest), arrays)
+
+
+def _digest_of(text: bytes, arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(text)
     for name in sorted(arrays):
         entry = container.entry_of(arrays[name])
         digest.update(b"\n" + container.canonical_json([name, entry.dtype, [*entry.shape]]) + b"\n")

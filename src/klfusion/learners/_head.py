@@ -2,7 +2,7 @@
 
 With rows ``x`` of features and one-hot labels ``y``, ``y ~ N(share + W' (x - centre), noise)``; the
 prior is matrix Normal, ``W ~ MN(0, I / ridge, noise)``, ``noise`` is inverse Wishart. The posterior
-is a function of class counts, class sums and the Gram matrix, which add up over sites.
+is a function of class counts, class sums and the scatter of the features, which add up over sites.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ class Statistics(NamedTuple):
     counts: FloatArray  # (c,)
     sums: FloatArray  # (c, d)
     squares: FloatArray  # (c,), of squared norms
-    gram: FloatArray  # (d, d), of outer products over all classes
+    scatter: FloatArray  # (d, d), of outer products of differences from the mean of all rows
+
+    @property
+    def mean(self) -> FloatArray:
+        """Of the features of all rows."""
+        return np.asarray(self.sums.sum(axis=0) / self.counts.sum())
 
 
 def statistics(blocks: Iterable[tuple[FloatArray, IntArray]], n_classes: int) -> Statistics:
@@ -41,10 +46,19 @@ def statistics(blocks: Iterable[tuple[FloatArray, IntArray]], n_classes: int) ->
     for x, row in blocks:
         one_hot = np.eye(n_classes)[row]
         squares = one_hot.T @ np.einsum("nd,nd->n", x, x)
-        own = Statistics(one_hot.sum(axis=0), one_hot.T @ x, squares, x.T @ x)
-        total = own if total is None else Statistics(*map(np.add, total, own))
+        away = x - x.mean(axis=0)
+        own = Statistics(one_hot.sum(axis=0), one_hot.T @ x, squares, away.T @ away)
+        total = own if total is None else _merged(total, own)
     assert total is not None
     return total
+
+
+def _merged(one: Statistics, other: Statistics) -> Statistics:
+    """Statistics of the rows of both (Chan, Golub and LeVeque 1983)."""
+    n, m = one.counts.sum(), other.counts.sum()
+    away = np.sqrt(n * m / (n + m)) * (other.mean - one.mean)
+    total = Statistics(*map(np.add, one, other))
+    return total._replace(scatter=total.scatter + np.outer(away, away))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +99,9 @@ class LinearPosterior:
 
 def linear_posterior(total: Statistics) -> LinearPosterior:
     """The posterior, with the ridge of the highest evidence."""
-    n, c, d = float(total.counts.sum()), len(total.counts), len(total.gram)
-    centre, shares = total.sums.sum(axis=0) / n, total.counts / n
-    gram = total.gram - n * np.outer(centre, centre)
-    values, vectors = eigh(gram)
+    n, c, d = float(total.counts.sum()), len(total.counts), len(total.scatter)
+    centre, shares = total.mean, total.counts / n
+    values, vectors = eigh(total.scatter)
     values = np.maximum(values, 0.0)
     cross = vectors.T @ (total.sums - total.counts[:, None] * centre).T
     # Labels sum to one, so one class follows from the others. The prior is worth one row.

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.checks import check_columns, check_labels, column_names
 from klfusion._utils.package import provenance
 from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
@@ -48,7 +49,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     One-hot labels are regressed on the features: matrix Normal coefficients, inverse Wishart noise,
     and the ridge of the highest evidence. The posterior depends on counts and sums by class and on
-    the Gram matrix of the features. They add up, so the fused head is that of the pooled data, for
+    the scatter of the features. They add up, so the fused head is that of the pooled data, for
     every partition: one class per site, classes that one site alone has, sites of few rows.
 
     Parameters
@@ -62,7 +63,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : array (c,)
     statistics_ : Statistics
-        Counts (c,), sums (c, d) and squared norms (c,) by class; the Gram matrix (d, d).
+        Counts (c,), sums (c, d) and squared norms (c,) by class; the scatter (d, d).
     coef_, intercept_ : arrays (c, d), (c,)
         Expected coefficients of the one-hot labels.
     posterior_ : LinearPosterior
@@ -87,7 +88,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Add up the statistics of rows X and labels y (n,)."""
         labels = _labels(X, y)
         classes, row = np.unique(labels, return_inverse=True)
-        self.feature_names_in_ = _column_names(X)
+        self.feature_names_in_ = column_names(X)
         found = statistics(self._blocks(X, row), len(classes))
         return self.set_statistics(classes, found, n_inputs=_width(X))
 
@@ -209,7 +210,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Structure(NAMED, {}, info), provenance(),
         )  # fmt: skip
 
-    def calibrated(self, fusion: Fusion) -> BayesianHead:
+    def calibrated(self, fusion: Fusion | Posterior) -> BayesianHead:
         """The head with the coefficients that the fusion of its sites' calibrations has.
 
         This is one step of Newton's method, shortened where the expansion would not hold. A second
@@ -217,11 +218,13 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        fusion : Fusion
-            ``kf.fuse`` of what `calibration` of this head returned at each site.
+        fusion : Fusion or Posterior
+            ``kf.fuse`` of what `calibration` of this head returned at each site, or its posterior,
+            which is what a site of a federation receives.
         """
         self._check_fitted()
-        posterior = getattr(fusion, "posterior", None)
+        given = fusion if isinstance(fusion, Posterior) else getattr(fusion, "posterior", None)
+        posterior: Posterior | None = given
         info = {} if posterior is None or posterior.structure is None else posterior.structure.info
         if posterior is None or info.get(NAMES) != [CALIBRATION]:
             raise KLFusionError("expected a fusion of what calibration of this head returned")
@@ -256,9 +259,7 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.softmax_.probabilities(design(self.posterior_, *scored)))
 
     def _features(self, X: Any) -> Iterator[FloatArray]:
-        names, given = getattr(self, "feature_names_in_", None), _column_names(X)
-        if names is not None and given is not None and given != names:
-            raise KLFusionError(f"expected the columns {names} in this order, got {given}")
+        check_columns(getattr(self, "feature_names_in_", None), X)
         if self.probe_ is not None and self._checked is not self.features:
             check_probe(self.probe_, self.probe())
             self._checked = self.features
@@ -279,14 +280,7 @@ def _labels(X: Any, y: Any) -> Any:
     if labels.ndim != 1 or len(labels) != n or n == 0:
         got = f"{brief(X) if n is None else f'{n} rows'} and labels of shape {labels.shape}"
         raise KLFusionError(f"expected rows X and one label per row, got {got}")
-    nothing: Any = None
-    missing = (labels == nothing) | (labels != labels)  # noqa: PLR0124 (NaN)
-    if missing.any():
-        first = int(missing.argmax())
-        raise KLFusionError(f"expected a label for every row, got none for row {first}")
-    kinds = sorted({type(label).__name__ for label in labels.tolist()})
-    if len(kinds) > 1:
-        raise KLFusionError(f"expected labels of one kind, got {', '.join(kinds)}")
+    check_labels(labels)
     return labels
 
 
@@ -321,11 +315,6 @@ def _mapped(features: Any, X: Any) -> Any:
     with torch.no_grad():
         x = torch.as_tensor(np.asarray(X), dtype=like.dtype, device=like.device)
         return features(x).cpu().numpy()
-
-
-def _column_names(X: Any) -> list[str] | None:
-    """Names of the columns of a data frame."""
-    return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
 def _width(X: Any) -> int | None:

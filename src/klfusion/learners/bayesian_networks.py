@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from klfusion._utils.arrays import BoolArray, FloatArray
-from klfusion._utils.checks import check_integer, number
+from klfusion._utils.checks import check_integer, check_labels, column_names, number
 from klfusion.errors import KLFusionError
 from klfusion.learners import _layers
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
@@ -72,6 +72,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         self.bounds_ = _layers.train(network, data, loss, schedule, rng)
         self.n_features_in_ = x.shape[1]
         self.network_ = self._finished([linear.layer() for linear in layers], log_noise)
+        self.network_.columns = column_names(X)
         if self.class_statistics and self.head == "classification":
             weight, index = self.network_.layers[0].weight_mean, targets.cpu().numpy()
             self.network_.densities = ClassDensities.of_site(
@@ -142,6 +143,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
             self._scale[self._scale == 0] = 1.0
             self.class_counts_ = np.full(targets.shape[1], float(n))
             return self._tensor((targets - self._centre) / self._scale)
+        check_labels(given)
         seen = np.unique(given)
         self.classes_ = seen if self.classes is None else np.asarray(self.classes)
         unknown = np.setdiff1d(seen, self.classes_)

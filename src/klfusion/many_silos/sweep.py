@@ -142,7 +142,7 @@ def _assign_one(batch: FusionProblem, rule: Rule) -> ClusterSums:
     for j in _in_conflict(silo, labels):
         labels[batch.silos[j]] = assign_silo(costs[batch.silos[j]], rule.new)
     joined, size = labels >= 0, len(rule.centres)
-    mass, sums, members_a = batch.some(np.flatnonzero(joined)).sums(labels[joined], size)
+    mass, sums, members_a = batch.sums(labels, size)
     holds = np.zeros((int(silo.max(initial=-1)) + 1, size), dtype=np.float32)
     holds[silo[joined], labels[joined]] = 1.0
     counts = np.bincount(labels[joined], minlength=size)

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, merge_saving
+from klfusion._utils.arrays import TINY, FloatArray, merge_saving
 from klfusion._utils.checks import check_integer, check_number
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
@@ -18,7 +18,6 @@ from klfusion.objective.solution import Matching, MergePath, Search, Status
 
 _MAX_PAIRS = 4_000  # of units within silos, whose quantile is computed
 _STARTS = 5  # at least, where the path does not reach the size asked for
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 @final
@@ -106,7 +105,7 @@ class Networks(PenalisedMethod):
         loss = 0.0 if self.convolutional else self.loss
         steps = int(np.searchsorted(path.divergences, loss * whole, side="right")) - 1
         lossy = path.penalties[steps - 1] if steps > 0 else 0.5 * path.penalties[0]
-        return max(min(_null_penalty(problem, self.within), float(lossy)), _TINY)
+        return max(min(_null_penalty(problem, self.within), float(lossy)), TINY)
 
 
 def _null_penalty(problem: FusionProblem, quantile: float) -> float:

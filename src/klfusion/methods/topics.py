@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray, relabel
+from klfusion._utils.arrays import TINY, FloatArray, IntArray, relabel
 from klfusion._utils.running import descend
 from klfusion.families import Located, require
 from klfusion.methods.search import known_size_starts
@@ -23,7 +23,6 @@ _TRIES = 12  # moves per sweep, those with the lowest upper bound
 _MOST_ENTRIES = 1_500_000  # numbers of an EM step of all polished starts; fewer starts if larger
 _LEAST_GAIN = 1e-6  # nats per observation by which a move must lower the loss
 _LEAST_SHARE = 0.02  # of a mixture: smaller shares hardly change a bound
-_TINY = np.finfo(np.float64).tiny
 _SMOOTHING = 0.2  # weight of the uniform mixture after a move: EM never changes a share of zero
 
 
@@ -131,7 +130,7 @@ class Reconstruction:
             swapped = np.isin(rows, [one, other])
             later = np.where(swapped[:, None], shares[:, ::-1], shares)
             mixed = predicted[rows] - shares @ centres[[old, column]] + later @ after
-            ratio = np.maximum(mixed, _TINY) / predicted[rows]
+            ratio = np.maximum(mixed, TINY) / predicted[rows]
             bounds[k] = -np.sum(self._counts[rows] * np.log(ratio))
         return [moves[k] for k in np.argsort(bounds, kind="stable")[:_TRIES]]
 
@@ -156,4 +155,4 @@ class Reconstruction:
 
 def _normalised(rows: FloatArray) -> FloatArray:
     """Probabilities; a row of zeros stays zero."""
-    return np.asarray(rows / np.maximum(rows.sum(axis=1, keepdims=True), _TINY))
+    return np.asarray(rows / np.maximum(rows.sum(axis=1, keepdims=True), TINY))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
 from klfusion.families import Family, GaussianObservations, Tempered
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
 from klfusion.objective.problem import FusionProblem
@@ -21,7 +21,6 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
-_BLOCK_ENTRIES = 1 << 20  # numbers of a block of pairs: 8 MB
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
 _TINY = 1e-9  # observations that stand for none
 _FEW = 3.0  # times the family's least count: the shape of so few observations is unreliable
@@ -123,11 +122,11 @@ def merge_splits(
     gain = np.full((len(rows), len(rows)), -np.inf)  # of each pair (i, j) with i < j
 
     def compare(a: IntArray, b: IntArray) -> None:
-        step = max(1, _BLOCK_ENTRIES // family.size)
-        for low in range(0, len(a), step):
-            first, second = a[low : low + step], b[low : low + step]
-            parts = natural, counts, first, second
-            gain[first, second] = gain_of_one(family, prior, *parts, common, separation)
+        for pairs in blocks((len(a), family.size)):
+            some, index = np.unique(np.stack([a[pairs], b[pairs]]), return_inverse=True)
+            first, second = index.reshape(2, -1)
+            parts = natural[some], counts[some], first, second
+            gain[a[pairs], b[pairs]] = gain_of_one(family, prior, *parts, common, separation)
 
     compare(*np.nonzero(np.triu(near, k=1)))
     alive = np.ones(len(rows), dtype=bool)
@@ -164,7 +163,7 @@ def gain_of_one(
     common: float,
     separation: float,
 ) -> FloatArray:
-    """Log-evidence gained by describing each pair by one component, (m,).
+    """Log-evidence gained by describing each pair by one component, (m,); none if far apart.
 
     Given which observation belongs to which, two components gain
     ``A(a) + A(b) - A(a + b - prior) - A(prior)`` in fit. The assignment costs the mutual
@@ -172,31 +171,8 @@ def gain_of_one(
     almost nothing where they overlap. Where data are few for their dimension, or the prior is wide,
     the evidence favours one component at any distance. So components far apart are not merged.
     """
-    out = np.full(len(a), -np.inf)
     if not isinstance(family, Tempered):
-        return out
-    if isinstance(family, GaussianObservations):
-        apart = _separation(family, natural, prior, counts[a] + counts[b], a, b)
-        near = np.flatnonzero(~(apart > separation))
-    else:
-        near = np.arange(len(a))
-    if len(near):
-        some, index = np.unique(np.concatenate([a[near], b[near]]), return_inverse=True)
-        pairs = index[: len(near)], index[len(near) :]
-        prior = prior[near] if prior.ndim == 2 else prior
-        out[near] = _gain_of_near(family, prior, natural[some], counts[some], *pairs, common)
-    return out
-
-
-def _gain_of_near(
-    family: Tempered,
-    prior: FloatArray,
-    natural: FloatArray,
-    counts: FloatArray,
-    a: IntArray,
-    b: IntArray,
-    common: float,
-) -> FloatArray:
+        return np.full(len(a), -np.inf)
     log_partition = family.log_partition(natural)
     of_one = family.log_partition(natural[a] + natural[b] - prior)
     fit = log_partition[a] + log_partition[b] - of_one - family.log_partition(np.atleast_2d(prior))
@@ -208,17 +184,19 @@ def _gain_of_near(
     apart = np.maximum(apart - chance / total, 0.0)
     deviations = np.sqrt(2.0 * apart / (share * (1.0 - share)))
     assigned = total * information_at_distance(deviations, share)
-    if not isinstance(family, GaussianObservations):
-        return np.where(apart > 2.0 * entropy(share), -np.inf, assigned - fit)
-    # For Normals of different width the distance gives too little information.
     most = total * entropy(share)
-    doubtful = (assigned <= fit) & (most - chance > fit)
-    if doubtful.any():
+    if isinstance(family, GaussianObservations):
+        far = _separation(family, natural, prior, counts[a] + counts[b], a, b) > separation
+    else:
+        far = apart > 2.0 * entropy(share)
+    # For Normals of different width the distance gives too little information.
+    doubtful = ~far & (assigned <= fit) & (most - chance > fit)
+    if doubtful.any() and isinstance(family, GaussianObservations):
         normals = family.observation_moments(natural)
         exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
         exactly = total[doubtful] * exactly - chance[doubtful]
         assigned[doubtful] = np.maximum(assigned[doubtful], exactly)
-    return np.asarray(assigned - fit)
+    return np.where(far, -np.inf, assigned - fit)
 
 
 def _separation(

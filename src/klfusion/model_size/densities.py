@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betaln, logsumexp, polygamma
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import TINY, FloatArray, IntArray
 
 # Degrees of freedom (k, nu) of log-distances between copies of one component, equally likely.
 _SAME = np.array(
@@ -32,12 +32,11 @@ _Y: FloatArray = np.arange(LOWEST, _HIGH + 0.5 * _STEP, _STEP)
 _LOG_2 = float(np.log(2.0))
 _BLOCK_ENTRIES = 1 << 15  # log-odds in a block, which stays in the cache
 _NEVER = -1e4  # log-density that stands for none, finite to be interpolated
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 def log_distance(distance: FloatArray) -> FloatArray:
     """Logarithm; copies have a finite one."""
-    return np.asarray(np.log(np.maximum(distance, _TINY)))
+    return np.asarray(np.log(np.maximum(distance, TINY)))
 
 
 def _log_f(y: FloatArray, k: FloatArray, nu: FloatArray) -> FloatArray:
@@ -58,12 +57,19 @@ def n_directions(x: FloatArray) -> float:
     return float(np.interp(-x.var(), -polygamma(1, 0.5 * k), k))
 
 
-def _read(table: FloatArray, y: FloatArray) -> FloatArray:
-    """Linear interpolation of a table over `_Y`, (..., columns of the table)."""
-    place = (np.clip(np.nan_to_num(y, nan=_HIGH), LOWEST, _HIGH) - LOWEST) / _STEP
+def _places(y: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The entry of `_Y` below each log-distance, and the share of the way to the next."""
+    place = (np.maximum(np.fmin(y, _HIGH), LOWEST) - LOWEST) / _STEP  # NaN is far
     low: IntArray = np.minimum(place.astype(np.intp), len(_Y) - 2)
-    share = (place - low).reshape(*low.shape, *[1] * (table.ndim - 1))
-    return np.asarray(table[low] * (1.0 - share) + table[low + 1] * share)
+    return low, place - low
+
+
+def _at(table: FloatArray, places: tuple[IntArray, FloatArray]) -> FloatArray:
+    """Linear interpolation of a table over `_Y`, (..., columns of the table)."""
+    low, share = places
+    share = share.reshape(*low.shape, *[1] * (table.ndim - 1))
+    below, above = np.take(table, low, axis=0), np.take(table, low + 1, axis=0)
+    return np.asarray(below * (1.0 - share) + above * share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +80,13 @@ class Different:
     table: FloatArray
 
     @classmethod
-    def of(cls, pairs: FloatArray, n_independent: int, splits: float) -> "Different":
+    def of(
+        cls, pairs: FloatArray, n_independent: int, splits: float, n_parameters: float
+    ) -> "Different":
         """Fit to log-distances of pairs; a share of ``splits`` are parts of one component.
 
-        The pairs count as ``n_independent`` observations.
+        The pairs count as ``n_independent`` observations. Components of ``n_parameters`` vary in as
+        many directions at most. More mean that they keep apart; their prior falls as one over k.
         """
         centre = float(np.median(pairs))
         y = np.maximum(pairs - centre, LOWEST)
@@ -89,7 +98,8 @@ class Different:
         each = _log_f(y[:, None] - location, k, nu)
         split = np.where(y < 0, np.log(splits / -LOWEST), -np.inf)[:, None]
         each = np.logaddexp(np.log1p(-splits) + each, split)
-        weight = each.mean(axis=0) * max(n_independent, 1)
+        prior = np.minimum(0.0, np.log(max(n_parameters, 1.0) / k))
+        weight = each.mean(axis=0) * max(n_independent, 1) + prior
         weight -= logsumexp(weight)
         some = weight > -10.0
         density = _log_f(_Y[:, None] - location[some], k[some], nu[some])
@@ -105,7 +115,7 @@ class Different:
 
     def log_density(self, x: FloatArray) -> FloatArray:
         """Of log-distances."""
-        return _read(self.table, x - self.centre)
+        return _at(self.table, _places(x - self.centre))
 
 
 @lru_cache(maxsize=4)
@@ -148,7 +158,7 @@ class Same:
 
     def log_density(self, x: FloatArray) -> FloatArray:
         """Of log-distances."""
-        return _read(self.table, x - self.centre)
+        return _at(self.table, _places(x - self.centre))
 
     def log_odds(
         self,
@@ -162,9 +172,9 @@ class Same:
 
         Under *different* the log-distance is ``different``, unless ``x`` is that of an outlier.
         """
-        y = x - self.centre
-        inlier = _read(self.table, y) - other.log_density(different - shift)
-        outlier = _read(self.outlier, y) - other.log_density(x)
+        places = _places(x - self.centre)  # of both: they have one centre
+        inlier = _at(self.table, places) - other.log_density(different - shift)
+        outlier = _at(self.outlier, places) - _at(other.table, places)
         return np.asarray(np.logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier))
 
     @property
@@ -178,9 +188,9 @@ def grid_log_odds(
 ) -> FloatArray:
     """`Same.log_odds` of log-distances (m,) at each point of the grid, (m, grid)."""
     density, outlier, _, _ = _same_grid()
-    y = np.maximum(x - other.centre, LOWEST)
-    inlier = _read(density, y) + (np.log1p(-outliers) - other.log_density(x - shift))[:, None]
-    failed = _read(outlier, y) + (np.log(outliers) - other.log_density(x))[:, None]
+    places = _places(x - other.centre)
+    inlier = _at(density, places) + (np.log1p(-outliers) - other.log_density(x - shift))[:, None]
+    failed = _at(outlier, places) + (np.log(outliers) - _at(other.table, places))[:, None]
     larger = np.maximum(inlier, failed)
     inlier -= failed
     np.exp(np.negative(np.abs(inlier, out=inlier), out=inlier), out=inlier)

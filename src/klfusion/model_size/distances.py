@@ -35,10 +35,15 @@ def to_clusters(
     """Distances of some components to centres (G, p) of ``mass`` (G,), (rows, G)."""
     natural, mean, own = problem.natural[rows], problem.mean[rows], problem.weights[rows, None]
     of_centres = problem.family.mean(centres) if mean_of_centres is None else mean_of_centres
+    if (own == own[:1]).all():
+        own = own[:1]
+    out = natural @ of_centres.T
+    out += mean @ centres.T
     squares = np.einsum("lp,lp->l", natural, mean)[:, None]
-    squares = squares + np.einsum("gp,gp->g", centres, of_centres)
-    squares -= natural @ of_centres.T + mean @ centres.T
-    return np.asarray(0.5 * own * mass / (own + mass) * np.maximum(squares, 0.0))
+    np.subtract(squares + np.einsum("gp,gp->g", centres, of_centres), out, out=out)
+    np.maximum(out, 0.0, out=out)
+    out *= 0.5 * own * mass / (own + mass)
+    return out
 
 
 def to_others(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Tempered
@@ -57,7 +58,33 @@ def within_silos(problem: FusionProblem, settings: LinkageSettings) -> Different
         for rows in problem.silos
     ]
     independent = problem.n - len(problem.silos)
-    return Different.of(log_distance(np.concatenate(pairs)), independent, settings.failed_fits)
+    return different_of(problem, log_distance(np.concatenate(pairs)), independent, settings)
+
+
+def different_of(
+    problem: FusionProblem, pairs: FloatArray, n_independent: int, settings: LinkageSettings
+) -> Different:
+    """*Different*, from log-distances of pairs that count as ``n_independent``."""
+    n_parameters = float(problem.family.n_parameters(problem.as_given).mean())
+    return Different.of(pairs, n_independent, settings.failed_fits, n_parameters)
+
+
+def gain_of_none(
+    problem: FusionProblem, labels: IntArray, within: Different, settings: LinkageSettings
+) -> float:
+    """Log-likelihood that nothing shared gains over a matching from its own *different*.
+
+    If nothing is shared, all pairs differ, not only those ``within`` silos. Few of the latter
+    say little of how near different components may lie.
+    """
+    x, (a, b) = log_distance(pair_distances(problem)), np.triu_indices(problem.n, k=1)
+    of_all = different_of(problem, x[a, b], problem.n - 1, settings)
+    own = x[a, b][problem.silo[a] == problem.silo[b]]
+    lost = (within.log_density(own) - of_all.log_density(own)).mean()
+    _, matched, others = leave_one_out(problem, labels)
+    matched = matched - farther(others, 1.0, noise_ratio(float(matched.mean()) - within.centre))
+    gained = (of_all.log_density(matched) - within.log_density(matched)) * others / (others + 1.0)
+    return float(gained.sum() - lost * (problem.n - len(problem.silos)))
 
 
 def path_evidence(
@@ -66,9 +93,9 @@ def path_evidence(
     """Log-evidence of each cut, (m + 1,), and log-likelihood ratios at the grid, (m + 1, grid)."""
     rows, starts = _unions(problem.n, path.merges)
     group = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    weighted = problem.weights[rows, None] * problem.natural[rows]
-    sums = np.add.reduceat(weighted, starts[:-1], axis=0)
-    mass = np.add.reduceat(problem.weights[rows], starts[:-1])
+    weights = problem.weights[rows]
+    adding = csr_array((weights, rows, starts), shape=(len(starts) - 1, problem.n))
+    sums, mass = np.asarray(adding @ problem.natural), np.add.reduceat(weights, starts[:-1])
     x = log_distance(to_others(problem, rows, group, sums, mass))
     before = _made_by(path.merges)
     relative = np.maximum(x - different.centre, LOWEST)
@@ -122,12 +149,12 @@ def evidence_of_singles(
     x, noise = log_distance(pair_distances(problem)), noise_distance(problem)
     evidence = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
     assumed = np.array([assumed_distance(problem, x, settings.separation)])
-    best = 0, Different.of(assumed, 1, settings.failed_fits), np.zeros(0)
+    best = 0, different_of(problem, assumed, 1, settings), np.zeros(0)
     for steps in range(len(path.merges), max(problem.n - _MOST_SINGLES, 1) - 1, -1):
         labels = path.labels(steps)
         apart = np.triu(labels[:, None] != labels, k=1)
         pairs, size = x[apart] if apart.any() else assumed, int(labels.max()) + 1
-        different = Different.of(pairs, max(size - 1, 1), settings.failed_fits)
+        different = different_of(problem, pairs, max(size - 1, 1), settings)
         _, own, others = leave_one_out(problem, labels)
         ratio = noise_ratio(float(np.mean(own)) - different.centre)
         shift = farther(others, 1.0, ratio)

@@ -10,11 +10,12 @@ sibling of its silo, pooled, are as near to the sibling's cluster as the sibling
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import betaln, logsumexp
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
 from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations, Tempered
 from klfusion.model_size.cleaning import common_size, gain_of_one
@@ -142,8 +143,10 @@ class _Search:
         self.mixed = np.zeros(base.n, dtype=bool)
         self.part_of = np.full(base.n, -1, dtype=np.intp)
         rows, x, others = leave_one_out(self.problem, linked.labels)
-        self.own = np.zeros(base.n)  # log-odds of being of its own cluster
-        self.own[rows] = linked.log_odds(np.exp(x), others, 1.0) * others / (others + 1.0)
+        self.alone = np.zeros(base.n)  # log-odds of being of its own cluster
+        self.alone[rows] = linked.log_odds(np.exp(x), others, 1.0)
+        self.own = np.zeros(base.n)  # the same, where each pair counts once
+        self.own[rows] = self.alone[rows] * others / (others + 1.0)
 
     def judge(self, cluster: int) -> None:
         """Mark the members of a cluster that failed fits explain better."""
@@ -232,26 +235,39 @@ class _Search:
 
         A fragment and its sibling, pooled, are compared with the sibling's cluster, a larger one.
         """
-        labels, silos = self.linked.labels, [self.base.silos[j] for j in self.base.silo[rows]]
-        part = np.repeat(np.arange(len(rows)), [own.stop - own.start for own in silos])
-        sibling = np.concatenate([np.arange(own.start, own.stop) for own in silos])
-        larger = self.counts[labels[sibling]] > self.counts[cluster]
-        part, sibling = part[larger], sibling[larger]
-        pooled = self.given.pooled(sibling, rows[part])
-        inside = np.ones(len(part), dtype=bool)  # of the family: a prior may say too much
-        with np.errstate(all="ignore"):
-            quantities = self.given.family.positive(pooled)
-        for positive in quantities.values():
-            inside &= (positive > 0).all(axis=tuple(range(1, positive.ndim)))
-        part, sibling, pooled = part[inside], sibling[inside], pooled[inside]
-        odds = np.full((len(rows), self.base.n), -np.inf)
-        if len(part):
-            varied = self._varied(self._compared(pooled))
-            odds[part, sibling] = self._pooled_odds(varied, sibling)
-            odds[part, sibling] += self._silo_odds(sibling, rows[part])
-        best = odds.argmax(axis=1)
-        total = odds[np.arange(len(rows)), best].sum() - self.own[rows].sum()
-        return float(total), best
+        sibling, odds = self._siblings(rows), self._pooled[rows]
+        larger = self.counts[self.linked.labels[sibling]] > self.counts[cluster]
+        odds = np.where(larger, odds, -np.inf)
+        best = np.arange(len(rows)), odds.argmax(axis=1)
+        return float(odds[best].sum() - self.own[rows].sum()), sibling[best]
+
+    def _siblings(self, rows: IntArray) -> IntArray:
+        """The components of each row's silo, (m, largest silo); the last one fills up."""
+        first, last = self._ends[self.base.silo[rows]].T
+        every = first[:, None] + np.arange(self.base.largest_silo)
+        return np.asarray(np.minimum(every, last[:, None]))
+
+    @cached_property
+    def _ends(self) -> IntArray:
+        """First and last component of each silo, (J, 2)."""
+        return np.array([(own.start, own.stop - 1) for own in self.base.silos])
+
+    @cached_property
+    def _pooled(self) -> FloatArray:
+        """Log-odds of each component and a sibling of a larger cluster, pooled, against the latter.
+
+        Shape (n, largest silo), -inf where there is none.
+        """
+        every, size = np.arange(self.base.n), self.clusters.counts[self.linked.labels]
+        siblings = self._siblings(every)
+        larger = size[siblings] > size[:, None]
+        larger[:, 1:] &= np.diff(siblings, axis=1) > 0  # each once
+        out = np.full(siblings.shape, -np.inf)
+        part, column = np.nonzero(larger)
+        sibling = siblings[part, column]
+        for some in blocks((len(part), self.base.family.size)):
+            out[part[some], column[some]] = self._pooled_odds(part[some], sibling[some])
+        return out
 
     def _silo_odds(self, sibling: IntArray, part: IntArray) -> FloatArray:
         """Log-evidence of one component against two in the silo's own data, where known, (m,).
@@ -265,17 +281,26 @@ class _Search:
         parts = given.natural, counts, sibling, part, common, self.linked.settings.separation
         return np.minimum(gain_of_one(given.family, prior[part], *parts), 0.0)
 
-    def _pooled_odds(self, pooled: FloatArray, sibling: IntArray) -> FloatArray:
-        """Log-odds of pooled components (m, p) in the place of siblings (m,), against these."""
+    def _pooled_odds(self, part: IntArray, sibling: IntArray) -> FloatArray:
+        """Log-odds of parts (m,) and siblings (m,), pooled, in the place of the siblings alone."""
+        given, out = self.given, np.full(len(part), -np.inf)
+        pooled, inside = given.pooled(sibling, part), np.ones(len(part), dtype=bool)
+        if given.prior is not None:  # it may say too much; averages are of the family
+            inside = given.family.inside(pooled)
+        part, sibling, pooled = part[inside], sibling[inside], pooled[inside]
+        if len(part) == 0:
+            return out
         g, own = self.linked.labels[sibling], self.problem.weights[sibling]
         rest = self.clusters.mass[g] - own
         taken = own[:, None] * self.problem.natural[sibling]
         centres = (self.clusters.sums[g] - taken) / rest[:, None]
-        trial, every = _alone(self.problem, pooled), np.arange(len(sibling))
-        both = (between(trial, every, centres), between(self.problem, sibling, centres))
-        harmonic, n = 0.5 * own * rest / (own + rest), np.asarray(self.counts[g] - 1, np.float64)
-        with_part, alone = (self.linked.log_odds(harmonic * d, 1.0, n) for d in both)
-        return np.asarray(with_part - alone)
+        trial = _alone(self.problem, self._varied(self._compared(pooled)))
+        found = between(trial, np.arange(len(part)), centres)
+        harmonic = 0.5 * own * rest / (own + rest)
+        n = np.asarray(self.clusters.counts[g] - 1, dtype=np.float64)
+        odds = self.linked.log_odds(harmonic * found, 1.0, n) - self.alone[sibling]
+        out[inside] = odds + self._silo_odds(sibling, part)
+        return out
 
     def _compared(self, natural: FloatArray) -> FloatArray:
         """Comparable with the components of the problem."""

@@ -15,6 +15,7 @@ out. Sweeps over the silos, one assignment per silo, and merges improve the best
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -42,7 +43,9 @@ from klfusion.model_size.distances import (
 from klfusion.model_size.evidence import (
     LinkageSettings,
     assumed_distance,
+    different_of,
     evidence_of_singles,
+    gain_of_none,
     leave_one_out,
     noise_distance,
     path_evidence,
@@ -56,6 +59,7 @@ from klfusion.objective.solution import MergePath
 _SWEEPS = 8  # at most, of one refinement
 _CUT = 2.0 / np.pi  # share of the spread of a Normal that a plane through its middle takes
 _FEW_DIRECTIONS = 2.0  # below it a plane may take nearly all of the spread of a sample
+_MOST_PAIRS = 64  # of clusters, compared by all members in one call
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
 
@@ -204,23 +208,28 @@ class Linked:
             prior = self.prior.changed(clusters.counts, sizes, union)
             prior -= self.prior.of_sizes(clusters.counts)
             gain = odds + prior
-            order = np.argsort(-gain, kind="stable")
-            for k in order[gain[order] > 0.0]:
-                first = [int(np.flatnonzero(clusters.labels == g)[0]) for g in (a[k], b[k])]
-                key = (min(first), max(first))
-                if key in rejected:
-                    continue
-                if self._union_gain(clusters, int(a[k]), int(b[k])) + prior[k] > 0.0:
+            likely = np.flatnonzero(gain > 0.0)
+            order = likely[np.argsort(-gain[likely], kind="stable")]
+            first = np.unique(clusters.labels, return_index=True)[1]
+            keys = np.sort([first[a[order]], first[b[order]]], axis=0).T
+            pairs = dict(zip(order.tolist(), map(tuple, keys.tolist()), strict=True))
+            open_ = [k for k, pair in pairs.items() if pair not in rejected]
+            merge = None
+            for some in _growing(open_):
+                found = self._union_gains(clusters, a[some], b[some]) + prior[some]
+                better = int(np.append(found > 0.0, True).argmax())
+                rejected.update(pairs[k] for k in some[:better])
+                if better < len(some):
+                    merge = some[better]
                     break
-                rejected.add(key)
-            else:
+            if merge is None:
                 break
-            clusters.labels[clusters.labels == b[k]] = a[k]
+            clusters.labels[clusters.labels == b[merge]] = a[merge]
             clusters.compact()
         return clusters.labels.copy()
 
-    def _union_gain(self, clusters: Clusters, a: int, b: int) -> float:
-        """Log-likelihood ratio of the union of two clusters against the two, by all members.
+    def _union_gains(self, clusters: Clusters, a: IntArray, b: IntArray) -> FloatArray:
+        """Log-likelihood ratio of the union of two clusters against the two, by all members, (m,).
 
         Halves of one cluster have smaller distances within, which is no evidence that they differ:
         under *different* the density of a component does not depend on its cluster. So that of
@@ -228,21 +237,44 @@ class Linked:
         cluster cut by a plane. That takes at most 2/pi of the spread of a Normal; in samples of one
         direction it may take nearly all.
         """
-        problem, parts = self.problem, [np.flatnonzero(clusters.labels == g) for g in (a, b)]
-        rows, own = np.concatenate(parts), np.repeat([0, 1], [len(part) for part in parts])
-        sums, mass, n = clusters.sums[[a, b]], clusters.mass[[a, b]], len(rows) - 1.0
-        everyone = np.zeros_like(own), sums.sum(axis=0)[None], mass.sum(keepdims=True)
-        union = to_others(problem, rows, *everyone)
-        others = np.array([len(part) - 1.0 for part in parts])[own]
-        some = np.flatnonzero(others > 0)
-        before = to_others(problem, rows[some], own[some], sums, mass)
-        two = self.log_odds(before, others[some], 1.0) * others[some] / (others[some] + 1.0)
-        if_different, among = union.copy(), np.full(len(rows), n)
-        halves = before.sum() >= (1.0 - _CUT) * union.sum()
-        if len(some) < len(rows) or halves or n_directions(log_distance(union)) < _FEW_DIRECTIONS:
-            if_different[some], among[some] = before, others[some]
-        one = self.log_odds(union, among, 1.0, if_different).sum() * n / (n + 1.0)
-        return float(one - two.sum())
+        problem, counts, mass, sums = self.problem, clusters.counts, clusters.mass, clusters.sums
+        every, where = np.unique([a, b], return_inverse=True)
+        members = [np.flatnonzero(clusters.labels == g) for g in every]
+        alone, other = np.concatenate(members), np.repeat(every, counts[every])
+        others = counts[other] - 1.0
+        some = others > 0
+        before, two = np.zeros((2, len(alone)))
+        before[some] = to_others(problem, alone[some], other[some], sums, mass)
+        two[some] = self.log_odds(before[some], others[some], 1.0)
+        two *= others / (others + 1.0)
+        first = np.cumsum(counts[every]) - counts[every]
+        places = [np.arange(low, low + n) for low, n in zip(first, counts[every], strict=True)]
+        pairs = [np.concatenate([places[g], places[h]]) for g, h in where.reshape(2, -1).T]
+        sizes = np.array([len(pair) for pair in pairs])
+        row, group = np.concatenate(pairs), np.repeat(np.arange(len(a)), sizes)
+        union = to_others(problem, alone[row], group, sums[a] + sums[b], mass[a] + mass[b])
+        if_different, among = union.copy(), sizes[group] - 1.0
+        ends = np.cumsum(sizes)
+        slices = [slice(end - n, end) for end, n in zip(ends, sizes, strict=True)]
+        for own in slices:
+            inside = some[row[own]]
+            within, all_of_them = before[row[own]][inside], union[own]
+            halves = within.sum() >= (1.0 - _CUT) * all_of_them.sum()
+            few = n_directions(log_distance(all_of_them)) < _FEW_DIRECTIONS
+            if len(within) < len(all_of_them) or halves or few:
+                if_different[own][inside], among[own][inside] = within, others[row[own]][inside]
+        one = self.log_odds(union, among, 1.0, if_different)
+        parts = [(one[own].sum(), two[row[own]][some[row[own]]].sum()) for own in slices]
+        of_one, of_two = np.array(parts).T
+        return np.asarray(of_one * (sizes - 1.0) / sizes - of_two)
+
+
+def _growing(items: list[int]) -> Iterator[list[int]]:
+    """One item, two, four, up to `_MOST_PAIRS`: little is computed in vain before a match."""
+    low, size = 0, 1
+    while low < len(items):
+        yield items[low : low + size]
+        low, size = low + size, min(2 * size, _MOST_PAIRS)
 
 
 def link(
@@ -251,9 +283,10 @@ def link(
     """Match the components of a problem and estimate the variation between silos.
 
     Under no variation nothing may match although silos share components. Then the variation is
-    first estimated from all merges of the path. A problem may be ``varied`` already.
+    first estimated from all merges of the path. A problem may be ``varied`` already. Whatever the
+    variation, components that lie farther apart than different ones are not the same.
     """
-    found = cut(base, settings, report)
+    found = unvaried = cut(base, settings, report)
     if isinstance(base.family, SiloVariation) and len(found.path.merges) and not varied:
         labels = found.labels if found.matches else found.path.labels(len(found.path.merges))
         for _ in range(ROUNDS):
@@ -263,6 +296,9 @@ def link(
             found, labels = replace(new, variation=variation), new.labels
             if settled:
                 break
+        if found.matches and unvaried.different is not None and base.n > len(base.silos):
+            distances = leave_one_out(base, found.labels)[1]
+            found = found if distances.mean() < unvaried.different.centre else unvaried
     return found.refined() if found.matches else found
 
 
@@ -278,9 +314,12 @@ def cut(
     if len(path.merges) == 0:
         return none
     if different is not None or problem.n > len(problem.silos):
-        different = different or within_silos(problem, settings)
+        known, different = different, different or within_silos(problem, settings)
         evidence, likelihood = path_evidence(problem, path, different, settings)
-        found = int(evidence.argmax()), different, likelihood[evidence.argmax()]
+        best = int(evidence.argmax())
+        if best and known is None:
+            evidence[0] += gain_of_none(problem, path.labels(best), different, settings)
+        found = best, different, likelihood[best]
     else:
         evidence, found = evidence_of_singles(problem, path, settings)
     steps, different, of_grid = found
@@ -301,7 +340,7 @@ def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArra
         x, apart = log_distance(pair_distances(problem)), labels[:, None] != labels
         assumed = np.array([assumed_distance(problem, x, settings.separation)])
         pairs = x[np.triu(apart, k=1)] if size > 1 else assumed
-        different = Different.of(pairs, max(size - 1, 1), settings.failed_fits)
+        different = different_of(problem, pairs, max(size - 1, 1), settings)
     before = Same.of(different.centre, np.zeros(1), noise)
     path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
     found = Linked(problem, settings, path, labels, different, before)

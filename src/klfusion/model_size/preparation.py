@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, numbering
 from klfusion.model_size.cleaning import (
     Sample,
     may_have_splits,
@@ -19,8 +19,10 @@ from klfusion.model_size.cleaning import (
 from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.posterior import Posterior
 
+_DIGEST = 8  # bytes
 _Values = TypeVar("_Values", FloatArray, IntArray, BoolArray)
-_Unit = tuple[IntArray, FloatArray]  # rows of local components, and their natural parameters (p,)
+# Of a silo: natural parameters of its components (L, p), and which of these each row is; -1: none.
+_Units = tuple[FloatArray, IntArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,7 @@ class Prepared:
     """The components to match, and their rows among those given."""
 
     problem: FusionProblem  # in an order that depends on the contents of silos alone
-    members: list[IntArray]  # rows of `stacked` behind each component of the problem
+    unit: IntArray  # component of the problem that each row of `stacked` is in; -1: left out
     stacked: FusionProblem  # all components of all silos as given
     offsets: IntArray  # first row of each silo in `stacked`, (J + 1,)
 
@@ -40,34 +42,31 @@ class Prepared:
     @property
     def first(self) -> IntArray:
         """The first row behind each component of the problem, (n,)."""
-        return np.array([rows.min() for rows in self.members])
+        first = np.empty(self.problem.n, dtype=np.intp)
+        rows = np.flatnonzero(self.is_member)[::-1]  # the first is written last
+        first[self.unit[rows]] = rows
+        return first
 
     @property
     def is_member(self) -> BoolArray:
         """Whether each component as given is part of the problem, (number of components,)."""
-        return self.spread(np.zeros(self.problem.n, dtype=np.intp)) >= 0
+        return self.unit >= 0
 
     def spread(self, labels: IntArray) -> IntArray:
         """Labels of all components from those of the problem; -1 for those left out."""
-        out = np.full(self.stacked.n, -1, dtype=np.intp)
-        for rows, label in zip(self.members, labels, strict=True):
-            out[rows] = label
-        return out
+        return np.append(labels, -1)[self.unit]
 
     def spread_values(self, values: FloatArray) -> FloatArray:
         """Values of all components from those of the problem; NaN for those left out."""
-        rows = self.spread(np.arange(self.problem.n))
-        return np.where(rows >= 0, values[rows], np.nan)
+        return np.append(values, np.nan)[self.unit]
 
     def with_parts(self, part_of: IntArray) -> "Prepared":
         """Some components as parts of others of their silo, ``part_of`` (n,); -1 for others."""
         parts, alone = np.flatnonzero(part_of >= 0), np.flatnonzero(part_of < 0)
-        members = list(self.members)
-        for part in parts:
-            whole = part_of[part]
-            members[whole] = np.concatenate([members[whole], members[part]])
+        number = numbering(alone, len(part_of))
+        number[parts] = number[part_of[parts]]
         problem = self.problem.with_parts(parts, part_of[parts]).some(alone)
-        return replace(self, problem=problem, members=[members[i] for i in alone])
+        return replace(self, problem=problem, unit=number[self.unit])
 
     def by_silo(self, values: _Values) -> tuple[_Values, ...]:
         """Split an array over all components into one per silo."""
@@ -100,51 +99,70 @@ def prepare(
     stacked = stack_silos(posteriors, silo_weights)
     offsets = np.concatenate([[0], np.cumsum([p.n_components for p in posteriors])])
     if separation is None:
-        units = [[(np.array([k]), eta) for k, eta in enumerate(p.natural)] for p in posteriors]
+        units = [(p.natural, np.arange(p.n_components)) for p in posteriors]
     else:
         units = _clean_units(posteriors, separation, sample)
-    order = _canonical(units, silo_weights)
-    problem = FusionProblem(
-        stacked.family,
-        np.stack([eta for j in order for _, eta in units[j]]),
-        np.repeat(np.arange(len(order)), [len(units[j]) for j in order]),
-        np.repeat(silo_weights[order], [len(units[j]) for j in order]),
-    )
-    members = [rows + offsets[j] for j in order for rows, _ in units[j]]
+    sizes = np.array([len(natural) for natural, _ in units])
+    natural = np.concatenate([natural for natural, _ in units])
+    order = _canonical(natural, sizes, silo_weights)
+    number = numbering(order, len(order))
+    first = np.repeat(np.cumsum(sizes) - sizes, np.diff(offsets))
+    own = np.concatenate([own for _, own in units])
+    unit = number[np.where(own >= 0, first + own, -1)]
+    silo = np.repeat(np.arange(len(sizes)), sizes)[order]
+    number_of_silo = np.cumsum(np.diff(silo, prepend=silo[0]) != 0)
+    problem = FusionProblem(stacked.family, natural[order], number_of_silo, silo_weights[silo])
     counts = [p.counts for p in posteriors]
     if not any(c is None for c in counts):
-        counted = np.concatenate([np.asarray(c) for c in counts])
-        behind = np.array([counted[rows].sum() for rows in members])
-        problem = replace(problem, counts=behind)
-    prepared = Prepared(problem, members, stacked, offsets)
+        counted, members = np.concatenate([np.asarray(c) for c in counts]), unit >= 0
+        behind = np.bincount(unit[members], counted[members])
+        problem = replace(problem, counts=np.asarray(behind, dtype=np.float64))
     priors = [p.prior for p in posteriors if p.prior is not None]
     if len(priors) == len(posteriors):
-        problem = replace(problem, prior=np.stack(priors)[prepared.silo])
-    return replace(prepared, problem=problem)
+        problem = replace(problem, prior=np.stack(priors)[silo])
+    return Prepared(problem, unit, stacked, offsets)
 
 
 def _clean_units(
     posteriors: Sequence[Posterior], separation: float, sample: Sample | None
-) -> list[list[_Unit]]:
+) -> list[_Units]:
     """Without empty components, splits merged."""
     rows = [with_data(p) for p in posteriors]
+    if not any(may_have_splits(p) for p in posteriors):
+        return [_units(p, own) for p, own in zip(posteriors, rows, strict=True)]
     kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
-    if any(may_have_splits(p) for p in posteriors):
-        near = near_pairs(posteriors[0].family, kept, sample)
-    else:  # no pair can be merged
-        near = [np.zeros((len(own), len(own)), dtype=bool) for own in rows]
-    return [merge_splits(*one, separation) for one in zip(posteriors, rows, near, strict=True)]
+    near = near_pairs(posteriors[0].family, kept, sample)
+    found = []
+    for posterior, own, close in zip(posteriors, rows, near, strict=True):
+        groups, natural = zip(*merge_splits(posterior, own, close, separation), strict=True)
+        unit = np.full(posterior.n_components, -1, dtype=np.intp)
+        unit[np.concatenate(groups)] = np.repeat(np.arange(len(groups)), [*map(len, groups)])
+        found.append((np.stack(natural), unit))
+    return found
 
 
-def _canonical(units: list[list[_Unit]], silo_weights: FloatArray) -> IntArray:
-    """Sort each silo's components by content, in place; give the order of silos by content.
+def _units(posterior: Posterior, rows: IntArray) -> _Units:
+    """Some rows of a silo, each by itself."""
+    if len(rows) == posterior.n_components:
+        return posterior.natural, rows
+    return posterior.natural[rows], numbering(rows, posterior.n_components)[:-1]
 
-    So results do not depend on the order of silos, or of components in a silo.
+
+def _canonical(natural: FloatArray, sizes: IntArray, silo_weights: FloatArray) -> IntArray:
+    """Rows sorted by content, silos by content and each silo's components, (n,).
+
+    The silos have ``sizes`` (J,). So results do not depend on the order of silos, or of components
+    in a silo.
     """
-    keys = []
-    for own, weight in zip(units, silo_weights, strict=True):
-        digests = [hashlib.blake2b(eta.tobytes(), digest_size=8).digest() for _, eta in own]
-        order = sorted(range(len(own)), key=digests.__getitem__)
-        own[:] = [own[i] for i in order]
-        keys.append((sorted(digests), float(weight)))
-    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)
+    digests = b"".join([hashlib.blake2b(eta, digest_size=_DIGEST).digest() for eta in natural])
+    silo = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort([np.frombuffer(digests, dtype=f">u{_DIGEST}"), silo])
+    ordered = np.frombuffer(digests, dtype=f"V{_DIGEST}")[order].tobytes()
+    ends = np.cumsum(sizes)
+    edges = [(int(a), int(b)) for a, b in zip(ends - sizes, ends, strict=True)]
+    keys = [
+        (ordered[_DIGEST * a : _DIGEST * b], weight)
+        for (a, b), weight in zip(edges, silo_weights.tolist(), strict=True)
+    ]
+    silos = sorted(range(len(keys)), key=keys.__getitem__)
+    return np.concatenate([order[slice(*edges[j])] for j in silos])

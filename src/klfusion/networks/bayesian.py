@@ -225,7 +225,7 @@ class BayesianNetwork(LayeredNetwork, Stack):
         """`outputs`, one batch of rows at a time."""
         if how not in get_args(How):
             raise KLFusionError(f"expected how to be one of {get_args(How)}, got {how!r}")
-        x = check_inputs(x, self.n_in)
+        x = check_inputs(x, self.n_in, columns=self.columns)
         check_samples(n_samples)
         like = self.linears[0].weight_mean
         for low in range(0, max(len(x), 1), _BATCH):

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import expit, ndtr, softmax
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.checks import check_columns
 from klfusion.errors import KLFusionError
 from klfusion.networks.densities import ClassDensities
 from klfusion.posteriors.structure.convolution import Convolution
@@ -109,8 +110,11 @@ class Head:
         return number if self.classes is None else np.asarray(self.classes)[number]
 
 
-def check_inputs(x: Any, n_in: int | None = None, name: str = "x") -> Any:
+def check_inputs(
+    x: Any, n_in: int | None = None, name: str = "x", columns: list[str] | None = None
+) -> Any:
     """Finite numbers (n, n_in) as an array; for a fit ``n_in`` is None and ``n`` at least one."""
+    check_columns(columns, x)
     if hasattr(x, "detach"):
         x = x.detach().cpu().numpy()
     x = np.asarray(x)
@@ -139,6 +143,7 @@ class LayeredNetwork:
 
     layers: tuple[Layer, ...]
     activation: str
+    columns: list[str] | None = None  # names of the inputs, if they came from a data frame
 
     def mapping(self) -> dict[str, tuple[FloatArray, FloatArray]]:
         """Means and variances by the names of a state dict; ``kf.extract`` reads it."""
@@ -154,7 +159,8 @@ class LayeredNetwork:
         Weights vary as in the posterior. Sites that have the same fused network agree on them: see
         `klfusion.head_statistics`.
         """
-        given, found = check_inputs(x, self.layers[0].n_inputs), []
+        given = check_inputs(x, self.layers[0].n_inputs, columns=self.columns)
+        found = []
         for low in range(0, max(len(given), 1), _BATCH):
             mean = given[low : low + _BATCH].astype(np.float64)
             variance = np.zeros_like(mean)
@@ -204,10 +210,11 @@ class MeanFieldNetwork(LayeredNetwork):
     activation: str
     head: Head = field(default_factory=Head)
     densities: ClassDensities | None = None
+    columns: list[str] | None = None
 
     def outputs(self, x: Any, n_samples: int = 100, random_state: int = 0) -> FloatArray:
         """Samples of the outputs (logits, or regression means), (n_samples, n, n_out)."""
-        x = check_inputs(x, self.layers[0].n_inputs).astype(np.float64)
+        x = check_inputs(x, self.layers[0].n_inputs, columns=self.columns).astype(np.float64)
         check_samples(n_samples)
         rng = np.random.default_rng(random_state)
         samples = np.stack([self._forward(x, rng) for _ in range(n_samples)])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, in_blocks
+from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, in_blocks
 from klfusion._utils.running import require_memory, share
 from klfusion.families import (
     CERTAIN,
@@ -175,7 +175,8 @@ class FusionProblem:
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Sums of a plan, labels ``(n,)`` or weights ``(n, G)``, in each global component.
 
-        Weights (G,), weighted natural parameters (G, p) and log-partitions (G,).
+        A label of -1 is none. Weights (G,), weighted natural parameters (G, p) and log-partitions
+        (G,).
         """
         matrix = self._plan_matrix(plan, n_components)
         mass = np.asarray(matrix @ np.ones(self.n))
@@ -196,9 +197,10 @@ class FusionProblem:
         """Transposed plan times the components' weights, (G, n)."""
         if plan.ndim == 2:
             return np.ascontiguousarray((plan * self.weights[:, None]).T)
-        edges = np.arange(self.n + 1)  # one entry per column
         rows = np.asarray(plan, dtype=np.intp)
-        return csc_array((self.weights, rows, edges), shape=(n_components, self.n))
+        some = rows >= 0
+        edges = np.concatenate([[0], np.cumsum(some)])  # one entry per column, at most
+        return csc_array((self.weights[some], rows[some], edges), shape=(n_components, self.n))
 
     def some(self, rows: IntArray | slice) -> FusionProblem:
         """Some of the components, with their optional fields and log-partitions."""
@@ -274,7 +276,9 @@ class FusionProblem:
         if not isinstance(self.family, Centred):
             return self
         family, all_of_them = self.family, like or (self.natural,)
-        natural = in_blocks(lambda own: family.centred(own, *all_of_them), self.natural)
+        natural = in_blocks(
+            lambda own: family.centred(own, *all_of_them), self.natural, BLOCK_ENTRIES
+        )  # few blocks: each averages all of them
         return replace(self, natural=natural)
 
     def comparable(self, *like: FloatArray) -> FusionProblem:
@@ -282,7 +286,9 @@ class FusionProblem:
         natural = self.natural
         if isinstance(self.family, Tempered):
             family, all_of_them = self.family, like or (natural,)
-            natural = in_blocks(lambda own: family.comparable(own, *all_of_them), natural)
+            natural = in_blocks(
+                lambda own: family.comparable(own, *all_of_them), natural, BLOCK_ENTRIES
+            )
         return replace(self, natural=natural, given=self.natural)
 
     def with_variation(self, variation: FloatArray | None) -> FusionProblem:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from klfusion._fuse import named_silos, posterior_of
 from klfusion._utils.arrays import IntArray
+from klfusion._utils.ending import ending_in_order
 from klfusion._utils.running import progress_bar
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family
@@ -104,7 +105,8 @@ def fuse_files(
     asked: dict[str, Any] = {"n_components": n_components, "weights": weights}
     asked |= {"min_support": min_support, "random_state": random_state}
     try:
-        with Files(named, limit) as batches, progress_bar(progress) as report:
+        ending, files = ending_in_order(), Files(named, limit)
+        with ending, files as batches, progress_bar(progress) as report:
             return fuse_batches(batches, method, report=report, **asked)
     except OSError as error:
         raise KLFusionError(

@@ -26,7 +26,9 @@ _GRID = 400  # values of tau; twice as many change an interval by less than a pe
 # Confidence of the limit of tau2 that a silo's own interval has. With it 95 % intervals of 2 to 30
 # silos cover 92 to 98 % at any tau2 > 0; `experiments heterogeneity --limits` compares others.
 _LIMIT = 0.85
-_UNLIKELY = 1e-3  # probability of a larger Q by chance, of the most extreme of several numbers
+# Probability of a larger Q by chance, of the most extreme of several numbers: of a hundred fusions
+# of silos that agree, one has a warning. Few silos show no difference at a stricter level.
+_UNLIKELY = 0.01
 _TOLERANCE = 1e-12  # of the variance, as a share of the largest there can be
 
 

@@ -7,7 +7,11 @@ matrix of ``f`` degrees of freedom and of one scale for all columns. A mean squa
 common one by a share of ``sqrt(2 / f)``, a correlation about zero by ``sqrt(1 / f)``. No constant
 is set for either. The root of the common mean square is flat up to its bound, numbers of rows are
 flat, and ``sqrt(1 / f)`` is flat up to where all matrices without negative eigenvalues are alike.
-Draws are made by Hamiltonian Monte Carlo, many chains at once.
+
+Draws are made by Hamiltonian Monte Carlo, many chains at once. ``f`` is summed over. A round of
+moves begins where the last ended, in units in which the draws of the last have a variance of one.
+There a move takes a quarter of a period, after which a Normal position no longer depends on where
+it came from.
 """
 
 from __future__ import annotations
@@ -21,18 +25,17 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import TINY, BoolArray, FloatArray
 
-# Chains, between these; of matrices above 24 by 24, as with local intercepts of many silos, as many
-# as take the time of 64 such.
-_FEWEST, _MOST, _WIDE = 16, 64, 24
-_ROUNDS = 2  # each starts at the mean of the last
-_SETTLE, _KEEP = 20, 20  # moves of a chain per round: before draws are kept, and with draws
-_STEPS = 6  # of a move: at the size that is found, about one standard deviation far
-_ACCEPTED = 0.8  # share of moves; the size of steps is set so, near the best for this method
-_DEGREES = 16  # numbers of degrees of freedom that are compared
-_FAR = 100.0  # deviations from the start: such a move has failed
-_TINY = np.finfo(np.float64).tiny
+# `python -m experiments privacy --parts sampler` has errors and times of others.
+_CHAINS, _MOVES = 64, 15  # moves of each chain per round
+_STEPS = (
+    16  # of a move, at most, where steps must be so small that a quarter of a period takes more
+)
+_ROUNDS = 3  # two find units and the size of steps; draws of the third are kept
+_DEGREES = 16  # midpoints at which sqrt(1 / f) is summed over
+# Share of moves: the best is between .65 and .9 (Betancourt, Byrne and Girolami, 2014).
+_ACCEPTED = 0.8
 
 # Of matrices (n, q, q): logarithms (n,) of the likelihood, and symmetric slopes (n, q, q).
 Likelihood = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
@@ -64,10 +67,16 @@ class NoisyGram:
 
     def draws(self, centre: FloatArray, likelihood: Likelihood) -> FloatArray:
         """Of the true matrix, (n, q, q), given what else was sent; ``centre`` is the start."""
-        for number in range(_ROUNDS):
-            found = self._round(centre, likelihood, np.random.default_rng(number))
-            centre = found.mean(axis=0)  # of matrices within bounds, so within bounds
-        return found
+        root: FloatArray = _root(centre[::-1, ::-1])[::-1, ::-1]
+        u = np.broadcast_to(root, (_CHAINS, *root.shape))
+        # In these units the noise and the prior have a curvature of one, at the start.
+        unit: FloatArray = np.asarray(np.linalg.inv(_root(self._curvature(root))))
+        rng, size = np.random.default_rng(0), len(unit) ** -0.25  # steps shrink so with dimensions
+        with np.errstate(over="ignore", invalid="ignore"):  # of moves that fail
+            for last in (False,) * (_ROUNDS - 1) + (True,):
+                found, size = self._round(u, unit, size, likelihood, rng, settled=last)
+                u, unit = found[-_CHAINS:], _units(found[:, *self._place], unit)
+        return np.asarray(found @ np.swapaxes(found, 1, 2))
 
     def start(self) -> FloatArray:
         """A matrix within the bounds: products are halved until no eigenvalue is negative."""
@@ -83,49 +92,51 @@ class NoisyGram:
         return np.asarray(products + np.diag(diagonal))
 
     def _round(
-        self, centre: FloatArray, likelihood: Likelihood, rng: np.random.Generator
-    ) -> FloatArray:
-        """Draws by chains that start at a matrix."""
-        place: Any = np.nonzero(np.triu(self.seen))
-        root: FloatArray = _root(centre[::-1, ::-1])[::-1, ::-1]
-        # In these units the noise and the prior have a curvature of one, at the start.
-        unit = np.linalg.inv(_root(self._curvature(root, place)))
-        chains = int(np.clip(_MOST * (_WIDE / len(root)) ** 2, _FEWEST, _MOST))
-        position = np.zeros((chains, len(place[0])))
-        degrees, constants = self._degrees()
-        size, kept = 0.2, []
+        self,
+        u: FloatArray,
+        unit: FloatArray,
+        size: float,
+        likelihood: Likelihood,
+        rng: np.random.Generator,
+        *,
+        settled: bool,
+    ) -> tuple[FloatArray, float]:
+        """``U`` of all chains after each move, and the size of steps, found unless ``settled``."""
+        place, kept = self._place, []
 
-        def at(position: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-            failed = np.logical_not(np.abs(position).max(axis=1) < _FAR)  # not a number included
-            u = np.zeros((chains, *root.shape))
-            u[:, *place] = root[place] + np.where(failed[:, None], 0.0, position) @ unit
-            value, slope = self._log_density(u, f, likelihood)
-            return np.where(failed, -np.inf, value), slope[:, *place] @ unit.T, u
+        def at(u: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+            value, slope = self._log_density(u, likelihood)
+            return u, value, slope[:, *place] @ unit.T
 
-        u = np.broadcast_to(root, (chains, *root.shape))
-        for number in range(_SETTLE + _KEEP):
-            likely = constants + degrees * self._exponent(u)[:, None]
-            f = degrees[(likely + rng.gumbel(size=likely.shape)).argmax(axis=1)]
-            value, slope, u = at(position, f)
-            momentum = rng.normal(size=position.shape)
-            before = value - 0.5 * np.square(momentum).sum(axis=1)
-            step = size * rng.uniform(0.8, 1.2, size=(chains, 1))  # no orbit comes back
-            moved = position
-            for _ in range(_STEPS):
-                momentum = momentum + 0.5 * step * slope
-                moved = moved + step * momentum
-                value, slope, to = at(moved, f)
-                momentum = momentum + 0.5 * step * slope
-            gain = value - 0.5 * np.square(momentum).sum(axis=1) - before
+        now = at(u)
+        for _ in range(_MOVES):
+            momentum = rng.normal(size=now[2].shape)
+            before = now[1] - 0.5 * np.square(momentum).sum(axis=1)
+            step = size * rng.uniform(0.8, 1.2, size=(len(u), 1))  # no orbit comes back
+            then = now
+            for _ in range(min(math.ceil(0.5 * math.pi / size), _STEPS)):
+                momentum = momentum + 0.5 * step * then[2]
+                u = then[0].copy()
+                u[:, *place] += step * momentum @ unit
+                then = at(u)
+                momentum = momentum + 0.5 * step * then[2]
+            gain = then[1] - 0.5 * np.square(momentum).sum(axis=1) - before
             accepted = np.exp(np.minimum(np.nan_to_num(gain, nan=-np.inf), 0.0))
-            taken = rng.uniform(size=chains) < accepted
-            position = np.where(taken[:, None], moved, position)
-            u = np.where(taken[:, None, None], to, u)
-            if number < _SETTLE:
+            taken = rng.uniform(size=len(u)) < accepted
+            now = (
+                np.where(taken[:, None, None], then[0], now[0]),
+                np.where(taken, then[1], now[1]),
+                np.where(taken[:, None], then[2], now[2]),
+            )
+            kept.append(now[0])
+            if not settled:
                 size *= math.exp(accepted.mean() - _ACCEPTED)
-            else:
-                kept.append(u @ np.swapaxes(u, 1, 2))
-        return np.concatenate(kept)
+        return np.concatenate(kept), size
+
+    @cached_property
+    def _place(self) -> Any:
+        """Entries of ``U`` that are not zero for certain."""
+        return np.nonzero(np.triu(self.seen))
 
     @cached_property
     def _weights(self) -> FloatArray:
@@ -138,8 +149,9 @@ class NoisyGram:
         """Entries of each row of ``U`` beside the diagonal."""
         return np.asarray(np.triu(self.seen, 1).sum(axis=1), dtype=np.float64)
 
+    @cached_property
     def _degrees(self) -> tuple[FloatArray, FloatArray]:
-        """Degrees of freedom that are compared, and logarithms of what normalises their priors.
+        """Degrees of freedom, at midpoints, and logarithms of what normalises their priors.
 
         With the size of the matrix plus one, all matrices without negative eigenvalues are alike.
         """
@@ -155,32 +167,44 @@ class NoisyGram:
         rows = np.log(squares[:, self.constant]).sum(axis=1)
         return np.asarray(_log_diagonal(u).sum(axis=1) - 0.5 * (columns + rows))
 
-    def _log_density(
-        self, u: FloatArray, f: FloatArray, likelihood: Likelihood
-    ) -> tuple[FloatArray, FloatArray]:
+    def _log_prior(self, exponent: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Logarithm of the prior (n,) by what ``f`` multiplies in it, and the mean ``f`` (n,)."""
+        degrees, constants = self._degrees
+        logs = constants + degrees * exponent[:, None]
+        top = logs.max(axis=1)
+        weights = np.exp(logs - top[:, None])
+        total = weights.sum(axis=1)
+        return top + np.log(total), weights @ degrees / total
+
+    def _log_density(self, u: FloatArray, likelihood: Likelihood) -> tuple[FloatArray, FloatArray]:
         """Logarithm of the posterior of ``U`` (n,) up to a constant, and its slope (n, q, q)."""
         diagonal, other = np.arange(u.shape[1]), ~self.constant
         a = u @ np.swapaxes(u, 1, 2)
+        misfit = 0.5 * (np.square(self.sent - a) * self._weights).sum(axis=(1, 2))
+        # Noise so large has no density that a float can hold. Such a move has failed.
+        failed = np.logical_not(misfit < self.seen.sum() - math.log(TINY))  # or is no number
+        u, a = (np.where(failed[:, None, None], np.eye(u.shape[1]), own) for own in (u, a))
         squares = a[:, diagonal, diagonal]
         off = (self.sent - a) * self._weights
-        value = f * self._exponent(u) - ((self._others + 1.0) * _log_diagonal(u)).sum(axis=1)
+        prior, f = self._log_prior(self._exponent(u))
+        value = prior - ((self._others + 1.0) * _log_diagonal(u)).sum(axis=1)
         total = squares[:, other].sum(axis=1, keepdims=True)
         rows = squares[:, self.constant].sum(axis=1, keepdims=True)
         value = value + np.log(squares[:, self.constant]).sum(axis=1)
         value = value + 0.5 * np.log(total / rows)[:, 0]
-        value = value - 0.5 * (off * (self.sent - a)).sum(axis=(1, 2))
-        within = (squares <= squares @ self.largest.T)[:, other].all(axis=1)
+        value = value - misfit
+        within = ~failed & (squares <= squares @ self.largest.T)[:, other].all(axis=1)
         of_columns = 0.5 * (1.0 - f[:, None] * other.sum()) / total
         of_rows = (1.0 - 0.5 * f[:, None]) / squares - 0.5 / rows
         off[:, diagonal, diagonal] += np.where(other, of_columns, of_rows)
         more, by_matrix = likelihood(a)
         slope = 2.0 * (off + by_matrix) @ u
         slope[:, diagonal, diagonal] += (f[:, None] - self._others - 1.0) / u[:, diagonal, diagonal]
-        return np.where(within, value + more, -np.inf), slope
+        return np.where(within, value + more, -np.inf), np.where(failed[:, None, None], 0.0, slope)
 
-    def _curvature(self, u: FloatArray, place: tuple[IntArray, IntArray]) -> FloatArray:
+    def _curvature(self, u: FloatArray) -> FloatArray:
         """Of the logarithm of the posterior, (p, p), by entry of ``U``."""
-        i, j = place
+        i, j = self._place
         weights = self._weights
         same = np.einsum("im,mj,ml->ijl", weights, u, u)[i[:, None], j[:, None], j]
         found = weights[np.ix_(i, i)] * u[i][:, j].T * u[i][:, j]
@@ -191,7 +215,17 @@ class NoisyGram:
 
 def _log_diagonal(u: FloatArray) -> FloatArray:
     diagonal = np.arange(u.shape[1])
-    return np.asarray(np.log(np.maximum(np.abs(u[:, diagonal, diagonal]), _TINY)))
+    return np.asarray(np.log(np.maximum(np.abs(u[:, diagonal, diagonal]), TINY)))
+
+
+def _units(entries: FloatArray, unit: FloatArray) -> FloatArray:
+    """Units in which draws (n, p) have a variance of one; of few draws, nearly the same as before.
+
+    The old units stand for as many draws as there are entries.
+    """
+    n, p = entries.shape
+    off = np.linalg.solve(unit.T, (entries - entries.mean(axis=0)).T)
+    return np.asarray(_root((off @ off.T + p * np.eye(p)) / (n + p)).T @ unit)
 
 
 def _root(matrix: FloatArray) -> FloatArray:

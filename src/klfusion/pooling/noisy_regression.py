@@ -14,7 +14,7 @@ from klfusion._utils.arrays import FloatArray
 _STEPS = 20  # to the centre of the variances that are proposed: it settles in fewer than ten
 _REPEATS = 4  # variances and coefficients per draw of the sums
 _FREEDOM = 5.0  # degrees of freedom of proposals: tails wider than those of the posterior
-_LEAST = 1e-4  # variance of an observation, as a share of the largest
+_REGION = 0.95  # share of the posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +40,9 @@ class NoisyRegression:
         for _ in range(_STEPS):
             gain = np.linalg.solve(variance * gram + np.diag(self.of_moment), gram).T
             theta = np.linalg.solve(gain @ gram + self.precision, gain @ self.moment + self.shift)
-            rest = self.squares - 2.0 * theta @ self.moment + theta @ gram @ theta
-            variance = float(np.clip(rest / rows, 10 * _LEAST, 1.0))
-        return variance, min(math.sqrt(2.0 / rows) + self.of_squares / (variance * rows), 1.0)
+            rest = float(self.squares - 2.0 * theta @ self.moment + theta @ gram @ theta)
+            variance = min(max(rest, self.of_squares) / rows, 1.0)
+        return variance, math.sqrt(2.0 / rows) + self.of_squares / (variance * rows)
 
     @cached_property
     def _prior(self) -> tuple[FloatArray, FloatArray]:
@@ -66,8 +66,8 @@ class NoisyRegression:
 
     def averaged(
         self, grams: FloatArray, rows: FloatArray, centre: float, width: float
-    ) -> tuple[FloatArray, FloatArray, float, float]:
-        """Mean and covariance of coefficients, mean variance of an observation, mean step."""
+    ) -> tuple[FloatArray, FloatArray, float, float, float]:
+        """Mean, covariance and radius of coefficients, mean variance of an observation, step."""
         rng, found = np.random.default_rng(0), []
         for _ in range(1 if self.squares is None else _REPEATS):
             variance, log = np.ones(len(rows)), np.zeros(len(rows))
@@ -75,8 +75,9 @@ class NoisyRegression:
                 off = rng.standard_t(_FREEDOM, size=len(rows))
                 logarithm = math.log(centre) + width * off
                 log = 0.5 * (_FREEDOM + 1.0) * np.log1p(off**2 / _FREEDOM)
-                log[(logarithm < math.log(_LEAST)) | (logarithm > 0.0)] = -np.inf
-                variance = np.exp(np.clip(logarithm, math.log(_LEAST), 0.0))
+                log += 0.5 * logarithm  # the deviation is flat beforehand, up to its bound
+                log[logarithm > 0.0] = -np.inf
+                variance = np.exp(np.minimum(logarithm, 0.0))
                 log += self.likelihood(grams, variance)[0] - self.likelihood(grams, centre)[0]
             theta, weight = self._drawn(grams, variance, rows, rng)
             found.append((theta, variance, log + weight))
@@ -88,7 +89,11 @@ class NoisyRegression:
         mean = weights @ points
         off = points - mean
         step = float(mean @ grams.mean(axis=0) @ mean / rows.mean())
-        return mean, (off * weights[:, None]).T @ off, float(weights @ variances), step
+        covariance = (off * weights[:, None]).T @ off
+        distance = np.sqrt((off * np.linalg.solve(covariance, off.T).T).sum(axis=1))
+        order = np.argsort(distance)
+        radius = distance[order][np.searchsorted(np.cumsum(weights[order]), _REGION)]
+        return mean, covariance, float(radius), float(weights @ variances), step
 
     def _drawn(
         self, grams: FloatArray, variance: FloatArray, rows: FloatArray, rng: np.random.Generator

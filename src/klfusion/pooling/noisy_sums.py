@@ -45,6 +45,8 @@ class Coefficients(NamedTuple):
     """Mean, covariance and names of coefficients, the deviation of an observation, and the step.
 
     ``step`` is the mean square, over rows, of linear predictors relative to where sums are from.
+    95 % of the posterior are within ``radius`` of the mean, in standard deviations. The posterior
+    has wider tails than a Normal one, whose region of 95 % would hold fewer.
     """
 
     mean: FloatArray
@@ -52,6 +54,7 @@ class Coefficients(NamedTuple):
     names: list[str]
     deviation: float
     step: float
+    radius: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +176,9 @@ def _warn_shrunk(found: Coefficients, rows: list[int], silo: NoisySums) -> None:
     if names:
         warnings.warn(
             f"one step of Newton's method shrinks {few(names)} by more than the standard "
-            "deviation: another round, kf.privatize(..., at=this fusion), corrects this, and "
-            "spends again",
+            "deviation, so that their intervals are too near to where the step began. Another "
+            "round corrects this: send this fusion to the silos, have each call kf.privatize(..., "
+            "at=fusion), and fuse what they send. It spends again; record= adds up what is spent",
             ShrunkWarning,
             stacklevel=2,
         )
@@ -250,6 +254,7 @@ def noise_aware(silos: tuple[NoisySums, ...]) -> Coefficients:
     grams = sums.draws(middle, likelihood)
     rows = grams[:, constant, constant].sum(axis=1)
     found = model.averaged(grams[:, *block], rows, centre, width)
-    mean, covariance, variance, step = found
+    mean, covariance, radius, variance, step = found
     kept, covariance = [names[k] for k in used], matrix @ covariance @ matrix.T
-    return Coefficients(matrix @ mean + origin, covariance, kept, math.sqrt(variance), step)
+    mean = matrix @ mean + origin
+    return Coefficients(mean, covariance, kept, math.sqrt(variance), step, radius)

@@ -23,12 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from klfusion._utils.arrays import FloatArray, IntArray, blocks
+from klfusion._utils.arrays import TINY, FloatArray, IntArray, blocks
 from klfusion._utils.intervals import student_factor
 from klfusion.families import UncertainLocation
 
 _SMALLEST = 1e-18  # variance, as a share of the largest there can be
 _HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
+_STEPS = 100  # at most, of Newton's method; a few suffice
+_NEAR, _CLOSE = 1e-12, 1e-11  # relative: its last step, and what is decided without it
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +60,12 @@ class Locations:
         like: FloatArray | None = None,
     ) -> "Locations":
         """Of rows ``(n, p)``, whose observations spread as by ``like`` (G, p), or as by them."""
-        spread = [] if like is None else [like[labels]]
+        spread = [] if like is None else [like]
         own = np.concatenate(
             [
-                _blocks(family.location_covariance(natural[some], *(one[some] for one in spread)))
+                _blocks(
+                    family.location_covariance(natural[some], *(s[labels[some]] for s in spread))
+                )
                 for some in blocks(natural.shape)
             ]
         )
@@ -76,22 +80,35 @@ class Locations:
         own = np.einsum("nbss->nbs", self.own).reshape(self.location.shape)
         freedom = len(self.location) - self.size
 
-        def excess(variance: FloatArray) -> FloatArray:
+        def squares(variance: FloatArray) -> tuple[FloatArray, FloatArray]:
             weights = 1.0 / (own + variance)
             mean = self._total(weights * self.location) / self._total(weights)
             residual = self.location - mean[self.labels]
-            return np.asarray((weights * residual**2).sum(axis=0) - freedom)
+            weighted = weights * residual**2
+            return weighted.sum(axis=0), np.einsum("nk,nk->k", weights, weighted)
 
-        zero = np.zeros(own.shape[1])
+        near = zero = np.zeros(own.shape[1])
+        total, slope = squares(zero)
+        varies = (total - freedom > 0) & (freedom > 0)
+        if not varies.any():
+            return zero
+        for _ in range(_STEPS):  # of Newton's method for 1 / squares, nearly linear in the variance
+            step = total * (total - freedom) / (freedom * np.maximum(slope, TINY))
+            before, near = near, np.maximum(near + step, 0.0)
+            if not (np.abs(near - before) > _NEAR * near).any():
+                break
+            total, slope = squares(near)
         # At the squared range of the locations nothing is left to explain.
         range_ = np.ptp(self.location, axis=0)
         high = np.maximum(range_**2, own.min(axis=0)) * len(self.location)
         low = high * _SMALLEST
         for _ in range(_HALVINGS_OF_RANGE):
             middle = np.sqrt(low * high)
-            above = excess(middle) > 0
+            above = middle < near
+            if (np.abs(middle - near) < _CLOSE * near).any():  # where rounding decides
+                above = squares(middle)[0] - freedom > 0
             low, high = np.where(above, middle, low), np.where(above, high, middle)
-        return np.where((freedom > 0) & (excess(zero) > 0), high, zero)
+        return np.where(varies, high, zero)
 
     def least_squares(self) -> tuple[FloatArray, FloatArray]:
         """Estimates (G, k) of the global locations, and covariances ``inv(sum_j inv(V_j + T))``."""
@@ -124,10 +141,10 @@ class Locations:
         By default it is that of the members without a prior, ``inv(sum_j inv(V_j))``.
         """
         variance = self.between_silos
-        zero = np.zeros_like(variance)
-        of_members = np.asarray(np.linalg.inv(self._sums(zero)[0]), np.float64)
+        precision, added = self._with_added(variance * self._ratio**2, np.zeros_like(variance))
+        of_members = np.asarray(np.linalg.inv(precision), np.float64)
         pooled = of_members if covariance is None else _blocks(covariance)
-        return self._joined(pooled + self._due_to(variance * self._ratio**2, zero, pooled))
+        return self._joined(pooled + pooled @ added @ pooled)
 
     @property
     def _ratio(self) -> float:
@@ -142,13 +159,18 @@ class Locations:
 
         The mean is ``covariance @ sum_j precision_j m_j``, with the precisions at ``variance``.
         """
-        between = added.reshape(covariance.shape[1:3])[:, None]
+        return np.asarray(covariance @ self._with_added(added, variance)[1] @ covariance)
+
+    def _with_added(self, added: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Sums of precisions at ``variance``, and of products with variation ``added`` between."""
+        between = added.reshape(self.own.shape[1:3])[:, None]
 
         def of(some: slice) -> FloatArray:
             precision = self._precision(variance, some)
-            return np.asarray((precision * between) @ precision)
+            return np.concatenate([precision, (precision * between) @ precision], axis=-1)
 
-        return np.asarray(covariance @ self._total_of(of) @ covariance)
+        both = self._total_of(of)
+        return both[..., : both.shape[-2]], both[..., both.shape[-2] :]
 
     def _sums(self, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``sum_j w_j inv(V_j + T)``, and the same times ``m_j``."""
@@ -212,10 +234,9 @@ def within_silos(
     family: UncertainLocation, natural: FloatArray, labels: IntArray, size: int
 ) -> FloatArray:
     """Members (n, p) added up by label as if all had one location: how observations spread."""
-    location = family.location(natural)
-    centre = np.zeros((size, location.shape[1]))
-    np.add.at(centre, labels, location)
-    centre /= np.bincount(labels, minlength=size)[:, None]
-    out = np.zeros((size, natural.shape[1]))
-    np.add.at(out, labels, family.relocated(natural, centre[labels]))
-    return out
+    adding = _adding(labels, size)
+    centre = adding @ family.location(natural) / np.bincount(labels, minlength=size)[:, None]
+    moved = np.empty_like(natural)
+    for some in blocks(natural.shape):
+        moved[some] = family.relocated(natural[some], centre[labels[some]])
+    return np.asarray(adding @ moved)

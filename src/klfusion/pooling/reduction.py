@@ -6,10 +6,11 @@ responsibilities, then ``prior + sum_l r_lg statistics_l``. So components may be
 global ones (Vasconcelos and Lippman, 1999; Goldberger and Roweis, 2005).
 
 Responsibilities of a whole component are too coarse where components overlap. For Gaussians they
-are those of draws from it, new ones in each iteration. Averages over iterations remove the noise
-(online expectation maximisation: Cappe and Moulines, 2009). All observations of an HMM's state are
-assigned as one: states that were shared out would be left too often. Words of a local topic are
-assigned one by one.
+are those of draws from it, new ones in each batch. Averages over batches remove the noise (online
+expectation maximisation: Cappe and Moulines, 2009), and so does the known expectation of the
+draws' statistics, a control variate. All observations of an HMM's state are assigned as one:
+states that were shared out would be left too often. Words of a local topic are assigned one by
+one.
 
 A component that the matching left out does not describe its observations: it may be a mixture of
 two. It has responsibilities, and global components are fitted to the others.
@@ -23,20 +24,21 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import softmax
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import TINY, FloatArray, IntArray
 from klfusion.families import Family
 from klfusion.families.gaussian import GaussianPosterior
 
 # How far the fit gets within half a second: docs/experiments/density.md.
 _ITERATIONS = 100
-_STEP = 0.4  # iteration t moves by t^-0.4; averages of the later half remove the noise
-_DRAWS = 1.5  # draws per parameter of the global mixture in an iteration
-_LEAST_DRAWS = 1_000
+_BATCHES = 20  # of draws
+_STEP = 0.4  # batch t moves by t^-0.4; averages of the later half remove the noise
+_DRAWS = 4.5  # draws per parameter of the global mixture in a batch
+_LEAST_DRAWS = 3_000
+_CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
 _MOST_BYTES = 2**28  # of the draws' statistics
 _PAIRS_EACH = 32  # draws per local component, for its final responsibilities
 _TOLERANCE = 1e-6  # nats per observation
 _OTHERS = 0.1  # share of a local topic that starts in other global ones
-_TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +91,7 @@ def by_components(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
     share, old, fitted = atoms.hard, -np.inf, atoms.fitted
     for _ in range(_ITERATIONS):
         natural = atoms.natural(share)
-        weights = np.maximum(share.T @ fitted, _TINY) / fitted.sum()
+        weights = np.maximum(share.T @ fitted, TINY) / fitted.sum()
         log_p = atoms.statistics @ atoms.family.mean(natural).T + np.log(weights)
         log_p *= atoms.counts[:, None]
         of_each = np.logaddexp.reduce(log_p, axis=1)
@@ -111,18 +113,28 @@ def by_draws(atoms: Atoms, rng: np.random.Generator) -> tuple[FloatArray, FloatA
     draw = _drawing(family, atoms.statistics, rng)
 
     def shares(drawn: FloatArray) -> FloatArray:
-        weights = np.maximum(family.effective_size(total), _TINY)
-        expected = family.mean(atoms.posterior(total))
+        weights = np.maximum(family.effective_size(total), TINY)
+        expected = family.mean(_CERTAIN * atoms.posterior(total))
         return np.asarray(softmax(drawn @ expected.T + np.log(weights), axis=1))
 
     total = (atoms.hard * counts[:, None]).T @ atoms.statistics
     average = np.zeros_like(total)
-    for iteration in range(_ITERATIONS):
+    for batch in range(_BATCHES):
         quantiles = (np.arange(pairs) + rng.random()) / pairs
-        drawn = draw(np.minimum(np.searchsorted(reached, quantiles), len(counts) - 1))
-        found = shares(drawn).T @ drawn * (counts.sum() / len(drawn))
-        total += (iteration + 2.0) ** -_STEP * (found - total)
-        if (late := iteration - _ITERATIONS // 2) >= 0:
+        which = np.minimum(np.searchsorted(reached, quantiles), len(counts) - 1)
+        drawn = draw(which)
+        share = shares(drawn)
+        found = share.T @ drawn
+        # Where all draws from a component have one share, their expected sum is known.
+        first = np.flatnonzero(np.diff(which, prepend=-1))
+        n_drawn = 2.0 * np.diff(first, append=pairs)[:, None]
+        error = atoms.statistics[which[first]] * n_drawn - _sums(drawn, first)
+        corrected = found + (_sums(share, first) / n_drawn).T @ error
+        scale, step = counts.sum() / len(drawn), (batch + 2.0) ** -_STEP
+        moved = total + step * (scale * corrected - total)
+        stays = family.inside(atoms.posterior(moved))
+        total = np.where(stays[:, None], moved, total + step * (scale * found - total))
+        if (late := batch - _BATCHES // 2) >= 0:
             average += (total - average) / (late + 1.0)
     total = average
     share, at_once = np.zeros((len(counts), atoms.size)), max(1, pairs // _PAIRS_EACH)
@@ -133,6 +145,11 @@ def by_draws(atoms: Atoms, rng: np.random.Generator) -> tuple[FloatArray, FloatA
     return atoms.posterior(total), share
 
 
+def _sums(drawn: FloatArray, first: IntArray) -> FloatArray:
+    """Sums over the pairs (2 m, p) of each component, given the first pair of each."""
+    return np.asarray(np.add.reduceat(drawn.reshape(2, -1, drawn.shape[1]).sum(0), first, axis=0))
+
+
 def _drawing(
     family: GaussianPosterior, statistics: FloatArray, rng: np.random.Generator
 ) -> Callable[[IntArray], FloatArray]:
@@ -140,7 +157,6 @@ def _drawing(
     mean, covariance = family.observation_moments(statistics)
     full = covariance.ndim == 3
     root = np.linalg.cholesky(covariance) if full else np.sqrt(covariance)
-    spread = np.zeros((1, 1, 1) if full else (1, family.dim))
 
     def draw(which: IntArray) -> FloatArray:
         away = rng.standard_normal((len(which), family.dim))
@@ -150,11 +166,7 @@ def _drawing(
                 away[low:high] = away[low:high] @ root[which[low]].T
         else:
             away *= root[which]
-        points = np.concatenate([mean[which] + away, mean[which] - away])
-        one = np.ones(len(points))
-        return family.observed(
-            points, np.broadcast_to(spread, (len(points), *spread.shape[1:])), one
-        )
+        return family.of_points(np.concatenate([mean[which] + away, mean[which] - away]))
 
     return draw
 
@@ -171,10 +183,10 @@ def by_words(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
     old = -np.inf
     for _ in range(_ITERATIONS):
         topic = topic / topic.sum(axis=1, keepdims=True)
-        expected = np.maximum(share @ topic, _TINY)
+        expected = np.maximum(share @ topic, TINY)
         ratio = words / expected
         topic, share = topic * (share[fitted].T @ ratio[fitted]), share * (ratio @ topic.T)
-        share /= np.maximum(share.sum(axis=1, keepdims=True), _TINY)
+        share /= np.maximum(share.sum(axis=1, keepdims=True), TINY)
         bound = float((words * np.log(expected))[fitted].sum() / words[fitted].sum())
         if bound - old < _TOLERANCE:
             break

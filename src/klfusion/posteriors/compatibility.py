@@ -178,6 +178,9 @@ def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
         n_out = [len(layer_arrays(s, n_layers(s) - 1)[0]) for s in networks]
         _check_same(posteriors, n_out, "output")
         return list(posteriors)
+    kinds = [sorted({type(label).__name__ for label in own}) for own in classes]
+    of_silos = [(p.name, ", ".join(own)) for p, own in zip(posteriors, kinds, strict=True)]
+    check_equal(of_silos, f"classes with labels of kind {of_silos[0][1]},")
     for posterior, structure in zip(posteriors, networks, strict=True):
         if "class_counts" not in structure.arrays:
             two = f"{classes[0]} and {next(c for c in classes if c != classes[0])}"
@@ -185,9 +188,7 @@ def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
                 f"silo {posterior.name!r}: expected class_counts, because silos have different "
                 f"classes, {two}; or give all learners the same classes="
             )
-    labels = {label for own in classes for label in own}
-    # By type first: numbers and strings have no common order.
-    union = sorted(labels, key=lambda label: (type(label).__name__, label))
+    union = sorted({label for own in classes for label in own})
     return [_extended(p, s, union) for p, s in zip(posteriors, networks, strict=True)]
 
 

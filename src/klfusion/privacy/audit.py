@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
+from scipy.stats import chi2
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import generator
 from klfusion.adapters._regressions import table
 from klfusion.adapters.bayesian_head import rebuild
 from klfusion.errors import KLFusionError
+from klfusion.pooling.noisy_sums import INTERCEPT, NoisySums
 from klfusion.posteriors.budgets import AUDITED
 from klfusion.posteriors.posterior import Posterior
 from klfusion.privacy.bounds import ClippedWarning
@@ -26,6 +28,7 @@ from klfusion.privacy.privatize import KINDS
 
 _SHADOWS = 32  # fits to random halves: each row is in some 16 of them
 _EXPOSED = 5  # rows that are listed
+_BY_CHANCE = 1e-6  # share of a site's own audits that noise alone would refuse
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +104,8 @@ def audit(
     posterior : Posterior
         What the site would send.
     rows : tuple (x, y), or array
-        The site's rows.
+        The site's rows. Others are refused where the posterior shows that they are: by their
+        number, by class, or by the sums of a regression with noise.
     fit, score : callable, optional
         Of shadow models: ``fit(rows)`` returns a model, and ``score(model, rows)`` one number per
         row; default ``model.score_samples(rows)``.
@@ -146,6 +150,13 @@ def audit(
     return Audit(_of(np.sqrt(leverage)), informed, promised(posterior))
 
 
+def columns(posterior: Posterior) -> list[str] | None:
+    """Names of the columns that a posterior's model has, if they have any."""
+    info = {} if posterior.structure is None else posterior.structure.info
+    of_regression = [name for name in info.get("columns", ()) if name != INTERCEPT]
+    return of_regression or info.get("features")
+
+
 def advantage(shift: float) -> float:
     """Of the best test between two Normals that lie ``shift`` deviations apart."""
     return float(2.0 * ndtr(0.5 * shift) - 1.0)
@@ -168,8 +179,8 @@ def _sums(posterior: Posterior, rows: Any, kind: Any) -> tuple[FloatArray, float
     """What each row adds to the sums, in units in which noise is equal in all directions."""
     assert posterior.structure is not None
     info, privacy = posterior.structure.info, posterior.provenance.get("privacy") or {}
-    x, names, y = table(rows, None)
-    y = np.asarray(y)
+    x, names, y = table(rows, columns(posterior))
+    y, public = np.asarray(y), NoisySums.of(posterior)
     given: Any = privacy.get("bounds")
     if given is None:  # no number of the data leaves an audit's bounds
         given = {n: _range(column) for n, column in zip(names, x.T, strict=True)}
@@ -186,7 +197,10 @@ def _sums(posterior: Posterior, rows: Any, kind: Any) -> tuple[FloatArray, float
     if info["class"] == "BayesianHead":
         model = rebuild(posterior)
         norm = norm or float(np.linalg.norm(model.transform(x), axis=1).max())
-    request = Request("audit", x, y, tuple(names), True, pairs, norm, 1.0, (), classes)
+    point = None
+    if public is not None and info["likelihood"] == "logistic":  # where it was expanded
+        point = dict(zip(public.columns, public.origin.tolist(), strict=True))
+    request = Request("audit", x, y, tuple(names), True, pairs, norm, 1.0, (), classes, point)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClippedWarning)  # the site has seen it
         statistics = kind(model, request).statistics
@@ -194,7 +208,44 @@ def _sums(posterior: Posterior, rows: Any, kind: Any) -> tuple[FloatArray, float
     if "noise_sd" in privacy:
         units = {n: s.bound / math.sqrt(s.share) for n, s in statistics.items()}
         noise = [privacy["noise_sd"][n] / units[n] for n in statistics]
-    return np.concatenate([packed_rows(s) for s in statistics.values()], axis=1), noise[0]
+    sums = np.concatenate([packed_rows(s) for s in statistics.values()], axis=1)
+    if public is None:
+        _check_counts(posterior, y, classes, privacy.get("noise_sd"))
+    else:
+        found = {n: np.asarray(getattr(public, n)) for n in statistics}
+        sent = [
+            packed_rows(replace(s, rows=found[n].reshape(1, *s.rows.shape[1:])))
+            for n, s in statistics.items()
+        ]
+        off = (np.concatenate(sent, axis=1)[0] - sums.sum(axis=0)) / noise[0]
+        _check_same(posterior, off, "their sums differ by more than the noise")
+    return sums, noise[0]
+
+
+def _check_counts(posterior: Posterior, y: Any, classes: Sequence[Any], noise: Any) -> None:
+    """Refuse rows whose numbers, in all or by class, are not those of the posterior."""
+    if posterior.counts is None or (noise is not None and "outer" in noise):
+        return  # a head with noise counts as fewer rows
+    counts = np.asarray(posterior.counts)
+    given = np.array([np.sum(y == own) for own in classes]) if len(counts) > 1 else len(y)
+    deviation = 0.5 if noise is None else noise.get("rows", noise.get("classes"))
+    off = (counts - given) / deviation
+    said = f"expected {_numbers(counts)}, got {_numbers(np.atleast_1d(given))}"
+    if noise is None:
+        off = np.where(np.abs(off) < 1.0, 0.0, np.inf)
+    _check_same(posterior, off, said)
+
+
+def _check_same(posterior: Posterior, off: FloatArray, said: str) -> None:
+    """Refuse rows that are ``off`` deviations of the noise from what was sent."""
+    if chi2.sf(float(np.square(off).sum()), off.size) < _BY_CHANCE:
+        raise KLFusionError(
+            f"silo {posterior.name!r}: expected the rows that the posterior is of: {said}"
+        )
+
+
+def _numbers(counts: FloatArray) -> str:
+    return f"{', '.join(f'{own:.0f}' for own in counts)} rows" + " by class" * (len(counts) > 1)
 
 
 def _range(column: FloatArray) -> tuple[float, float]:

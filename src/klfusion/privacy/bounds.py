@@ -52,13 +52,10 @@ class Bounds:
     norm: float
 
     @classmethod
-    def of(cls, given: Any, names: Sequence[str], norm: float | None, where: str) -> Bounds:
+    def of(
+        cls, given: Mapping[str, Any], names: Sequence[str], norm: float | None, where: str
+    ) -> Bounds:
         """Checked: a pair of numbers per column."""
-        if not isinstance(given, Mapping):
-            raise KLFusionError(
-                f"{where}: expected bounds to be a mapping of columns to (low, high), known "
-                f"without looking at the data, got {brief(given)}"
-            )
         missing = [name for name in names if name not in given]
         if missing:
             raise KLFusionError(f"{where}: expected public bounds of {few(missing)}, got none")

@@ -47,7 +47,10 @@ def head(model: Any, request: Request) -> Plan:
         # Of sums by class, with columns of the mean square; off the diagonal noise is halved.
         by_sampling = float(np.mean(shares * (1.0 - shares)) * np.trace(sums[:d, :d]) / d)
         worth = by_sampling / (by_sampling + 0.5 * deviation**2)
-        parts = (counts, norm * sums[d:, :d], np.trace(gram) * shares, gram)
+        by_class = norm * sums[d:, :d]
+        of_all = by_class.sum(axis=0)
+        scatter = gram - np.outer(of_all, of_all) / counts.sum()
+        parts = (counts, by_class, np.trace(gram) * shares, scatter)
         own = BayesianHead(model.features)
         own.feature_names_in_ = [*request.features] if request.named else None
         total = Statistics(*(worth * part for part in parts))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.text import brief
+from klfusion._utils.text import brief, few
 from klfusion.errors import KLFusionError
 from klfusion.posteriors.posterior import Posterior
 from klfusion.privacy.bounds import Bounds
@@ -36,6 +36,18 @@ class Request:
     def where(self) -> str:
         """For errors."""
         return f"silo {self.name!r}"
+
+    def check_bounds(self, names: Sequence[str]) -> None:
+        """Refuse bounds of others: a name that is misspelt would leave its column without."""
+        if not isinstance(self.bounds, Mapping):
+            raise KLFusionError(
+                f"{self.where}: expected bounds to be a mapping of columns to (low, high), known "
+                f"without looking at the data, got {brief(self.bounds)}"
+            )
+        others = [key for key in self.bounds if key not in names]
+        if others:
+            of = f"bounds of {few(names)} alone" if names else "no bounds, for norm has them"
+            raise KLFusionError(f"{self.where}: expected {of}, got {few(others)}")
 
     def of_columns(self) -> Bounds:
         """Bounds of the columns."""

@@ -153,15 +153,23 @@ def privatize(
     warn_delta(delta, len(x))
     named = hasattr(data[0], "columns") or feature_names(model) is not None
     request = Request(
-        name, x, np.asarray(y), tuple(features), named, dict(bounds or {}), norm, prior_sd,
-        tuple(local), classes, None if at is None else _point(at, name),
+        name, x, np.asarray(y), tuple(features), named, {} if bounds is None else bounds, norm,
+        prior_sd, tuple(local), classes, None if at is None else _point(at, name),
     )  # fmt: skip
+    request.check_bounds(_bounded(kind, features))
     plan = kind(model, request)
     spent = spend(record, limit, name, budget)  # before the release, should that fail
     found = noised(plan.statistics, budget, random_state=random_state)
     statement = {**found.statement, **plan.public, **({} if spent is None else {"spent": spent})}
     made: Posterior = plan.posterior(found)
     return replace(made, provenance=provenance(privacy=statement))
+
+
+def _bounded(kind: Callable[[Any, Request], Plan], features: Sequence[str]) -> list[str]:
+    """What has bounds: columns, and the outcome if it is a number."""
+    if kind in (of_classes.multinomial, heads.head):
+        return []
+    return [*dict.fromkeys([*features, *([regressions.OUTCOME] * (kind is regressions.linear))])]
 
 
 def _point(at: Any, name: str) -> dict[str, float]:

@@ -144,7 +144,7 @@ def _plan(
             **info,
         }
         sums = NoisySums.read(request.name, request.local, settings, arrays)
-        mean, covariance, order, deviation, _ = noise_aware((sums,))
+        mean, covariance, order, deviation, *_ = noise_aware((sums,))
         rows = [order.index(name) for name in used]
         n: float | None = sums.mass
         if info["likelihood"] == "normal":

@@ -11,14 +11,13 @@ from klfusion._utils.text import few, printable
 from klfusion.families import GaussianObservations, Tempered
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import observations
+from klfusion.updates.units import other_units
 
 _DIGITS = 9  # in which copies agree; independent fits do not
 _OVERCLAIM = 3.0  # times the median certainty is no finding
 _SLACK = 10.0  # observations that a prior may be worth
 _OUTLYING = 6.0  # robust deviations, of logarithms
 _BY_CHANCE = 1e-6  # probability of a mean so near zero, unless it was subtracted
-_UNITS = 1.5  # smallest ratio of two units that is looked for; miles and kilometres have 1.6
-_PRECISE = 0.5 * float(np.log(_UNITS))  # error of a ratio above which it is not distinguished
 
 
 @dataclass(frozen=True)
@@ -67,20 +66,25 @@ def _columns(silos: Sequence[Posterior]) -> list[Finding]:
                 "standardised by itself: silos need common units and a common origin")
         for name in centred
     ]  # fmt: skip
-    if not centred and 1 < len(moments) == len(silos):
-        found += _other_units(moments, features.get(first))
+    for name, column, scale, probability in [] if centred else other_units(silos):
+        known = "all columns"
+        if column is not None:
+            known = f"column {repr(features[first][column]) if features else column}"
+        text = f"mean and spread of {known} are {scale:.3g} times the other silos', with "
+        found.append(Finding(name, None, f"{text}probability {probability:.2f}: other units?"))
     return found
 
 
 def _moments(posterior: Posterior) -> tuple[float, FloatArray, FloatArray] | None:
     """Number of observations, mean and standard deviation (d,) of all data of a silo.
 
-    What data add to the priors of all components are sums over observations, exactly.
+    What data add to the priors of all components are sums over observations, exactly. A prior that
+    is not known is part of them; where it lies at the mean of the data, this stays.
     """
     family, prior = posterior.family, posterior.prior
-    if prior is None or not isinstance(family, GaussianObservations):
+    if not isinstance(family, GaussianObservations):
         return None
-    total = (posterior.natural - prior).sum(axis=0)[None]
+    total = (posterior.natural - (0.0 if prior is None else prior)).sum(axis=0)[None]
     n = float(family.effective_size(total)[0]) if isinstance(family, Tempered) else 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         mean, covariance = family.observation_moments(total)
@@ -97,33 +101,6 @@ def _is_centred(n: float, mean: FloatArray, deviation: FloatArray) -> bool:
     with np.errstate(divide="ignore", invalid="ignore"):  # of a constant column
         square = n * float(((mean / deviation) ** 2).sum())
     return bool(chdtr(len(mean), square) < _BY_CHANCE)
-
-
-def _other_units(
-    moments: dict[str, tuple[float, FloatArray, FloatArray]], features: Sequence[str] | None
-) -> list[Finding]:
-    """Columns whose mean and spread are both the same multiple of the other silos'."""
-    names = list(moments)
-    n, mean, deviation = (np.array([moments[name][i] for name in names]) for i in range(3))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.stack([np.log(np.abs(mean)), np.log(deviation)])  # (2, J, d)
-        error = np.sqrt((deviation / mean) ** 2 + 1.0) / np.sqrt(n)[:, None]
-    found = []
-    for j, name in enumerate(names):
-        if j == 0 and len(names) == 2:
-            continue  # of two, the second differs from the first
-        others = [i for i in range(len(names)) if i != j]
-        with np.errstate(invalid="ignore"):  # of columns that are zero, or constant, everywhere
-            by_mean, by_deviation = logs[:, j] - np.median(logs[:, others], axis=1)
-        same_sign = np.sign(mean[j]) == np.sign(np.median(mean[others], axis=0))
-        tolerance = 3.0 * np.hypot(error[j], np.median(error[others], axis=0))
-        alike = (np.abs(by_mean - by_deviation) < tolerance) & (tolerance < _PRECISE) & same_sign
-        for c in np.flatnonzero(alike & (np.abs(by_deviation) > np.log(_UNITS))):
-            column = f"column {c if features is None else repr(features[int(c)])}"
-            times = f"{np.exp(by_deviation[c]):.3g} times the other silos'"
-            text = f"mean and spread of {column} are {times}: other units?"
-            found.append(Finding(name, None, text))
-    return found
 
 
 def _overclaims(silos: Sequence[Posterior]) -> list[Finding]:

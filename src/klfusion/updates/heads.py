@@ -37,7 +37,7 @@ def head_statistics(
     """What a site sends so that a fused network gets a head of all sites' data.
 
     The site computes means and deviations of the last hidden layer of the fused network for its own
-    rows. It sends counts and sums by class and a Gram matrix, as `klfusion.learners.BayesianHead`
+    rows. It sends counts and sums by class and a scatter, as `klfusion.learners.BayesianHead`
     does.
 
     Parameters

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.text import few
+from klfusion.draws.variables import names_of
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
@@ -68,7 +69,8 @@ def doubtful_columns(fusion: Fusion, silos: Sequence[Posterior]) -> list[tuple[s
     for name in varying(tests):
         test = tests[name]
         away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
-        text = f"coefficient {name!r} differs most from those of other silos (Q {test.q:.3g}, "
+        (called,) = names_of(fusion.posterior.structure, [name])
+        text = f"coefficient {called!r} differs most from those of other silos (Q {test.q:.3g}, "
         text += f"p {test.q_p_value:.1e})"
         if fusion.settings.pooling not in VARYING:
             text += ": pooling='hierarchical' lets it vary"

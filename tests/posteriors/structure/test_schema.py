@@ -22,7 +22,7 @@ SITES = {
     "sites": [{"name": "rate", "shape": [2], "axis": -2, "support": REAL}],
     "shared": [{"name": "slope", "shape": [3], "support": REAL}],
 }
-HEAD = {"gram": np.ones(3), "probe": np.zeros(2)}
+HEAD = {"scatter": np.ones(3), "mean": np.ones(2), "rows": np.ones(1), "probe": np.zeros(2)}
 WHOLE = {
     "mixture": (RATES, MIXTURE, {"features": ["age"], "covariance_type": "full"}),
     "hmm": (RATES, HMM, {"frame_weight": 0.5}),
@@ -74,7 +74,8 @@ BAD = {
     "site": ("sites", {}, {"sites": [{"name": "x"}]}, "a name, a shape and a support"),
     "shared": ("sites", {"slope.variance": None}, {}, "slope.variance to be an array"),
     "size": ("sites", {}, {"sites": []}, "sites to be DiagonalNormal(dim=0)"),
-    "gram": ("head", {"gram": np.ones(4)}, {}, "gram to be of shape (3,)"),
+    "scatter": ("head", {"scatter": np.ones(4)}, {}, "scatter to be of shape (3,)"),
+    "no rows": ("head", {"rows": np.zeros(1)}, {}, "rows to be numbers > 0"),
     "probe": ("head", {"probe": np.ones(3)}, {}, "probe to be of shape (2,)"),
     "softmax": ("head", {"calibration": np.ones(3)}, {}, "calibration to be of shape (3, 2)"),
     "no map": ("head", {}, {"map": "x"}, "map to be a feature map"),

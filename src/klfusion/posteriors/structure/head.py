@@ -1,8 +1,10 @@
 """Classifiers on agreed features: statistics that all classes share.
 
-``info`` has the names of the classes and the feature map. Arrays: ``gram``, the packed sum of outer
-products of the features of all rows; ``probe``, the features of one agreed row; and of a calibrated
-head ``calibration``, the coefficients of its softmax.
+``info`` has the names of the classes and the feature map. Arrays: ``rows``, how many there are;
+``mean``, of their features; ``scatter``, the packed sum of outer products of differences from it;
+``probe``, the features of one agreed row. A calibrated head has ``calibration``, the coefficients
+of its softmax. Sums of squares about zero would lose the digits of columns whose mean is large for
+their deviation.
 """
 
 from collections.abc import Sequence
@@ -11,26 +13,33 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
+from klfusion.families.wishart import pack
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 
 KIND = "head"
-GRAM, PROBE, CALIBRATION = "gram", "probe", "calibration"
+ROWS, MEAN, SCATTER = "rows", "mean", "scatter"
+PROBE, CALIBRATION = "probe", "calibration"
 _ROUNDING = 1e-3  # relative; features in float32 differ between processors by less
 
 
 def fuse(
     silos: Sequence[Structure], labels: Sequence[IntArray | FloatArray], n_components: int
 ) -> Structure:
-    """Add the sums of outer products; refuse silos whose features differ on the agreed row."""
+    """Merge the scatters; refuse silos whose features differ on the agreed row."""
     del labels, n_components  # classes share these statistics
     info = agreed_info(silos, "class", "features", "map", "n_inputs", "type")
     probe = silos[0].arrays[PROBE]
     for other in silos[1:]:
         check_probe(probe, other.arrays[PROBE])
-    gram = silos[0].arrays[GRAM].copy()
-    for other in silos[1:]:
-        gram += other.arrays[GRAM]
-    return Structure(KIND, {GRAM: gram, PROBE: probe}, info)
+    rows = np.array([float(silo.arrays[ROWS][0]) for silo in silos])
+    mean = rows @ np.array([silo.arrays[MEAN] for silo in silos]) / rows.sum()
+    scatter = np.zeros_like(silos[0].arrays[SCATTER])
+    for n, silo in zip(rows, silos, strict=True):
+        away = silo.arrays[MEAN] - mean
+        scatter += silo.arrays[SCATTER]
+        scatter += pack(n * np.outer(away, away))
+    found = {ROWS: np.array([rows.sum()]), MEAN: mean, SCATTER: scatter, PROBE: probe}
+    return Structure(KIND, found, info)
 
 
 def check_probe(expected: FloatArray, found: FloatArray) -> None:

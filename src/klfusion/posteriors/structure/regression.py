@@ -11,7 +11,6 @@ is kept, one row per silo: given the shared coefficients ``s`` they are Normal, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from klfusion.errors import InvalidPosteriorError
 from klfusion.families import Family, Normal
 from klfusion.families.wishart import pack, unpack
 from klfusion.posteriors.structure.structure import Structure, agreed_info
+from klfusion.posteriors.structure.words import repeated
 
 KIND = "regression"
 LOCAL = ("local.offset", "local.gain", "local.covariance")
@@ -101,8 +101,7 @@ def names_of(info: Mapping[str, Any], key: str, where: str) -> list[str]:
         raise InvalidPosteriorError(
             f"{where}: expected {key} to be a list of non-empty names, got {found!r}"
         )
-    if len({*found}) < len(found):
-        again = Counter(found).most_common(1)[0][0]
+    for again, _ in repeated(found):
         raise InvalidPosteriorError(f"{where}: expected different {key}, got {again!r} twice")
     return list(found)
 

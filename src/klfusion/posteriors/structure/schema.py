@@ -127,8 +127,8 @@ def _topics(own: _Checked) -> None:
 
 def _layers(own: _Checked) -> None:
     n_in = own.setting("n_in", lambda v: is_integer(v) and v >= 1, "an integer >= 1")
-    several, deep = "names of 2 layers or more", lambda v: _are_texts(v) and len(v) >= 2
-    names = own.setting("layers", deep, several)
+    deep = lambda v: _are_texts(v) and len(v) >= 2  # noqa: E731
+    names = own.setting("layers", deep, "names of 2 layers or more")
     for key in ("activation", "head"):
         own.setting(key, lambda v: v is None or isinstance(v, str), "text")
     valid = lambda v: is_geometry(v, len(names))  # noqa: E731
@@ -147,13 +147,13 @@ def _layers(own: _Checked) -> None:
         own.array(key, (below,))
     if any(key.startswith(("site.", "inputs.")) for key in own.arrays):
         _class_statistics(own, n_in, below)
-    expected = f"{below} unique labels"
 
     def unique(labels: Any) -> bool:
         plain = isinstance(labels, list | tuple) and {*map(type, labels)} <= {str, int, float, bool}
         return plain and len({*labels}) == below == len(labels)
 
-    own.setting("classes", lambda v: v is None or unique(v), expected)
+    own.setting("classes", lambda v: v is None or unique(v), f"{below} unique labels")
+    own.setting("features", lambda v: v is None or _are_texts(v), "names of columns")
 
 
 def _class_statistics(own: _Checked, n_in: int, n_out: int) -> None:
@@ -300,13 +300,14 @@ def _head(own: _Checked) -> None:
         expected = "expected classes of a head to be IsotropicNormalGamma"
         raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.family}")
     dim = own.family.dim
-    own.shaped(head.GRAM, (packed_size(dim),))
+    own.shaped(head.SCATTER, (packed_size(dim),))
+    own.shaped(head.MEAN, (dim,))
+    own.array(head.ROWS, (1,), above=True)
     own.shaped(head.PROBE, (dim,) if own.arrays.get(head.PROBE, np.ones(1)).size else (0,))
     if head.CALIBRATION in own.arrays:
         own.shaped(head.CALIBRATION, (own.n + 1, own.n))
-    named = own.setting("map", lambda v: isinstance(v, Mapping), "a feature map")
-    if not isinstance(named.get("class"), str):
-        own.refuse("map", "a feature map with the name of its class", named)
+    named = lambda v: isinstance(v, Mapping) and isinstance(v.get("class"), str)  # noqa: E731
+    own.setting("map", named, "a feature map with the name of its class")
     own.setting("n_inputs", lambda v: v is None or (is_integer(v) and v > 0), "an integer > 0")
 
 

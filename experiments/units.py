@@ -1,0 +1,117 @@
+"""Silos with other units: how often `kf.diagnose` names them, and how often honest ones.
+
+Silos are those of `experiments.users`. The last one then has one random column, or all, times a
+factor, or every silo standardises its own data; the models are fitted again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+import klfusion as kf
+from experiments.simulation import FloatArray
+from experiments.tables import of_rows
+from experiments.users import Problem, Scenario, draw, fit
+from klfusion.updates.findings import findings_of
+
+DESCRIPTION = "silos with other units: named by diagnose, and false alarms"
+FIRST_SEED = 62000  # of consecutive seeds, none of which served development
+FACTOR = 2.2  # pounds per kilogram
+SCENARIOS = {
+    "two, all shared": Scenario(2, 4, (4, 4), 3),
+    "two, 4 of 5 shared": Scenario(2, 6, (5, 5), 4, shared=4, private=True, surplus=(0, 1)),
+    "two, half shared": Scenario(2, 6, (4, 4), 3, shared=2, private=True),
+    "two, none shared": Scenario(2, 8, (4, 4), 3, private=True),
+    "five, guessed sizes": Scenario(5, 6, (3, 6), 3, surplus=(-1, 2)),
+    "five, maximum likelihood": Scenario(5, 6, (3, 5), 3, bayesian=False),
+    "five, shifted centres": Scenario(5, 6, (3, 5), 4, shift=0.6, separation=6.0),
+    "five, none shared": Scenario(5, 15, (3, 3), 3, private=True),
+    "ten": Scenario(10, 6, (3, 5), 5),
+}
+COLUMNS = {  # of the table, and what they count
+    "one column": "one column",
+    "all columns": "all columns",
+    "standardised alone": "standardised alone",
+    "false alarms": "honest, others",
+    "false alarms, common standards": "standardised in common, others",
+    "others beside one column": "one column, others",
+}
+UNITS, STANDARDISED = "other units?", "standardised by itself"
+
+
+def run(scenario: Scenario, seed: int, *, bare: bool) -> dict[str, Any]:
+    """Whether each change is found, and whom honest silos accuse; ``bare``: no prior, no counts."""
+    rng = np.random.default_rng(seed)
+    problem = draw(scenario, rng)
+    column, last = int(rng.integers(scenario.dim)), scenario.n_silos - 1
+    every = np.concatenate(problem.data)
+    one, each = np.where(np.arange(scenario.dim) == column, FACTOR, 1.0), range(scenario.n_silos)
+    changes: dict[str, tuple[Sequence[int], Callable[[FloatArray], FloatArray]]] = {
+        "honest": ([], lambda x: x),
+        "one column": ([last], lambda x: x * one),
+        "all columns": ([last], lambda x: x * FACTOR),
+        "standardised alone": (each, lambda x: (x - x.mean(axis=0)) / x.std(axis=0)),
+        "standardised in common": (each, lambda x: (x - every.mean(axis=0)) / every.std(axis=0)),
+    }
+    found: dict[str, Any] = {"seed": seed}
+    for name, (numbers, change) in changes.items():
+        silos = [*problem.models]
+        for j in numbers:
+            silos[j] = _refitted(scenario, problem, j, change, rng)
+        if bare:
+            silos = [replace(p, prior=None, counts=None, structure=None) for p in silos]
+        reasons = [(f.silo, f.reason) for f in findings_of(silos)]
+        named = [(s, text) for s, text in reasons if text.endswith(UNITS) or STANDARDISED in text]
+        expected = f"column {column} " if name == "one column" else f"{name} "
+        right = [
+            s for s, text in named
+            if (STANDARDISED in text if name == "standardised alone" else expected in text)
+            and s in {silos[j].name for j in numbers}
+        ]  # fmt: skip
+        found[name] = len(right) == len(numbers) > 0
+        found[f"{name}, others"] = len(named) > len(right)
+    return found
+
+
+def _refitted(
+    scenario: Scenario,
+    problem: Problem,
+    j: int,
+    change: Callable[[FloatArray], FloatArray],
+    rng: np.random.Generator,
+) -> kf.Posterior:
+    """A silo fitted to changed data."""
+    old, x = problem.models[j], change(problem.data[j])
+    count = {} if scenario.bayesian else {"n_observations": len(x)}
+    model = fit(scenario, x, old.n_components, int(rng.integers(2**31)))
+    return kf.extract(model, old.name, **count)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--scenario", choices=SCENARIOS, action="append")
+    parser.add_argument("--bare", action="store_true", help="without priors and counts")
+
+
+def main(args: argparse.Namespace, console: Console) -> None:
+    """How often each change is found, and false alarms, by scenario."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for name in args.scenario or SCENARIOS:
+        seeds = range(FIRST_SEED, FIRST_SEED + args.seeds)
+        with threadpool_limits(1):
+            runs[name] = [run(SCENARIOS[name], seed, bare=args.bare) for seed in seeds]
+    (args.out / "results.json").write_text(json.dumps(runs))
+    rows = [
+        {"silos": name, **{title: sum(one[key] for one in own) for title, key in COLUMNS.items()}}
+        for name, own in runs.items()
+    ]
+    console.print(f"of {args.seeds}:", of_rows(rows))

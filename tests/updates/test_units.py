@@ -1,0 +1,74 @@
+"""Other units: found from few matches, by a probability; honest silos are not named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from experiments.units import SCENARIOS, run
+from klfusion.updates.units import other_units
+
+NORMAL = kf.families.NormalWishart(3)
+
+
+def silo(name, means, sds, scale=(1.0, 1.0, 1.0), n=200.0):
+    means, sds = np.array(means) * scale, np.array(sds) * scale
+    size = np.full(len(means), n)
+    scatter = n * np.einsum("ni,ij->nij", sds**2, np.eye(3))
+    return kf.Posterior(NORMAL, NORMAL.natural(means, size, scatter, size + 2), name=name)
+
+
+def drawn(rng, n=4):
+    return rng.uniform(0, 30, size=(n, 3)), rng.uniform(0.5, 2.0, size=(n, 3))
+
+
+def near(means, sds, rng):
+    return means + 0.1 * sds * rng.normal(size=means.shape), sds * np.exp(
+        0.05 * rng.normal(size=sds.shape)
+    )
+
+
+@pytest.mark.parametrize("n_silos", [2, 4])
+@pytest.mark.parametrize(("column", "factor"), [(1, 2.2), (0, 1.61), (2, 0.001), (None, 100.0)])
+def test_the_silo_the_column_and_the_factor_are_found(n_silos, column, factor):
+    rng = np.random.default_rng(3)
+    true = drawn(rng)
+    scale = np.where([column in (None, c) for c in range(3)], factor, 1.0)
+    silos = [silo(f"s{j}", *near(*true, rng)) for j in range(n_silos - 1)]
+    silos.append(silo("other", *near(*true, rng), scale))
+    (found,) = other_units(silos)
+    assert found[:2] == ("other", column)
+    assert found.scale == pytest.approx(factor, rel=0.05)
+    assert found.probability > 0.9
+
+
+def test_silos_of_other_components_or_none_in_common_are_honest():
+    rng = np.random.default_rng(4)
+    shared = drawn(rng, 2)
+    silos = []
+    for j in range(5):
+        own = [np.concatenate(both) for both in zip(shared, drawn(rng), strict=True)]
+        silos.append(silo(f"s{j}", *near(*own, rng)))
+    assert [*other_units(silos)] == []
+    assert [*other_units([silo(f"s{j}", *drawn(rng)) for j in range(5)])] == []
+    assert [*other_units(silos[:1])] == []
+
+
+def test_families_without_columns_and_huge_numbers_say_nothing():
+    rates = kf.families.Gamma()
+    rate = kf.Posterior(rates, rates.natural([3.0], [1.0]), name="a")
+    assert [*other_units([rate, replace(rate, name="b")])] == []
+    rng = np.random.default_rng(5)
+    huge = silo("huge", *drawn(rng), (1e150, 1.0, 1.0))
+    assert all(np.isfinite(own.scale) for own in other_units([silo("a", *drawn(rng)), huge]))
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_fitted_mixtures(bare):
+    """The experiment, of one set of silos."""
+    found = run(SCENARIOS["two, all shared"], 7, bare=bare)
+    assert found["one column"] and found["standardised alone"]
+    assert not found["honest, others"] and not found["standardised in common, others"]
