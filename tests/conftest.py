@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def same_noise(request, monkeypatch):
-    """Draw the noise of `kf.privatize` from a seed: whether a test passes depends on the code alone.
+    """Draw the noise of `kf.privatize` from a seed, so that tests depend on the code alone.
 
     Everything else is OpenDP's, the statement of the budget included. Tests of the secure noise
     itself are marked ``secure``.

@@ -451,3 +451,28 @@ def test_rematching_keeps_the_sizes_of_every_layer_and_the_random_state():
         assert len(one.posterior.structure.arrays["mean.1"]) == 15
     anew = kf.fuse([*silos, last], n_components=(18, 15), random_state=5)
     np.testing.assert_array_equal(both.posterior.natural, anew.posterior.natural)
+
+
+@pytest.mark.parametrize("seed", range(5, 9))
+def test_a_third_silo_of_the_same_clusters_opens_none(seed):
+    rng, kinds = np.random.default_rng(seed), np.array([[-18.0, 0.0], [0.0, 18.0], [18.0, 0.0]])
+
+    def fitted(own):
+        return BayesianGaussianMixture(
+            n_components=3, mean_prior=[0, 0], covariance_prior=np.eye(2),
+            degrees_of_freedom_prior=4, random_state=0,
+        ).fit(own[rng.choice(3, 150)] + rng.normal(size=(150, 2)))  # fmt: skip
+
+    fusion = kf.fuse({"a": fitted(kinds), "b": fitted(kinds)})
+    assert fusion.add(fitted(kinds), name="c").n_components == 3
+    other = np.vstack([kinds[:2], [[0.0, -18.0]]])
+    assert fusion.add(fitted(other), name="d").n_components == 4
+
+
+def test_one_global_component_shows_no_price():
+    rates = kf.families.Gamma()
+    a, b, c = (
+        kf.Posterior(rates, rates.natural([shape], [10]), name=name)
+        for name, shape in {"a": 300, "b": 310, "c": 320}.items()
+    )
+    assert kf.fuse([a, b]).add(c).n_components == kf.fuse([a, b, c]).n_components == 1
