@@ -70,6 +70,17 @@ def test_ridge_estimates_the_noise():
     assert ((low < back.predict(x)) & (back.predict(x) < high)).all()
 
 
+def test_ridge_regressions_whose_noise_agrees_equal_the_pooled_one():
+    far = []
+    for seed in range(6):
+        x, y = linear(300, seed)
+        parts = divided(x, y, 5, np.random.default_rng(seed))
+        silos = [kf.extract(Ridge(alpha=7.0), name=n, data=data) for n, data in parts.items()]
+        fused = kf.fuse(silos, pooling="product").model()
+        far.append(np.abs(fused.coef_ - Ridge(alpha=7.0).fit(x, y).coef_).max())
+    assert min(far) < 1e-8 and max(far) < 0.01
+
+
 def test_least_squares_comes_back():
     x, y = linear(400)
     fitted = LinearRegression().fit(x, y)

@@ -112,3 +112,68 @@ def test_other_results_are_refused_with_a_way_out():
     fit = sm.Probit(y, sm.add_constant(x)).fit(disp=0)
     with pytest.raises(KLFusionError, match=r"silo 'a': .*got Probit: kf.coefficients takes"):
         kf.extract(fit, name="a")
+
+
+def small_sites(seed):
+    rng = np.random.default_rng(seed)
+    x = [sm.add_constant(rng.normal(size=(n, 3))) for n in [6] * 10 + [200]]
+    return x, [own @ [1.0, 1.0, 0.0, 0.0] + rng.normal(size=len(own)) for own in x]
+
+
+def test_a_small_site_that_fits_by_luck_does_not_dominate():
+    ours, pooled = [], []
+    for seed in range(8):
+        x, y = small_sites(seed)
+        models = {str(k): sm.OLS(b, a).fit() for k, (a, b) in enumerate(zip(x, y, strict=True))}
+        ours.append(np.asarray(kf.fuse(models, pooling="product").model().params))
+        pooled.append(sm.OLS(np.concatenate(y), np.vstack(x)).fit().params)
+    assert np.abs(np.array(ours) - pooled).max() < 0.02
+    assert np.abs(np.array(pooled) - [1.0, 1.0, 0.0, 0.0]).max() > 0.1
+
+
+def test_noise_that_is_given_is_kept():
+    x, y = small_sites(0)
+    sites = [
+        kf.extract(sm.OLS(b, a).fit(), name=str(k), noise_sd=1.0)
+        for k, (a, b) in enumerate(zip(x, y, strict=True))
+    ]
+    found = kf.fuse(sites, pooling="product").model()
+    whole, design = np.vstack(x), np.concatenate(y)
+    np.testing.assert_allclose(found.params, np.linalg.lstsq(whole, design)[0], atol=1e-10)
+    np.testing.assert_allclose(found.cov_params(), np.linalg.inv(whole.T @ whole), rtol=1e-8)
+    with pytest.raises(KLFusionError, match="'a', noise_sd: expected an OLS, got Logit"):
+        kf.extract(logit(x[-1][:, 1:], (y[-1] > 0) * 1.0), name="a", noise_sd=1.0)
+
+
+def test_a_fit_that_has_not_converged_is_refused():
+    x, y = patients(400, np.random.default_rng(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = sm.Logit(y, sm.add_constant(x)).fit(maxiter=1, disp=0)
+    with pytest.raises(KLFusionError, match="'a': expected a fit that has converged"):
+        kf.extract(fit, name="a")
+
+
+def test_shapes_of_families_must_agree_and_come_back():
+    rng = np.random.default_rng(0)
+    x = sm.add_constant(rng.normal(size=(300, 1)))
+    y = rng.poisson(np.exp(0.5 * x[:, 1]))
+
+    def fit(alpha):
+        family = sm.families.NegativeBinomial(alpha=alpha)
+        return sm.GLM(y, x, family=family).fit()
+
+    assert kf.fuse([fit(0.5), fit(0.5)]).model().family.alpha == 0.5
+    with pytest.raises(KLFusionError, match=r"NegativeBinomial \(alpha 0.5\).*alpha 3"):
+        kf.fuse([fit(0.5), fit(3.0)])
+
+
+def test_silos_that_differ_are_said_where_the_model_is_that_of_pooled_data():
+    rng, models = np.random.default_rng(0), {}
+    for k, slope in enumerate([-1.0, 0.0, 1.0, 2.0]):
+        x = rng.normal(size=(300, 1))
+        models[str(k)] = logit(x, (rng.random(300) < 1 / (1 + np.exp(-slope * x[:, 0]))) * 1.0)
+    fusion = kf.fuse(models)
+    with pytest.warns(UserWarning, match="silos differ in 'x1'.*fusion.posterior has the mean"):
+        fusion.model()
+    kf.fuse(models, pooling="hierarchical").model()

@@ -5,6 +5,7 @@ from typing import Any
 
 from klfusion._utils.text import few
 from klfusion.adapters.dispatch import rebuild
+from klfusion.draws.fused import warn_varying
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
@@ -19,6 +20,10 @@ def model(fusion: Fusion, silo: str | None = None) -> Any:
     """See `Fusion.model`."""
     if silo is None and not is_regression(fusion.posterior):
         return rebuild(fusion.posterior)
+    if silo is None and fusion.settings.pooling == "auto":
+        shared = "this model is that of the pooled data, as certain as if they agreed"
+        instead = "fusion.posterior has the mean over silos, pooling='hierarchical' lets them vary"
+        warn_varying(fusion, f"{shared}: {instead}", 4)
     return rebuild(site(fusion, silo))
 
 

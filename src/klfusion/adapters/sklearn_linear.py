@@ -39,6 +39,7 @@ from klfusion.adapters._uncertain import (
 )
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
+from klfusion.posteriors.noise import FREEDOM
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
@@ -175,12 +176,13 @@ def _linear(
             found = scales_of(mean, np.diag(gram)[1:] / n - mean**2, features)
             options = _replace(options, scales=found)
     bayesian = isinstance(model, BayesianRidge | ARDRegression)
-    noise = noise_sd
+    noise, freedom = noise_sd, 0.0
     if noise is None and bayesian:
         check_fitted(model)
         noise = 1.0 / np.sqrt(float(model.alpha_))
     if noise is None:
-        noise = _residual_deviation(x, np.asarray(outcome), gram, moment, _ridge(model))
+        rest = x, np.asarray(outcome), gram, moment, _ridge(model)
+        noise, freedom = _residual_deviation(*rest)
     if not (np.isfinite(noise) and noise > 0):
         raise KLFusionError(f"expected noise_sd > 0, got {noise!r}")
     if bayesian and options.prior_sd is None:
@@ -191,6 +193,9 @@ def _linear(
         strength = np.zeros(len(names) - (INTERCEPT in names))
     own = np.concatenate([[0.0], strength]) if INTERCEPT in names else np.asarray(strength)
     arrays = {"noise": noise, "n": n}
+    if freedom:
+        arrays[FREEDOM] = freedom
+        options = _replace(options, ridge=options.prior_sd is None)
     likelihood = Information(moment / noise**2, gram / noise**2)
     return options.posterior(names, likelihood, options.precision(names, own), n, arrays)
 
@@ -224,8 +229,8 @@ def _from_fit(model: Any, n: int | None) -> tuple[list[str], int, FloatArray, Fl
 
 def _residual_deviation(
     x: FloatArray, y: FloatArray, gram: FloatArray, moment: FloatArray, strength: float
-) -> float:
-    """Of the noise, from the residuals of the ridge fit and its effective parameters."""
+) -> tuple[float, float]:
+    """Of the noise, from the residuals of the ridge fit, and residual degrees of freedom."""
     penalty = strength * np.eye(len(gram))
     if (x[:, 0] == 1.0).all():
         penalty[0, 0] = 0.0
@@ -239,7 +244,7 @@ def _residual_deviation(
     freedom = len(x) - float(np.trace(fit[:, 1:]))
     if freedom < 1:
         raise KLFusionError("expected more rows than coefficients to estimate the noise: noise_sd=")
-    return float(np.sqrt(np.square(y - x @ fit[:, 0]).sum() / freedom))
+    return float(np.sqrt(np.square(y - x @ fit[:, 0]).sum() / freedom)), freedom
 
 
 def rebuild(posterior: Posterior) -> Any:

@@ -18,15 +18,28 @@ from statsmodels.genmod.generalized_linear_model import GLM, GLMResults, GLMResu
 from statsmodels.regression.linear_model import OLS, OLSResults, RegressionResultsWrapper
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.checks import check_number
 from klfusion._utils.text import few
 from klfusion.adapters._likelihoods import Derivatives
 from klfusion.adapters._regressions import Options, Prior, scales
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
+from klfusion.posteriors.noise import FREEDOM
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
 _NONE = property(lambda self: float("nan"))
+_SHAPES = ("alpha", "var_power")  # what a family of statsmodels may have beside its link
+
+
+def _check_converged(model: Any) -> None:
+    """Refuse a fit that statsmodels itself says has not converged."""
+    found = getattr(model, "mle_retvals", None) or {}
+    if not found.get("converged", getattr(model, "converged", True)):
+        raise KLFusionError(
+            "expected a fit that has converged, got one that statsmodels says has not: give fit "
+            "more iterations by maxiter=, or see whether a column separates the outcome"
+        )
 
 
 class ByName:
@@ -76,45 +89,34 @@ def extract(
     model: Any,
     name: str,
     *,
+    noise_sd: float | None = None,
     prior_sd: Prior = None,
     local: Sequence[str] = (),
     units: Mapping[str, str] | None = None,
     at: Fusion | Posterior | None = None,
 ) -> Posterior:
-    """Coefficients and their precision, by the names of the columns."""
+    """Coefficients and their precision, by the names of the columns; ``noise_sd`` of OLS."""
     fitted = model.model
+    if noise_sd is not None:
+        if not isinstance(fitted, OLS):
+            raise KLFusionError(f"noise_sd: expected an OLS, got {type(fitted).__name__}")
+        check_number("noise_sd", noise_sd, 0.0, np.inf)
     names = [str(column) for column in fitted.exog_names]
-    info: dict[str, Any] = {"package": "statsmodels", "class": type(model).__name__}
-    if isinstance(fitted, GLM):
-        family = fitted.family
-        link = type(family.link).__name__
-        info |= {"family": type(family).__name__, "link": link, "scale": float(model.scale)}
-        info["likelihood"] = f"{info['family']} with link {link}"
-    elif isinstance(fitted, Logit):
-        info["likelihood"] = "logistic"
-    elif isinstance(fitted, PHReg):
-        info["likelihood"] = "proportional hazards"
-    elif isinstance(fitted, OLS):
-        info["likelihood"] = "normal"
-        if at is not None:
-            raise KLFusionError("at: expected none, for the posterior of OLS is exact")
-    else:
-        kind = type(fitted).__name__
-        raise KLFusionError(
-            f"expected an OLS, GLM, Logit or PHReg, got {kind}: kf.coefficients takes its params "
-            "and cov_params()"
-        )
+    info = _info(model)
+    if at is not None and isinstance(fitted, OLS):
+        raise KLFusionError("at: expected none, for the posterior of OLS is exact")
     info["scales"] = scales(np.asarray(fitted.exog, dtype=np.float64), names)
     info["scales"] = {key: sd for key, sd in info["scales"].items() if sd > 0}  # not the constant
     options = Options(name, prior_sd, local, units, at, info)
     n = len(fitted.endog)
     scale = {"scale": model.scale} if isinstance(fitted, GLM | OLS) else {}
+    variance = float(model.scale) if noise_sd is None else noise_sd**2
 
     def likelihood(beta: FloatArray) -> Derivatives:
         if isinstance(fitted, OLS):
             x, residual = fitted.wexog, fitted.wendog - fitted.wexog @ beta
-            value = -0.5 * float(residual @ residual) / model.scale
-            return Derivatives(value, x.T @ residual / model.scale, x.T @ x / model.scale)
+            value = -0.5 * float(residual @ residual) / variance
+            return Derivatives(value, x.T @ residual / variance, x.T @ x / variance)
         value, gradient = fitted.loglike(beta, **scale), fitted.score(beta, **scale)
         return Derivatives(float(value), np.asarray(gradient), -fitted.hessian(beta, **scale))
 
@@ -122,8 +124,10 @@ def extract(
     if isinstance(fitted, PHReg):
         arrays = {"events": float(fitted.status.sum())}
     elif isinstance(fitted, OLS):
-        arrays = {"noise": float(np.sqrt(model.scale)), "n": n}
-    if at is not None or prior_sd is not None:
+        arrays = {"noise": float(np.sqrt(variance)), "n": n}
+        if noise_sd is None and model.df_resid > 0 and model.cov_type == "nonrobust":
+            arrays[FREEDOM] = float(model.df_resid)
+    if at is not None or prior_sd is not None or noise_sd is not None:
         return options.laplace(names, likelihood, None, n, arrays)
     mean = np.asarray(model.params, dtype=np.float64)
     covariance = np.asarray(model.cov_params(), dtype=np.float64)
@@ -137,7 +141,34 @@ def extract(
         names, Information(precision @ mean, precision), options.precision(names), n, arrays
     )
     options.centre(names, likelihood, None, mean)  # an error if there is no largest likelihood
+    _check_converged(model)
     return own
+
+
+def _info(model: Any) -> dict[str, Any]:
+    """Package, class and model of an observation."""
+    info: dict[str, Any] = {"package": "statsmodels", "class": type(model).__name__}
+    if isinstance(model.model, GLM):
+        family = model.model.family
+        link = type(family.link).__name__
+        info |= {"family": type(family).__name__, "link": link, "scale": float(model.scale)}
+        shape = {key: float(getattr(family, key)) for key in _SHAPES if hasattr(family, key)}
+        info["shape"] = shape
+        of_shape = "".join(f" ({key} {value:g})" for key, value in shape.items())
+        info["likelihood"] = f"{info['family']}{of_shape} with link {link}"
+    elif isinstance(model.model, Logit):
+        info["likelihood"] = "logistic"
+    elif isinstance(model.model, PHReg):
+        info["likelihood"] = "proportional hazards"
+    elif isinstance(model.model, OLS):
+        info["likelihood"] = "normal"
+    else:
+        kind = type(model.model).__name__
+        raise KLFusionError(
+            f"expected an OLS, GLM, Logit or PHReg, got {kind}: kf.coefficients takes its params "
+            "and cov_params()"
+        )
+    return info
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -169,7 +200,8 @@ def rebuild(posterior: Posterior) -> Any:
         fit.mle_settings, fit.mle_retvals = {"optimizer": "none"}, {"converged": True}
         return BinaryResultsWrapper(_counted(FusedLogitResults(logit, fit), n))
     link = getattr(families.links, info["link"])()
-    glm = sm.GLM(endog, exog, family=getattr(families, info["family"])(link=link))
+    family = getattr(families, info["family"])(link=link, **info.get("shape", {}))
+    glm = sm.GLM(endog, exog, family=family)
     scale = float(info["scale"])
     return GLMResultsWrapper(_counted(FusedGLMResults(glm, mean, covariance / scale, scale), n))
 

@@ -128,17 +128,22 @@ def joint_of(fusion: Fusion, silo: str | None) -> JointNormal:
         raise KLFusionError(f"silo {silo!r}: expected a fusion of draws without components")
     made = joint_normal(fusion.posterior if silo is None else fusion.site(silo))
     pooling = fusion.settings.pooling
-    compared = regression and fusion.silos is not None and pooling not in VARYING
-    tests = fusion.heterogeneity() if compared else {}
+    if regression and pooling not in VARYING:
+        certain = f"pooling {pooling!r} is as certain as if they agreed"
+        warn_varying(fusion, f"{certain}: pooling='hierarchical' lets them vary", 5)
+    return made
+
+
+def warn_varying(fusion: Fusion, so: str, stacklevel: int) -> None:
+    """Say which coefficients differ between silos more than chance allows, and ``so``."""
+    tests = fusion.heterogeneity() if fusion.silos is not None else {}
     if apart := varying(tests):
         names = few(names_of(fusion.posterior.structure, apart))
         least = min(tests[name].q_p_value for name in apart)
         warnings.warn(
-            f"silos differ in {names} more than chance allows (p {least:.1g}), and pooling "
-            f"{pooling!r} is as certain as if they agreed: pooling='hierarchical' lets them vary",
-            stacklevel=4,  # the caller of the method of the fusion
+            f"silos differ in {names} more than chance allows (p {least:.1g}), and {so}",
+            stacklevel=stacklevel,
         )
-    return made
 
 
 def to_inference_data(

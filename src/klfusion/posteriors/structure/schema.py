@@ -220,6 +220,8 @@ def _regression(own: _Checked) -> None:
     if "noise" in own.arrays:
         own.array("noise", (), above=True)
         own.array("n", ())
+        if "freedom" in own.arrays:
+            own.array("freedom", (), above=True)
     if own.setting("sums", lambda v: v is None or _are_sums(v), _SUMS) is not None:
         columns = own.info["sums"]["columns"]
         if not {*names, *local} <= {*columns}:

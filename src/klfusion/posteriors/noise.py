@@ -1,0 +1,96 @@
+"""The noise of linear regressions: what each silo's estimate says, and what all of them say.
+
+A silo that estimates the variance of its noise from few rows may be far too certain of its
+coefficients by luck. Variances of silos are scaled inverse chi-square with ``nu`` degrees of
+freedom around a common one (Smyth 2004). Then an estimate ``s2`` from ``f`` degrees of freedom is
+the common variance times an F variate, and given it the variance of the silo is about
+``(nu common + f s2) / (nu + f)``. The common variance and ``nu`` have the largest likelihood. Where
+estimates differ by no more than chance, ``nu`` is infinite, and all silos have one variance, as in
+a regression of the pooled rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import betaln, gammaln
+
+from klfusion._utils.arrays import TINY, FloatArray
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure
+
+FREEDOM = "freedom"  # array of a structure: residual degrees of freedom of an estimated noise
+
+
+def shared_noise(posteriors: Sequence[Posterior]) -> list[Posterior]:
+    """Regressions whose noise is as all silos estimate it; others are returned unchanged."""
+    structures = [p.structure for p in posteriors]
+    if len(posteriors) < 2 or not all(s is not None and FREEDOM in s.arrays for s in structures):
+        return list(posteriors)
+    rows = [(s.arrays["noise"], s.arrays[FREEDOM]) for s in structures if s is not None]
+    noise, freedom = np.array(rows, dtype=np.float64).T
+    variances = moderated(noise**2, freedom)
+    return [
+        _with_variance(p, float(own), float(own_noise**2))
+        for p, own, own_noise in zip(posteriors, variances, noise, strict=True)
+    ]
+
+
+def _with_variance(posterior: Posterior, variance: float, before: float) -> Posterior:
+    """The posterior of a regression if the noise had another variance.
+
+    The prior of a ``ridge`` regression is relative to the noise.
+    """
+    structure, prior = posterior.structure, posterior.prior
+    assert structure is not None and prior is not None
+    factor = before / variance
+    prior_then = factor * prior if structure.info.get("ridge") else prior
+    natural = prior_then + factor * (posterior.natural - prior)
+    arrays = {key: a for key, a in structure.arrays.items() if key != FREEDOM}
+    arrays["noise"] = np.asarray(np.sqrt(variance))
+    structure = Structure(structure.kind, arrays, structure.info)
+    return replace(posterior, natural=natural, prior=prior_then, structure=structure)
+
+
+def moderated(variances: FloatArray, freedom: FloatArray) -> FloatArray:
+    """Variances of the silos (J,), from estimates with so many degrees of freedom, (J,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from klfusion.posteriors.noise import moderated
+    >>> moderated(np.array([1.0, 1.1, 0.1]), np.array([100.0, 100.0, 2.0])).round(2)
+    array([1.04, 1.04, 1.04])
+    >>> moderated(np.array([1.0, 100.0]), np.array([50.0, 50.0])).round(1)
+    array([ 1. , 98.4])
+    """
+    pooled = float(np.average(variances, weights=freedom))
+    half, logs = 0.5 * freedom, np.log(np.maximum(variances, TINY))
+    one = gammaln(half) - half * np.log(half / pooled) + half * variances / pooled
+
+    def misfit(nu: float, common: float) -> float:
+        """Less the log-likelihood, up to a constant."""
+        ratio = freedom / (nu * common)
+        each = betaln(half, 0.5 * nu) - half * np.log(ratio)
+        return float((each + (half + 0.5 * nu) * np.log1p(ratio * variances)).sum())
+
+    def best(nu: float) -> tuple[float, float]:
+        """The common variance of the largest likelihood, and the misfit there."""
+        bounds = float(logs.min()), float(logs.max())
+        found = minimize_scalar(lambda at: misfit(nu, np.exp(at)), bounds=bounds, method="bounded")
+        return float(np.exp(found.x)), float(found.fun)
+
+    typical = float(freedom.mean())
+
+    def nu_of(share: float) -> float:
+        """Of a typical silo's variance, the share that is the common one."""
+        return typical * share / (1.0 - share)
+
+    found = minimize_scalar(lambda at: best(nu_of(at))[1], bounds=(0.0, 1.0), method="bounded")
+    if logs.min() == logs.max() or not found.fun < one.sum():
+        return np.full(len(variances), pooled)
+    nu = nu_of(float(found.x))
+    return np.asarray((nu * best(nu)[0] + freedom * variances) / (nu + freedom))
