@@ -192,3 +192,13 @@ def test_bad_input():
     for text, make in cases.items():
         with pytest.raises(KLFusionError, match=f"silo 'a': .*{text}"):
             make()
+
+
+def test_other_units_of_a_fit_are_a_finding():
+    frame = survival()
+    column = COLUMNS[0]
+    parts = {name: frame[rows_] for name, rows_ in PARTS.items()}
+    assert not kf.diagnose(kf.fuse({n: cox(own) for n, own in parts.items()})).findings
+    parts["c"] = parts["c"].assign(**{column: 12.0 * parts["c"][column]})
+    found = kf.diagnose(kf.fuse({n: cox(own) for n, own in parts.items()})).findings
+    assert any("'c'" in str(one) and repr(column) in str(one) for one in found)

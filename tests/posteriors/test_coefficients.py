@@ -188,3 +188,18 @@ def test_a_file_with_wrong_names_is_refused():
     structure = type(good.structure)("regression", {}, info)
     with pytest.raises(InvalidPosteriorError, match=r"silo 'a': expected one component of Normal"):
         kf.Posterior(good.family, good.natural, "a", good.prior, structure=structure)
+
+
+@for_each(
+    "names, message",
+    [
+        (["intercept", "Age", "dose"], "'bb': expected 'age' as in silo 'a', got 'Age'"),
+        (["intercept", "x0", "x1"], "'bb': expected names of columns, such as 'intercept', 'age'"),
+    ],
+)
+def test_spellings_and_silos_without_names_are_refused(names, message):
+    prior = {"prior_sd": 1.0}
+    with pytest.raises(IncompatibleSilosError, match=message):
+        kf.fuse([silo("a", **prior), silo("bb", names, **prior)])
+    both = [*NAMES, "Age"]  # one silo may have both
+    assert kf.fuse([silo("a", both, **prior), silo("bb", both[:3], **prior)]).n_silos == 2

@@ -16,7 +16,7 @@ from lifelines import CoxPHFitter, WeibullAFTFitter
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.text import few
 from klfusion.adapters import _likelihoods
-from klfusion.adapters._regressions import Options, Prior, scales, table
+from klfusion.adapters._regressions import Options, Prior, scales, scales_of, table
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.pooling.regressions import joint
@@ -85,8 +85,16 @@ def extract(
     precision = np.linalg.pinv(model.variance_matrix_.to_numpy(), hermitian=True)
     fitted = Information(precision @ model.params_.to_numpy(), precision - np.diag(own))
     arrays, columns = {"events": events}, [model.duration_col, model.event_col]
-    options = replace(options, info={**options.info, "outcome": columns})
+    found = _scales(model, names) if cox else {}
+    options = replace(options, info={**options.info, "outcome": columns, **found})
     return options.posterior(names, fitted, options.precision(names, own), n, arrays)
+
+
+def _scales(model: Any, names: list[str]) -> dict[str, Any]:
+    """Deviations of the columns, by which lifelines standardised them."""
+    n = int(model._n_examples)
+    mean, deviation = (np.asarray(own, float) for own in (model._norm_mean, model._norm_std))
+    return {"scales": scales_of(mean, deviation**2 * (n - 1) / n, names)}
 
 
 def _penalties(model: Any, deviations: Any) -> FloatArray:

@@ -179,6 +179,7 @@ def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
     union = list(dict.fromkeys(key for own in names for key in own))
     if all(own == union for own in names):
         return split
+    _check_spelling([p.name for p in split], names)
     prior = _priors(split, names, union)
     return [_reordered(p, own, union, prior) for p, own in zip(split, names, strict=True)]
 
@@ -211,6 +212,28 @@ def _check_units(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
                     f"silo {name!r}: expected {key!r} in {known!r} as in silo {other!r}, "
                     f"got {unit!r}"
                 )
+
+
+def _check_spelling(silos: Sequence[str], names: Sequence[list[str]]) -> None:
+    """Refuse silos that spell a coefficient in two ways, or of which one has no names at all."""
+    first: dict[str, tuple[str, str]] = {}
+    for silo, own in zip(silos, names, strict=True):
+        for key in own:
+            other, known = first.setdefault(key.strip().casefold(), (silo, key))
+            if key != known and known not in own:
+                raise IncompatibleSilosError(
+                    f"silo {silo!r}: expected {known!r} as in silo {other!r}, got {key!r}: "
+                    "coefficients are matched by name"
+                )
+    numbered = {f"x{k}" for k in range(max(map(len, names)))}
+    unnamed = [bool(numbered.intersection(own)) for own in names]
+    if any(unnamed) and not all(unnamed):
+        silo = silos[unnamed.index(True)]
+        theirs = few(names[unnamed.index(False)])
+        raise IncompatibleSilosError(
+            f"silo {silo!r}: expected names of columns, such as {theirs}, got 'x0' and the like: "
+            "fit it to a data frame"
+        )
 
 
 def _check_variables(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
