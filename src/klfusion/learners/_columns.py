@@ -19,7 +19,7 @@ from scipy.special import digamma, gammaln, polygamma
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Gamma, NormalGamma
 from klfusion.families.gaussian import LOG_2PI
-from klfusion.learners.schema import ORDERED, Column
+from klfusion.learners.column import ORDERED, Column
 
 _RATES = 200  # counts beyond the mean, in steps, over which a log-density is averaged
 _HALF = 0.5  # of the probability: a median

@@ -19,9 +19,9 @@ from klfusion.families import Dirichlet, Gamma, Product
 from klfusion.families.gaussian import GaussianPosterior, diagonal_of
 from klfusion.fusion.result import Fusion
 from klfusion.learners import Column, Schema
-from klfusion.learners._blocks import product_of
+from klfusion.learners._blocks import groups_of, product_of
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.kinds import MEASURED, factors_of
+from klfusion.posteriors.structure.kinds import MEASURED
 
 MIN_CELL = 5  # patients: the rule of many hospitals and statistical offices
 _JEFFREYS = 0.5  # pseudo-patients of a share's prior, with and without
@@ -136,14 +136,14 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
         raise KLFusionError(f"{posterior.name!r}: expected the family of its schema, got {family}")
     measured = structure.arrays[MEASURED]
     found: list[list[dict[str, Any]]] = [[] for _ in share]
-    groups = factors_of([column.block for column in schema])
+    groups, fitted = groups_of(schema), schema.expanded.columns
     parts = [
         (place, group.index(place), factor, natural)
         for group, (_, factor, natural) in zip(groups, family.parts(posterior.natural), strict=True)
         for place in group
     ]
     for place, within, factor, natural in parts:
-        column, cells = schema.columns[place], measured[:, place]
+        column, cells = fitted[place], measured[:, place]
         # Patients without the column say nothing about it.
         weights = share * (cells >= min_cell)
         if np.count_nonzero(weights) < 2:
