@@ -256,3 +256,5 @@ def test_a_site_without_any_treated_patient_does_not_change_the_dose():
 def test_shared_values_that_differ_are_named():
     with pytest.raises(kf.KLFusionError, match=r"silo 'b', column 'dose': expected point_mass 0"):
         kf.fuse({"a": doses(0.8, 0), "b": doses(0.8, 1, point_mass=5.0)})
+    with pytest.raises(kf.KLFusionError, match=r"silo 'b', column 'dose': expected log None"):
+        kf.fuse({"a": doses(0.8, 0), "b": doses(0.8, 1, log=True)})

@@ -51,3 +51,34 @@ def test_names_of_both_parts_are_reserved():
     for other in (Column("dose is 0", "counts", (0, 6)), Column("dose", "counts", (0, 6))):
         with pytest.raises(kf.KLFusionError, match="columns of different names, got 'dose"):
             kf.Schema([DOSE, other])
+
+
+def test_the_logarithm_of_a_column():
+    cost = Column("cost", "semicontinuous", (100, 10_000), log=True)
+    assert cost.expanded[1].log
+    assert cost.expanded[1].centre == pytest.approx(np.log(1000.0))
+    np.testing.assert_array_equal(
+        cost.expand(cost.encoded(np.array([0.0, 1.0, np.nan]))),
+        [[0, np.nan], [1, 0], [np.nan, np.nan]],
+    )
+    with pytest.raises(kf.KLFusionError, match=r"'cost', row 1: expected positive numbers.*got -2"):
+        cost.encoded(np.array([0.0, -2.0]))
+    with pytest.raises(kf.KLFusionError, match=r"'a', row 0: expected positive numbers.*got 0"):
+        Column("a", "continuous", (1, 2), log=True).encoded(np.array([0.0]))
+    config = kf.Schema([cost, DOSE]).to_config()
+    assert [own.get("log") for own in config] == [True, None]
+    assert kf.Schema.from_config(config) == kf.Schema([cost, DOSE])
+
+
+@for_each(
+    "given, message",
+    [
+        ({"kind": "counts", "reference": (1, 2)}, "'a': expected no logarithm of a counts column"),
+        ({"kind": "binary", "categories": (1, 2)}, "'a': expected no logarithm of a binary column"),
+        ({"kind": "continuous", "reference": (0, 2)}, "'a': expected a positive reference range"),
+        ({"kind": "continuous", "reference": (1, 2), "log": 1}, "log to be True or False, got 1"),
+    ],
+)
+def test_no_logarithm(given, message):
+    with pytest.raises(kf.KLFusionError, match=message):
+        Column("a", **{"log": True, **given})

@@ -437,3 +437,28 @@ def test_all_rows_may_have_the_shared_value():
     assert model.n_components_ == 2
     # What nobody has is at its prior.
     assert model.impute({"age": [50.0]})["dose"][0] == pytest.approx(0.0, abs=0.2)
+
+
+@for_each("block", [None, "together"])
+def test_a_column_of_logarithms_is_as_the_logarithm_by_hand(block):
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=300)
+    frame = {name: np.exp(rng.normal(2.0 * kind, 0.5)) for name in ("cost", "days")}
+    frame["days"][::7] = np.nan
+    given = [Column(k, "continuous", (0.2, 20), log=True, block=block) for k in frame]
+    logs = [Column(k, "continuous", tuple(np.log((0.2, 20))), block=block) for k in frame]
+    model = MixedMixture(kf.Schema(given), random_state=0).fit(frame)
+    by_hand = {name: np.log(own) for name, own in frame.items()}
+    other = MixedMixture(kf.Schema(logs), random_state=0).fit(by_hand)
+    np.testing.assert_allclose(model.natural_, other.natural_, rtol=1e-9)
+    both = np.column_stack([*by_hand.values()])
+    volume = np.nansum(both, axis=1)
+    np.testing.assert_allclose(
+        model.score_samples(frame), other.score_samples(by_hand) - volume, rtol=1e-9
+    )
+    fitted = volume if block is None else volume[~np.isnan(both).any(axis=1)]
+    assert model.lower_bound_ == pytest.approx(other.lower_bound_ - fitted.sum())
+    np.testing.assert_allclose(model.unlikeness(frame), other.unlikeness(by_hand), rtol=1e-6)
+    cost = {"cost": [1.0]}
+    filled, log_filled = model.impute(cost)["days"], other.impute({"cost": [0.0]})["days"]
+    np.testing.assert_allclose(filled, np.exp(log_filled))

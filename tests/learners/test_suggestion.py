@@ -49,3 +49,14 @@ def test_a_kind_that_is_given():
     assert found.columns[0].point_mass == 0.0
     with pytest.raises(kf.KLFusionError, match="'a': expected values that vary beside 0, got one"):
         kf.Schema.suggest({"a": [0, 0, 1.5]}, kinds={"a": "semicontinuous"})
+
+
+def test_logarithms_of_skewed_columns():
+    logs = RNG.normal(8.0, 1.0, N)
+    zero = RNG.random(N) < 0.3
+    frame = {"cost": np.where(zero, 0.0, np.exp(logs)), "age": RNG.normal(60, 10, N), "x": -logs}
+    cost, age, negative = kf.Schema.suggest(frame)
+    assert (cost.log, age.log, negative.log) == (True, False, False)
+    low, high = cost.reference
+    assert 300.0 < low < 600.0
+    assert 1.5e4 < high < 3e4

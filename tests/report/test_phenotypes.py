@@ -159,3 +159,16 @@ def test_a_semicontinuous_column_has_a_share_and_a_mean():
     rows = {row["name"]: row["value"] for row in old["columns"]}
     assert rows["dose other than 0 (mg)"].startswith(("39", "40"))
     assert re.match(r"no: (7|8)\d %", rows["dose is 0"])
+
+
+def test_a_column_of_logarithms_has_geometric_means():
+    rng = np.random.default_rng(0)
+    kind = np.arange(400) % 2
+    frame = {"cost": np.exp(rng.normal(np.log(100.0) + 3.0 * kind, 0.5))}
+    schema = kf.Schema([Column("cost", "continuous", (50, 5000), unit="EUR", log=True)])
+    model = MixedMixture(schema, random_state=0, n_init=1).fit(frame)
+    row = phenotypes(kf.fuse([model]), None)["phenotypes"][0]["columns"][0]
+    assert row["name"] == "cost (EUR), geometric mean"
+    means = [np.exp(np.log(frame["cost"][kind == k]).mean()) for k in range(2)]
+    value = float(row["value"].replace(",", ""))
+    assert min(abs(value / mean - 1.0) for mean in means) < 0.1

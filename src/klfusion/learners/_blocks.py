@@ -18,7 +18,7 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Dirichlet, Family, Gamma, NormalGamma, NormalWishart, Product
 from klfusion.families.gaussian import LOG_2PI
 from klfusion.families.wishart import pack
-from klfusion.learners._columns import Gaussians, Part, PriorStrength, Rates, Tables
+from klfusion.learners._columns import Gaussians, Part, PriorStrength, Rates, Tables, log_volume
 from klfusion.learners.column import CONTINUOUS, COUNTS, Column
 from klfusion.learners.schema import Schema
 from klfusion.posteriors.structure.kinds import factors_of
@@ -71,8 +71,9 @@ class Block(Gaussians):
         return np.repeat(sums[:, -1:], len(self.columns), axis=1)
 
     def log_base(self, values: FloatArray) -> float:
-        rows = np.count_nonzero(~np.isnan(values).any(axis=1))
-        return -rows * float((0.5 * LOG_2PI + np.log(self.units[1])).sum())
+        rows = values[~np.isnan(values).any(axis=1)]
+        own = float((0.5 * LOG_2PI + np.log(self.units[1])).sum())
+        return -len(rows) * own - log_volume(rows, self)
 
     def _joint_t(self, natural: FloatArray, prior: FloatArray) -> tuple[FloatArray, ...]:
         """Mean (K, d), shape (K, d, d) and degrees of freedom (K,) of multivariate t."""
@@ -191,7 +192,7 @@ def two_part_means(schema: Schema, family: Product, natural: FloatArray) -> dict
         if column.point_mass is not None:
             (_, whether), (factor, how_much) = by_place[place], by_place[place + 1]
             at = whether[:, 0] / whether.sum(axis=1)
-            mean = factor.params(how_much)["mean"][:, 0]
+            mean = column.in_units(factor.params(how_much)["mean"][:, 0])
             out[column.name] = at * column.point_mass + (1.0 - at) * mean
         place += len(column.expanded)
     return out

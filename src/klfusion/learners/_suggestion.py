@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
 
+from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.learners._cells import is_missing, numbers, plain
 from klfusion.learners.column import (
@@ -52,12 +53,26 @@ def suggested(name: str, values: NDArray[Any], kind: str | None, unit: str | Non
         values = values[values != at]
         if len(np.unique(values)) == 1:
             raise KLFusionError(f"{where}: expected values that vary beside {at:g}, got one")
-    low, high = np.percentile(values, _CENTRAL)
-    step = 10.0 ** (math.floor(math.log10(max(high - low, 1e-300))) - _DIGITS + 1)
-    reference = (math.floor(low / step) * step, math.ceil(high / step) * step)
-    digits = max(0, _DIGITS - math.floor(math.log10(reference[1] - reference[0])))
-    ends = tuple(round(end, digits) for end in reference)
-    return Column(name, kind, ends, unit=unit, point_mass=at)
+    low, high = np.percentile(values, _CENTRAL).tolist()
+    log = kind != COUNTS and _is_skewed(values)
+    sizes = (low, high) if log else (high - low, high - low)  # the digits are of these
+    ends = _rounded(low, sizes[0], math.floor), _rounded(high, sizes[1], math.ceil)
+    return Column(name, kind, ends, unit=unit, point_mass=at, log=log)
+
+
+def _rounded(end: float, size: float, towards: Callable[[float], int]) -> float:
+    """An end of a range to as many digits as a suggestion has."""
+    power = math.floor(math.log10(max(size, 1e-300))) - _DIGITS + 1
+    step = 10.0**power
+    return round(towards(end / step) * step, max(0, 1 - power))
+
+
+def _is_skewed(values: FloatArray) -> bool:
+    """Whether the likelihood of a log-Normal distribution exceeds that of a Normal one."""
+    if values.min() <= 0:
+        return False
+    logs = np.log(values)
+    return bool(np.log(values.std()) > np.log(logs.std()) + logs.mean())
 
 
 def _kind(present: Sequence[Any], distinct: Sequence[Any]) -> str:

@@ -43,6 +43,9 @@ class Column:
         a block where all cells of it are measured.
     point_mass : float, optional
         The shared value of a semicontinuous column; 0 unless given.
+    log : bool
+        Whether the logarithm of a continuous or semicontinuous column is Normal within a component,
+        as for skewed columns. Its values are positive, but for a shared one.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class Column:
     unit: str | None = None
     block: str | None = None
     point_mass: float | None = None
+    log: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -76,9 +80,11 @@ class Column:
         object.__setattr__(self, "point_mass", self._checked_point_mass(where))
         if self.is_numeric:
             object.__setattr__(self, "reference", _range(self.reference, where))
+            self._check_log(where)
             if self.categories:
                 raise KLFusionError(f"{where}: expected no categories of a {self.kind} column")
             return
+        self._check_log(where)
         categories = tuple(map(plain, self.categories))
         least = "two" if self.kind == BINARY else "two or more"
         unique = len(set(categories)) == len(categories)
@@ -99,6 +105,15 @@ class Column:
             raise KLFusionError(f"{where}: expected a finite point mass, got {brief(given)}")
         return float(given)
 
+    def _check_log(self, where: str) -> None:
+        if not isinstance(self.log, bool):
+            raise KLFusionError(f"{where}: expected log to be True or False, got {brief(self.log)}")
+        if self.log and self.kind not in (CONTINUOUS, SEMICONTINUOUS):
+            raise KLFusionError(f"{where}: expected no logarithm of a {self.kind} column")
+        if self.log and self.reference is not None and self.reference[0] <= 0:
+            expected = "expected a positive reference range, for its logarithm"
+            raise KLFusionError(f"{where}: {expected}, got {self.reference}")
+
     @property
     def is_numeric(self) -> bool:
         """Whether its values are numbers, not categories."""
@@ -106,15 +121,21 @@ class Column:
 
     @property
     def centre(self) -> float:
-        """The middle of the reference range."""
-        assert self.reference is not None
-        return 0.5 * (self.reference[0] + self.reference[1])
+        """The middle of the reference range; of a logarithm, that of its range."""
+        low, high = self._fitted_range
+        return 0.5 * (low + high)
 
     @property
     def scale(self) -> float:
         """The standard deviation of a Normal with 95 % of it in the reference range."""
+        low, high = self._fitted_range
+        return (high - low) / (2.0 * 1.96)
+
+    @property
+    def _fitted_range(self) -> tuple[float, float]:
         assert self.reference is not None
-        return (self.reference[1] - self.reference[0]) / (2.0 * 1.96)
+        low, high = self.reference
+        return (math.log(low), math.log(high)) if self.log else (low, high)
 
     @cached_property
     def expanded(self) -> tuple[Column, ...]:
@@ -122,18 +143,25 @@ class Column:
         if self.point_mass is None:
             return (self,)
         value = f"{self.point_mass:g}"
+        others = f"{self.name} other than {value}"
         return (
             Column(f"{self.name} is {value}", BINARY, categories=("yes", "no")),
-            Column(f"{self.name} other than {value}", CONTINUOUS, self.reference, unit=self.unit),
+            Column(others, CONTINUOUS, self.reference, unit=self.unit, log=self.log),
         )
 
     def expand(self, values: FloatArray) -> FloatArray:
         """Values of the columns `expanded`, (n, 1 or 2), from what `encoded` gives."""
+        at = values == self.point_mass
+        others = np.where(at, np.nan, values)
+        others = np.log(others) if self.log else others
         if self.point_mass is None:
-            return values[:, None]
-        at, missing = values == self.point_mass, np.isnan(values)
-        whether = np.where(missing, np.nan, np.where(at, 0.0, 1.0))
-        return np.column_stack([whether, np.where(at, np.nan, values)])
+            return others[:, None]
+        whether = np.where(np.isnan(values), np.nan, np.where(at, 0.0, 1.0))
+        return np.column_stack([whether, others])
+
+    def in_units(self, fitted: FloatArray) -> FloatArray:
+        """Values of a column of numbers from fitted ones, which may be logarithms."""
+        return np.exp(fitted) if self.log else fitted
 
     @property
     def label(self) -> str:
@@ -146,12 +174,16 @@ class Column:
         if self.is_numeric:
             out = numbers(values, where)
             bad = np.isinf(out)
+            expected = "finite numbers"
             if self.kind == COUNTS:
+                expected = "whole numbers >= 0"
                 with np.errstate(invalid="ignore"):
                     bad |= (out < 0) | (out != np.rint(out)) & ~np.isnan(out)
+            elif self.log:
+                expected = "positive numbers, for their logarithm"
+                bad |= (out <= 0) & (out != self.point_mass)
             if bad.any():
                 row = int(np.flatnonzero(bad)[0])
-                expected = "whole numbers >= 0" if self.kind == COUNTS else "finite numbers"
                 raise KLFusionError(f"{where}, row {row}: expected {expected}, got {out[row]:g}")
             return out
         place = {category: float(k) for k, category in enumerate(self.categories)}

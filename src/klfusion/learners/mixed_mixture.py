@@ -252,7 +252,10 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
 
     def score_samples(self, X: Any) -> FloatArray:
         """Posterior predictive log-density of each row's measured cells, (n,)."""
-        return np.asarray(logsumexp(self._log_joint(self._checked(X)), axis=1))
+        values = self._checked(X)
+        logarithms = values[:, [column.log for column in self.schema_.expanded]]
+        volume = np.nansum(logarithms, axis=1)  # a density is per unit of the value itself
+        return np.asarray(logsumexp(self._log_joint(values), axis=1) - volume)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`."""
@@ -262,9 +265,9 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
     def impute(self, X: Any) -> Any:
         """The data with missing cells filled in, as a frame or mapping like the one given.
 
-        Continuous and semicontinuous cells get their expected value, counts that value rounded,
-        categories the most probable one, and ordered columns the median. Columns that were never
-        measured are added.
+        Continuous and semicontinuous cells get their expected value, columns of logarithms that of
+        the expected logarithm. Counts are rounded, categories are the most probable ones, and
+        ordered columns have the median. Columns that were never measured are added.
         """
         values = self._checked(X)
         joint = self._log_joint(values)
@@ -278,7 +281,7 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
         given, found = self.schema_.encoded(X), {}
         for column, own in zip(self.schema_, given.T, strict=True):
             name = column.name
-            fill = share @ means[name] if name in means else single[name]
+            fill = share @ means[name] if name in means else column.in_units(single[name])
             own[:] = np.where(np.isnan(own), fill, own)
             found[name] = column.decoded(own)
         return like(X, found, given)

@@ -17,7 +17,7 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.kinds import MEASURED, blocks_of, factors_of
 
-_SAME = ("kind", "categories", "unit", "reference", "block", "point_mass")
+_SAME = ("kind", "categories", "unit", "reference", "block", "point_mass", "log")
 
 
 def check_schemas(structures: Sequence[tuple[str, Structure]]) -> None:

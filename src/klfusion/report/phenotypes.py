@@ -150,14 +150,15 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
             continue
         weights = weights / weights.sum()
         if isinstance(factor, GaussianPosterior):
-            rows = _continuous(factor, natural, weights, within)
+            rows = _continuous(column, factor, natural, weights, within)
         elif isinstance(factor, Gamma):
             rows = _rates(natural, weights)
         else:
             assert isinstance(factor, Dirichlet)
             rows = _categories(column, natural, weights, cells, min_cell)
         for g in np.flatnonzero(weights):
-            found[g].append({"name": column.label, **rows[g]})
+            name = f"{column.label}, geometric mean" if column.log else column.label
+            found[g].append({"name": name, **rows[g]})
     for own in found:
         own[:] = [row for row in own if abs(row["effect"]) >= _LEAST_EFFECT]
         own.sort(key=lambda row: -abs(row["effect"]))
@@ -166,20 +167,22 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
 
 
 def _continuous(
-    factor: GaussianPosterior, natural: FloatArray, weights: FloatArray, within: int
+    column: Column, factor: GaussianPosterior, natural: FloatArray, weights: FloatArray, within: int
 ) -> list[dict[str, Any]]:
-    """Of one dimension of a factor."""
+    """Of one dimension of a factor; of logarithms, geometric means."""
     mean, covariance = factor.observation_moments(natural)
     mean, variance = mean[:, within], diagonal_of(covariance)[:, within]
     error = np.sqrt(diagonal_of(factor.location_covariance(natural))[:, within])
     of_all, deviation = _of_all(mean, variance, weights)
-    digits = _digits(deviation)
+    lower, centre, upper = (column.in_units(mean + s * DEVIATIONS * error) for s in (-1, 0, 1))
+    every = float(column.in_units(np.array(of_all)))
+    digits = _digits(deviation * every if column.log else deviation)
     return [
         {
             "effect": float((mean[g] - of_all) / deviation),
-            "value": _number(mean[g], digits),
-            "interval": [_number(mean[g] + s * DEVIATIONS * error[g], digits) for s in (-1, 1)],
-            "all": _number(of_all, digits),
+            "value": _number(centre[g], digits),
+            "interval": [_number(lower[g], digits), _number(upper[g], digits)],
+            "all": _number(every, digits),
         }
         for g in range(len(mean))
     ]
