@@ -22,6 +22,7 @@ from experiments import data, phenotypes_data
 from experiments.phenotypes_data import Consortium, Frame
 from experiments.tables import by_name
 from klfusion.learners import MixedMixture
+from klfusion.learners._mixture import Fit, iterate
 
 DESCRIPTION = "phenotypes of mixed and incomplete data: simulated consortium, heart disease"
 SEEDS = range(40)  # development used seeds from 100 on
@@ -140,6 +141,10 @@ def heart(hospitals: dict[str, Frame], seed: int) -> dict[str, float]:
         "dealt size": float(of_sites.n_components),
         "dealt, of sites": float(np.mean([model.n_components_ for model in dealt])),
         "dealt, groups of the pooled model, size": float(kf.fuse(of_pooled).n_components),
+        "dealt, nats by which a site's own model is better than these groups": float(
+            np.mean([model.lower_bound_ for model in dealt])
+            - np.mean([bound_from(schema, own, pooled.predict_proba(own)) for own in sites])
+        ),
         **sizes_of_pooled(schema, every, seed),
     }
 
@@ -157,6 +162,15 @@ def in_groups(schema: kf.Schema, frame: Frame, labels: NDArray[np.intp]) -> Mixe
     model.set_components(natural, some.prior_, counts)
     model.measured_ = np.concatenate([m.measured_ for m in groups])
     return model
+
+
+def bound_from(schema: kf.Schema, frame: Frame, share: NDArray[np.float64]) -> float:
+    """The bound of a site's model that begins with responsibilities, without merges."""
+    model = MixedMixture(schema)
+    model.set_schema(schema)
+    problem, _ = model._problem(frame)
+    first = Fit(share.sum(axis=0), problem.design.sums(share))
+    return iterate(problem, first, model.max_iter).bound
 
 
 def sizes_of_pooled(schema: kf.Schema, every: Frame, seed: int) -> dict[str, float]:
