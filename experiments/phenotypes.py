@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
@@ -21,14 +22,17 @@ from experiments import data, phenotypes_data
 from experiments.phenotypes_data import Consortium, Frame
 from experiments.tables import by_name
 from klfusion.learners import MixedMixture
+from klfusion.learners._mixture import Fit, iterate
 
 DESCRIPTION = "phenotypes of mixed and incomplete data: simulated consortium, heart disease"
 SEEDS = range(40)  # development used seeds from 100 on
 SPLITS = range(20)
 DEALT = 4  # sites to which patients are dealt at random
 LOSS = 0.02  # nats per patient that `MaxLoss` may lose
+SIZES = ("dealt size", "dealt, groups of the pooled model, size", "pooled size, other starts")
 FEWER = (2, 4)  # parts of the patients, of which one is fitted
 OTHER_STARTS = 1000  # added to the seed
+_OF_COMPONENTS = ("natural_", "counts_")
 ROUNDS = 4  # of communication, where hospitals answer more than once
 
 
@@ -51,13 +55,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
             results["simulated"] = {"runs": rows, "summary": summary_of_simulated(rows)}
         if args.only != "simulated":
             hospitals = phenotypes_data.heart(args.data_dir)
-            two = {name: phenotypes_data.apart(frame) for name, frame in hospitals.items()}
-            for title, frames, schema in (
-                ("heart", hospitals, phenotypes_data.HEART_SCHEMA),
-                ("heart, ST depression in two columns", two, phenotypes_data.APART_SCHEMA),
-            ):
-                rows = [heart(frames, seed, schema) for seed in range(first, first + m)]
-                results[title] = {"splits": rows, "summary": summary_of_heart(rows)}
+            rows = [heart(hospitals, seed) for seed in range(first, first + m)]
+            results["heart"] = {"splits": rows, "summary": summary_of_heart(rows)}
     for title, found in results.items():
         values = {name: {"value": value} for name, value in found["summary"].items()}
         console.print(by_name(title, values, "measure", ".4f"))
@@ -115,21 +114,19 @@ def summary_of_simulated(rows: list[dict[str, float]]) -> dict[str, float]:
 # Heart disease --------------------------------------------------------------------------------
 
 
-def heart(
-    hospitals: dict[str, Frame], seed: int, schema: kf.Schema = phenotypes_data.HEART_SCHEMA
-) -> dict[str, float]:
+def heart(hospitals: dict[str, Frame], seed: int) -> dict[str, float]:
     """Held-out log-likelihood per patient; and sizes with patients dealt to sites at random."""
-    rng = np.random.default_rng(seed)
+    rng, schema = np.random.default_rng(seed), phenotypes_data.HEART_SCHEMA
     split = {name: phenotypes_data.split(frame, rng) for name, frame in hospitals.items()}
     train = {name: own[0] for name, own in split.items()}
     test = phenotypes_data.joined([own[1] for own in split.values()])
     every = phenotypes_data.joined(list(train.values()))
     models = {name: fitted(schema, frame, seed) for name, frame in train.items()}
     pooled, fusion = fitted(schema, every, seed), kf.fuse(models)
-    dealt = {
-        f"site {k}": fitted(schema, frame, seed)
-        for k, frame in enumerate(phenotypes_data.dealt(every, DEALT, rng))
-    }
+    sites = phenotypes_data.dealt(every, DEALT, rng)
+    dealt = [fitted(schema, frame, seed) for frame in sites]
+    of_pooled = [in_groups(schema, frame, pooled.predict(frame)) for frame in sites]
+    of_sites = kf.fuse(dealt)
     of_loss = kf.fuse(models, method=kf.MaxLoss(LOSS))
     out = {f"alone, {name}": model.score(test) for name, model in models.items()}
     return out | {
@@ -140,10 +137,40 @@ def heart(
         "pooled": pooled.score(test),
         "fused size": float(fusion.n_components),
         "pooled size": float(pooled.n_components_),
-        "dealt size": float(kf.fuse(dealt).n_components),
-        "dealt, of sites": float(np.mean([model.n_components_ for model in dealt.values()])),
+        "dealt": of_sites.model().score(test),
+        "dealt size": float(of_sites.n_components),
+        "dealt, of sites": float(np.mean([model.n_components_ for model in dealt])),
+        "dealt, groups of the pooled model, size": float(kf.fuse(of_pooled).n_components),
+        "dealt, nats by which a site's own model is better than these groups": float(
+            np.mean([model.lower_bound_ for model in dealt])
+            - np.mean([bound_from(schema, own, pooled.predict_proba(own)) for own in sites])
+        ),
         **sizes_of_pooled(schema, every, seed),
     }
+
+
+def in_groups(schema: kf.Schema, frame: Frame, labels: NDArray[np.intp]) -> MixedMixture:
+    """A site's model with one component for each group of its patients."""
+    groups = [
+        MixedMixture(schema, n_components=1).fit({k: v[labels == g] for k, v in frame.items()})
+        for g in np.unique(labels)
+    ]
+    model, some = MixedMixture(schema), groups[0]
+    model.set_schema(schema)
+    model.weight_prior_ = 1.0 / model.n_components
+    natural, counts = (np.concatenate([getattr(m, k) for m in groups]) for k in _OF_COMPONENTS)
+    model.set_components(natural, some.prior_, counts)
+    model.measured_ = np.concatenate([m.measured_ for m in groups])
+    return model
+
+
+def bound_from(schema: kf.Schema, frame: Frame, share: NDArray[np.float64]) -> float:
+    """The bound of a site's model that begins with responsibilities, without merges."""
+    model = MixedMixture(schema)
+    model.set_schema(schema)
+    problem, _ = model._problem(frame)
+    first = Fit(share.sum(axis=0), problem.design.sums(share))
+    return iterate(problem, first, model.max_iter).bound
 
 
 def sizes_of_pooled(schema: kf.Schema, every: Frame, seed: int) -> dict[str, float]:
@@ -187,15 +214,16 @@ def summary_of_heart(rows: list[dict[str, float]]) -> dict[str, float]:
         "splits in which fused is above every hospital": float(np.mean(np.array(over) > 0)),
         "fused less pooled": mean["fused"] - mean["pooled"],
         "fused, MaxLoss less pooled": mean["fused, MaxLoss"] - mean["pooled"],
+        "dealt less pooled": mean["dealt"] - mean["pooled"],
         **{
             f"{key} less pooled": value - mean["pooled"]
             for key, value in mean.items()
             if key.endswith("rounds")
         },
-        "dealt size is the pooled size": float(
-            np.mean([row["dealt size"] == row["pooled size"] for row in rows])
-        ),
-        "pooled size is that of other starts": float(
-            np.mean([row["pooled size, other starts"] == row["pooled size"] for row in rows])
-        ),
+        **{
+            f"pooled size is: {key}": float(
+                np.mean([row[key] == row["pooled size"] for row in rows])
+            )
+            for key in SIZES
+        },
     }

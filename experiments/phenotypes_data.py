@@ -176,7 +176,7 @@ HEART_SCHEMA = kf.Schema(
         Column("resting ecg", "categorical", categories=("normal", "ST-T", "hypertrophy")),
         Column("maximal heart rate", "continuous", (90.0, 190.0), unit="beats/min"),
         Column("exercise angina", "binary", categories=("no", "yes")),
-        Column("ST depression", "continuous", (-1.0, 4.0), unit="mm"),
+        Column("ST depression", "semicontinuous", (-1.0, 4.0), unit="mm"),
         Column("ST slope", "ordered", categories=("up", "flat", "down")),
         Column("vessels", "ordered", categories=(0, 1, 2, 3)),
         Column("thallium scan", "categorical", categories=("normal", "fixed", "reversible")),
@@ -192,10 +192,6 @@ _CODES: dict[int, dict[int, Any]] = {
     11: {0: 0, 1: 1, 2: 2, 3: 3},
     12: {3: "normal", 6: "fixed", 7: "reversible"},
 }
-_ST = "ST depression"
-_ANY_ST = Column("any ST depression", "binary", categories=("no", "yes"))
-# No depression is one value, of 43 % of the patients measured: no part of a continuous column.
-APART_SCHEMA = kf.Schema((_ANY_ST, *HEART_SCHEMA))
 _ZERO_IS_MISSING = (3, 4)  # nobody has a pressure or cholesterol of zero
 
 
@@ -216,14 +212,3 @@ def heart(data_dir: Path | None) -> dict[str, Frame]:
             frame[column.name] = values
         out[name] = frame
     return out
-
-
-def apart(frame: Frame) -> Frame:
-    """Whether there is any ST depression, and how much, in two columns."""
-    value = frame[_ST]
-    any_ = np.where(value == 0, "no", "yes").astype(object)
-    return {
-        _ANY_ST.name: _without(any_, np.isnan(value)),
-        **frame,
-        _ST: _without(value, value == 0),
-    }

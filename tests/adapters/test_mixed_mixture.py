@@ -212,3 +212,49 @@ def test_a_value_that_all_of_a_phenotype_have_is_pooled():
     model = kf.fuse({name: site(seed) for seed, name in enumerate("ab")}).model()
     assert model.n_components_ == 2
     assert model.impute({"age": [70.0]})["dose"][0] == pytest.approx(5.0, abs=0.1)
+
+
+def doses(share, seed, n=250, **change):
+    """Patients of two kinds at a site where a share of the old are treated."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(2, size=n)
+    dose = rng.normal(30.0, 4.0, n)
+    dose[rng.random(n) > np.where(kind, share, 0.0)] = 0.0
+    age = rng.normal(np.where(kind, 70, 40), 6)
+    pressure = rng.normal(np.where(kind, 150, 110), 8)
+    column = Column("dose", "semicontinuous", (10, 50), unit="mg", **change)
+    schema = kf.Schema([*SCHEMA.columns[:2], column])
+    frame = {"age": age, "blood.pressure": pressure, "dose": dose}
+    return MixedMixture(schema, random_state=0, n_init=2).fit(frame)
+
+
+def test_semicontinuous_columns_are_fused(tmp_path):
+    fusion = kf.fuse({"a": doses(0.8, 0), "b": doses(0.7, 1), "c": doses(0.75, 2)})
+    assert fusion.n_components == 2
+    kf.save(tmp_path / "fusion.safetensors", fusion)
+    model = kf.load(tmp_path / "fusion.safetensors").model()
+    found = model.impute({"age": [40.0, 70.0]})["dose"]
+    np.testing.assert_allclose(found, [0.0, 0.75 * 30], atol=2)
+    assert model.score({"dose": [0.0], "age": [40.0]}) > model.score(
+        {"dose": [30.0], "age": [40.0]}
+    )
+
+
+def test_a_site_without_any_treated_patient_does_not_change_the_dose():
+    two = {"a": doses(0.8, 0), "b": doses(0.8, 1)}
+    three = kf.fuse({**two, "c": doses(0.0, 2)})
+    lacking = unmeasured([kf.extract(model, name=name) for name, model in two.items()])
+    assert lacking is None
+    lacking = unmeasured([*three.silos])
+    assert lacking is not None
+    assert lacking.sum() == 4  # of how much, not of whether
+    old = {"age": [70.0], "blood.pressure": [150.0], "dose": [30.0]}
+    scores = [kf.fuse(two).model().score(old), three.model().score(old)]
+    assert scores[1] > scores[0] - 1.5
+
+
+def test_shared_values_that_differ_are_named():
+    with pytest.raises(kf.KLFusionError, match=r"silo 'b', column 'dose': expected point_mass 0"):
+        kf.fuse({"a": doses(0.8, 0), "b": doses(0.8, 1, point_mass=5.0)})
+    with pytest.raises(kf.KLFusionError, match=r"silo 'b', column 'dose': expected log None"):
+        kf.fuse({"a": doses(0.8, 0), "b": doses(0.8, 1, log=True)})

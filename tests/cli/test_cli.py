@@ -263,6 +263,17 @@ def test_inspect_warns_of_a_gram_matrix_of_few_rows(tmp_path: Path) -> None:
     assert "scatter of 20 features of 12 rows determines" in output
 
 
+def test_inspect_lists_the_parameters_of_columns_one_below_the_other(tmp_path: Path) -> None:
+    columns = [kf.learners.Column("age", "continuous", (30, 80))]
+    columns.append(kf.learners.Column("dose", "semicontinuous", (10, 40)))
+    frame = {"age": [40.0, 50.0, 60.0], "dose": [0.0, 20.0, 30.0]}
+    model = kf.learners.MixedMixture(kf.Schema(columns), n_components=1).fit(frame)
+    kf.save(tmp_path / "a.safetensors", kf.extract(model, name="a"))
+    lines = run("inspect", str(tmp_path / "a.safetensors")).output.splitlines()
+    assert any("parameter" in line and "component 0" in line for line in lines)
+    assert any("dose other than 0.mean" in line for line in lines)
+
+
 def test_inspect_as_json_lists_every_array(files: list[str]) -> None:
     header = json.loads(run("inspect", files[1], "--json").stdout)
     assert header["arrays"]["natural"] == {"dtype": "F64", "shape": [3, 2]}

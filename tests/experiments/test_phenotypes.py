@@ -40,4 +40,5 @@ def test_heart_disease():
     assert np.isnan(hospitals["switzerland"]["cholesterol"]).all()
     summary = phenotypes.summary_of_heart([phenotypes.heart(hospitals, 100)])
     assert summary["fused less best hospital"] > 0.5
+    assert summary["fused less pooled"] > -0.05
     assert summary["fused, 4 rounds less pooled"] > -0.05

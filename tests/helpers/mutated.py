@@ -185,9 +185,10 @@ def _of_columns(rng, name):
         "low": np.where(kind, 95.0, 70.0) + rng.normal(size=60),
         "sex": np.where(kind, "m", "f"),
         "visits": rng.poisson(3, 60),
+        "dose": np.where(kind, 20.0 + rng.normal(size=60), 0.0),
     }
     numbers = [Column("age", "continuous", (30, 80), unit="years")]
     numbers += [Column(k, "continuous", (60, 140), block="pressure") for k in ("high", "low")]
     rest = [Column("sex", "binary", categories=("f", "m")), Column("visits", "counts", (0, 6))]
-    schema = kf.Schema([*numbers, *rest])
+    schema = kf.Schema([*numbers, *rest, Column("dose", "semicontinuous", (10, 40))])
     return kf.extract(MixedMixture(schema, n_init=1, random_state=0).fit(frame), name=name)

@@ -75,6 +75,27 @@ def test_either_prior_of_the_weights(kind):
     assert model.n_components_ == 2
 
 
+@for_each("seed", [4, 8, 10])
+def test_starting_with_more_components_ends_no_lower(seed):
+    # One severity and no groups: single merges lower the bound, although fewer components are best.
+    rng = np.random.default_rng(seed)
+    severity = rng.normal(size=300)
+    frame = {
+        "age": 60 + 8 * severity + 6 * rng.normal(size=300),
+        "pressure": 130 + 12 * severity + 12 * rng.normal(size=300),
+    }
+    columns = [Column("age", "continuous", (40, 80)), Column("pressure", "continuous", (90, 170))]
+    for k in range(6):
+        sign = rng.random(300) < 1 / (1 + np.exp(2.5 - k - 2 * severity))
+        frame[f"sign {k}"] = np.where(sign, "yes", "no")
+        columns.append(Column(f"sign {k}", "binary", categories=("no", "yes")))
+    prior = {"weight_concentration_prior": 1.0, "n_init": 1, "random_state": 0}
+    prior["weight_concentration_prior_type"] = "dirichlet_process"  # the same for any number
+    many, three = (MixedMixture(kf.Schema(columns), n, **prior).fit(frame) for n in (10, 3))
+    assert many.n_components_ == three.n_components_ == 3
+    assert many.lower_bound_ > three.lower_bound_ - 0.1
+
+
 def test_equal_seeds_give_equal_fits():
     frame, _ = patients(150)
     first, second = (MixedMixture(SCHEMA, random_state=3).fit(frame) for _ in range(2))
@@ -354,3 +375,90 @@ def test_blocks_are_fused_and_reported(tmp_path):
     np.testing.assert_array_equal(
         lacking.natural_[:, :7], np.tile(lacking.prior_[:7], (len(lacking.counts_), 1))
     )
+
+
+# Semicontinuous columns -------------------------------------------------------------------------
+
+TREATED = kf.Schema(
+    [Column("age", "continuous", (30, 80)), Column("dose", "semicontinuous", (10, 40), unit="mg")]
+)
+
+
+def treated(n=400, seed=0):
+    """Patients of two kinds: few of the young have a dose, most of the old a high one."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(2, size=n)
+    dose = rng.normal(np.where(kind, 40, 15), 3)
+    dose[rng.random(n) < np.where(kind, 0.2, 0.8)] = 0.0
+    dose[rng.random(n) < 0.2] = np.nan
+    return {"age": rng.normal(np.where(kind, 70, 45), 6), "dose": dose}
+
+
+def test_a_semicontinuous_column_is_as_two_columns():
+    frame = treated()
+    model = MixedMixture(TREATED, random_state=0).fit(frame)
+    assert model.n_components_ == 2
+    at, missing = frame["dose"] == 0, np.isnan(frame["dose"])
+    by_hand = {
+        "age": frame["age"],
+        "any": np.where(missing, None, np.where(at, "no", "yes")),
+        "dose": np.where(at, np.nan, frame["dose"]),
+    }
+    columns = [TREATED.columns[0], Column("any", "binary", categories=("no", "yes"))]
+    schema = kf.Schema([*columns, Column("dose", "continuous", (10, 40))])
+    other = MixedMixture(schema, random_state=0).fit(by_hand)
+    assert model.lower_bound_ == other.lower_bound_
+    np.testing.assert_array_equal(model.natural_, other.natural_)
+    np.testing.assert_array_equal(model.score_samples(frame), other.score_samples(by_hand))
+    np.testing.assert_array_equal(model.unlikeness(frame), other.unlikeness(by_hand))
+    counts = [400, (~missing).sum(), (~missing & ~at).sum()]
+    np.testing.assert_allclose(model.measured_.sum(axis=0), counts)
+
+
+def test_a_row_has_a_probability_at_the_shared_value_and_else_a_density():
+    model = MixedMixture(TREATED, random_state=0).fit(treated())
+    at = np.exp(model.score_samples({"dose": [0.0]})[0])
+    assert at == pytest.approx(0.5, abs=0.08)
+    grid = np.linspace(-200.0, 300.0, 20_000)  # without zero
+    rest = np.exp(model.score_samples({"dose": grid})).sum() * (grid[1] - grid[0])
+    assert at + rest == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_semicontinuous_cell_gets_its_expected_value():
+    model = MixedMixture(TREATED, random_state=0).fit(treated())
+    found = model.impute({"age": [45.0, 70.0, 70.0], "dose": [np.nan, np.nan, 0.0]})
+    np.testing.assert_allclose(found["dose"], [0.2 * 15, 0.8 * 40, 0.0], atol=2.5)
+
+
+def test_all_rows_may_have_the_shared_value():
+    frame = treated()
+    frame["dose"][:] = 0.0
+    model = MixedMixture(TREATED, random_state=0).fit(frame)
+    assert model.n_components_ == 2
+    # What nobody has is at its prior.
+    assert model.impute({"age": [50.0]})["dose"][0] == pytest.approx(0.0, abs=0.2)
+
+
+@for_each("block", [None, "together"])
+def test_a_column_of_logarithms_is_as_the_logarithm_by_hand(block):
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=300)
+    frame = {name: np.exp(rng.normal(2.0 * kind, 0.5)) for name in ("cost", "days")}
+    frame["days"][::7] = np.nan
+    given = [Column(k, "continuous", (0.2, 20), log=True, block=block) for k in frame]
+    logs = [Column(k, "continuous", tuple(np.log((0.2, 20))), block=block) for k in frame]
+    model = MixedMixture(kf.Schema(given), random_state=0).fit(frame)
+    by_hand = {name: np.log(own) for name, own in frame.items()}
+    other = MixedMixture(kf.Schema(logs), random_state=0).fit(by_hand)
+    np.testing.assert_allclose(model.natural_, other.natural_, rtol=1e-9)
+    both = np.column_stack([*by_hand.values()])
+    volume = np.nansum(both, axis=1)
+    np.testing.assert_allclose(
+        model.score_samples(frame), other.score_samples(by_hand) - volume, rtol=1e-9
+    )
+    fitted = volume if block is None else volume[~np.isnan(both).any(axis=1)]
+    assert model.lower_bound_ == pytest.approx(other.lower_bound_ - fitted.sum())
+    np.testing.assert_allclose(model.unlikeness(frame), other.unlikeness(by_hand), rtol=1e-6)
+    cost = {"cost": [1.0]}
+    filled, log_filled = model.impute(cost)["days"], other.impute({"cost": [0.0]})["days"]
+    np.testing.assert_allclose(filled, np.exp(log_filled))

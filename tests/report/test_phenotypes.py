@@ -143,3 +143,32 @@ def test_one_page_is_of_phenotypes(tmp_path):
         other.report(tmp_path / "page.html", one_page=True)
     with pytest.raises(kf.KLFusionError, match="min_cell"):
         other.report(tmp_path / "page.html", min_cell=-1)
+
+
+def test_a_semicontinuous_column_has_a_share_and_a_mean():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=600)
+    dose = np.where(rng.random(600) < np.where(kind, 0.2, 0.7), 0.0, rng.normal(20 + 20 * kind, 3))
+    frame = {"age": rng.normal(40 + 30 * kind, 4), "dose": dose}
+    columns = [Column("age", "continuous", (30, 80)), Column("dose", "semicontinuous", (10, 40))]
+    schema = kf.Schema([columns[0], replace(columns[1], unit="mg")])
+    half = [{name: own[k::2] for name, own in frame.items()} for k in range(2)]
+    fusion = kf.fuse([MixedMixture(schema, random_state=0, n_init=1).fit(own) for own in half])
+    view = phenotypes(fusion, list(fusion.silos))
+    old = max(view["phenotypes"], key=lambda own: own["columns"][0]["effect"])
+    rows = {row["name"]: row["value"] for row in old["columns"]}
+    assert rows["dose other than 0 (mg)"].startswith(("39", "40"))
+    assert re.match(r"no: (7|8)\d %", rows["dose is 0"])
+
+
+def test_a_column_of_logarithms_has_geometric_means():
+    rng = np.random.default_rng(0)
+    kind = np.arange(400) % 2
+    frame = {"cost": np.exp(rng.normal(np.log(100.0) + 3.0 * kind, 0.5))}
+    schema = kf.Schema([Column("cost", "continuous", (50, 5000), unit="EUR", log=True)])
+    model = MixedMixture(schema, random_state=0, n_init=1).fit(frame)
+    row = phenotypes(kf.fuse([model]), None)["phenotypes"][0]["columns"][0]
+    assert row["name"] == "cost (EUR), geometric mean"
+    means = [np.exp(np.log(frame["cost"][kind == k]).mean()) for k in range(2)]
+    value = float(row["value"].replace(",", ""))
+    assert min(abs(value / mean - 1.0) for mean in means) < 0.1

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from klfusion._utils.text import printable
+from klfusion.families import Product
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.budgets import AUDITED, described
 from klfusion.posteriors.coefficients import is_regression
@@ -192,6 +193,13 @@ def _component_table(posterior: Posterior) -> Table:
         return _table("coefficient", *numbers, right=numbers, rows=rows)
     n = min(posterior.n_components, _MAX_ROWS + 1)
     counts = [None] * n if posterior.counts is None else posterior.counts
+    if isinstance(posterior.family, Product):  # of many columns: one row per parameter
+        some, all_ = min(n, _MAX_NAMES), posterior.n_components
+        of_all = [("count", *(_number(count, ".1f") for count in counts[:some]))]
+        of_all += [(name, *map(_shortened, array[:some])) for name, array in params.items()]
+        names = [f"component {i}" for i in range(some)]
+        first = "parameter" if some == all_ else f"parameter ({some} of {all_} components)"
+        return _table(first, *names, right=names, rows=of_all)
     rows = [
         (str(i), _number(counts[i], ".1f"), *(_shortened(array[i]) for array in params.values()))
         for i in range(n)

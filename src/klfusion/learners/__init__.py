@@ -5,7 +5,7 @@ from typing import Any
 
 _MODULES = {
     "BayesianHead": "bayesian_head",
-    "Column": "schema",
+    "Column": "column",
     "ConvolutionalFeatures": "feature_maps",
     "FourierFeatures": "feature_maps",
     "HorseshoeBNN": "bayesian_networks",

@@ -18,8 +18,9 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Dirichlet, Family, Gamma, NormalGamma, NormalWishart, Product
 from klfusion.families.gaussian import LOG_2PI
 from klfusion.families.wishart import pack
-from klfusion.learners._columns import Gaussians, Part, PriorStrength, Rates, Tables
-from klfusion.learners.schema import CONTINUOUS, COUNTS, Column, Schema
+from klfusion.learners._columns import Gaussians, Part, PriorStrength, Rates, Tables, log_volume
+from klfusion.learners.column import CONTINUOUS, COUNTS, Column
+from klfusion.learners.schema import Schema
 from klfusion.posteriors.structure.kinds import factors_of
 
 
@@ -70,8 +71,9 @@ class Block(Gaussians):
         return np.repeat(sums[:, -1:], len(self.columns), axis=1)
 
     def log_base(self, values: FloatArray) -> float:
-        rows = np.count_nonzero(~np.isnan(values).any(axis=1))
-        return -rows * float((0.5 * LOG_2PI + np.log(self.units[1])).sum())
+        rows = values[~np.isnan(values).any(axis=1)]
+        own = float((0.5 * LOG_2PI + np.log(self.units[1])).sum())
+        return -len(rows) * own - log_volume(rows, self)
 
     def _joint_t(self, natural: FloatArray, prior: FloatArray) -> tuple[FloatArray, ...]:
         """Mean (K, d), shape (K, d, d) and degrees of freedom (K,) of multivariate t."""
@@ -137,13 +139,13 @@ def _patterns(there: Any) -> Iterator[tuple[IntArray, IntArray]]:
 
 
 def groups_of(schema: Schema) -> list[list[int]]:
-    """The columns of each factor."""
-    return factors_of([column.block for column in schema])
+    """The expanded columns of each factor."""
+    return factors_of([column.block for column in schema.expanded])
 
 
 def product_of(schema: Schema) -> Product:
-    """One factor per column or block; dots in names become underscores."""
-    columns = schema.columns
+    """One factor per expanded column or block; dots in names become underscores."""
+    columns = schema.expanded.columns
     own = [[columns[k] for k in group] for group in groups_of(schema)]
     names = [(group[0].block or group[0].name).replace(".", "_") for group in own]
     if len(set(names)) < len(names):
@@ -164,17 +166,33 @@ _PARTS: dict[str, type[Part]] = {CONTINUOUS: Gaussians, COUNTS: Rates}
 
 
 def parts_of(schema: Schema, family: Product) -> list[Part]:
-    """The columns of a schema by kind, and each block; ``family`` has their factors."""
+    """The expanded columns of a schema by kind, and each block; ``family`` has their factors."""
+    columns = schema.expanded.columns
     sizes = [factor.size for _, factor in family.factors]
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
     made: dict[Any, tuple[type[Part], list[int], list[int]]] = {}
     for group, start in zip(groups_of(schema), first.tolist(), strict=True):
-        column = schema.columns[group[0]]
+        column = columns[group[0]]
         cls = Block if column.block is not None else _PARTS.get(column.kind, Tables)
         _, places, firsts = made.setdefault(column.block or cls, (cls, [], []))
         places += group
         firsts.append(start)
     return [
-        cls(tuple(schema.columns[k] for k in places), np.array(places), np.array(firsts))
+        cls(tuple(columns[k] for k in places), np.array(places), np.array(firsts))
         for cls, places, firsts in made.values()
     ]
+
+
+def two_part_means(schema: Schema, family: Product, natural: FloatArray) -> dict[str, FloatArray]:
+    """Expected values (K,) of each semicontinuous column in components with posteriors (K, p)."""
+    factors = zip(groups_of(schema), family.parts(natural), strict=True)
+    by_place = {group[0]: (factor, own) for group, (_, factor, own) in factors}
+    out, place = {}, 0
+    for column in schema:
+        if column.point_mass is not None:
+            (_, whether), (factor, how_much) = by_place[place], by_place[place + 1]
+            at = whether[:, 0] / whether.sum(axis=1)
+            mean = column.in_units(factor.params(how_much)["mean"][:, 0])
+            out[column.name] = at * column.point_mass + (1.0 - at) * mean
+        place += len(column.expanded)
+    return out

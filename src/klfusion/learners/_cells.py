@@ -61,3 +61,26 @@ def array_of(series: Any) -> NDArray[Any]:
     out = np.empty(len(series), dtype=object)
     out[:] = list(series)
     return out
+
+
+def check_rows(values: FloatArray) -> None:
+    """Refuse a table without rows, and rows without cells."""
+    if len(values) == 0:
+        raise KLFusionError("expected rows, got none")
+    empty = np.flatnonzero(np.isnan(values).all(axis=1))
+    if len(empty):
+        rows = f"{len(empty)} without any, the first is row {empty[0]}"
+        raise KLFusionError(f"expected rows with measured cells, got {rows}: leave them out")
+
+
+def like(given: Any, found: dict[str, NDArray[Any]], values: FloatArray) -> Any:
+    """The columns as the data were given: a frame, a mapping, or an array."""
+    if isinstance(given, dict):
+        return found
+    if hasattr(given, "columns"):
+        made = type(given)(found)
+        if hasattr(given, "index"):
+            made.index = given.index
+        return made
+    numeric = all(own.dtype.kind == "f" for own in found.values())
+    return values if numeric else np.column_stack([own.astype(object) for own in found.values()])

@@ -19,7 +19,7 @@ from scipy.special import digamma, gammaln, polygamma
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Gamma, NormalGamma
 from klfusion.families.gaussian import LOG_2PI
-from klfusion.learners.schema import ORDERED, Column
+from klfusion.learners.column import ORDERED, Column
 
 _RATES = 200  # counts beyond the mean, in steps, over which a log-density is averaged
 _HALF = 0.5  # of the probability: a median
@@ -165,7 +165,7 @@ class Gaussians(Independent):
 
     def log_base(self, values: FloatArray) -> float:
         counts = np.count_nonzero(~np.isnan(values), axis=0)
-        return -float(counts @ (0.5 * LOG_2PI + np.log(self.units[1])))
+        return -float(counts @ (0.5 * LOG_2PI + np.log(self.units[1]))) - log_volume(values, self)
 
     def _students(self, natural: FloatArray, prior: FloatArray) -> tuple[FloatArray, ...]:
         """Mean, scale and degrees of freedom of Student's t, each (K, c).
@@ -197,6 +197,11 @@ class Gaussians(Independent):
 
     def imputed(self, natural: FloatArray, share: FloatArray, values: FloatArray) -> FloatArray:
         return np.asarray(share @ self.family.params(natural)["mean"])
+
+
+def log_volume(values: FloatArray, part: Part) -> float:
+    """The sum of logarithms of values whose logarithm is fitted: a density is per unit of them."""
+    return float(np.nansum(values[:, [column.log for column in part.columns]]))
 
 
 def _log_t(dof: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
@@ -232,18 +233,17 @@ def iterate_from(problem: Problem, fit: Fit, prior: FloatArray, max_iter: int) -
 
 
 def simplify(problem: Problem, fit: Fit, max_iter: int) -> Fit:
-    """Merge two components as long as that raises the bound."""
+    """The best by the bound of a fit, and of all that merges of two components lead to.
+
+    One merge may lower the bound, and the next raise it above what it was. So merges go on until
+    one component is left.
+    """
+    best = fit
     while len(fit.counts) > 1:
-        share = responsibilities(problem, fit)
-        merged = _best_merge(problem, share)
-        if merged is None:
-            return fit
-        start = Fit(merged.sum(axis=0), problem.design.sums(merged))
-        found = iterate(problem, start, max_iter)
-        if found.bound <= fit.bound:
-            return fit
-        fit = replace(found, trace=[*fit.trace, *found.trace])
-    return fit
+        merged = _best_merge(problem, responsibilities(problem, fit))
+        fit = iterate(problem, Fit(merged.sum(axis=0), problem.design.sums(merged)), max_iter)
+        best = max(best, fit, key=attrgetter("bound"))
+    return best
 
 
 def responsibilities(problem: Problem, fit: Fit) -> FloatArray:
@@ -254,8 +254,8 @@ def responsibilities(problem: Problem, fit: Fit) -> FloatArray:
     return out
 
 
-def _best_merge(problem: Problem, share: FloatArray) -> FloatArray | None:
-    """Responsibilities after the merge that gains most at these responsibilities, if any gains."""
+def _best_merge(problem: Problem, share: FloatArray) -> FloatArray:
+    """Responsibilities after the merge that gains most, or loses least, at these ones."""
     model, prior = problem.model, problem.model.prior
     counts, sums = share.sum(axis=0), problem.design.sums(share)
     a, b = np.triu_indices(len(counts), k=1)
@@ -271,8 +271,6 @@ def _best_merge(problem: Problem, share: FloatArray) -> FloatArray | None:
         merged[i] = counts[i] + counts[j]
         gain[pair] += problem.weights.log_marginal(np.sort(merged)[::-1]) - before
     best = int(gain.argmax())
-    if not gain[best] > 0:
-        return None
     out = np.delete(share, b[best], axis=1)
     out[:, a[best]] = share[:, a[best]] + share[:, b[best]]
     return np.asarray(out)

@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 
@@ -15,7 +14,8 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import check_integer, generator, number
 from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
-from klfusion.learners._blocks import parts_of, product_of
+from klfusion.learners._blocks import parts_of, product_of, two_part_means
+from klfusion.learners._cells import check_rows, like
 from klfusion.learners._columns import Part, PriorStrength
 from klfusion.learners._mixture import (
     Design,
@@ -62,13 +62,15 @@ class _Model:
 
 @dataclass(eq=False, repr=False)
 class MixedMixture(BaseEstimator):  # type: ignore[misc]
-    """Mixture over continuous, binary, categorical, ordered and count columns; cells may lack.
+    """Mixture over continuous, semicontinuous, categorical and count columns; cells may lack.
 
     Variational Bayes with conjugate priors: Normal-Gamma of means and precisions, Dirichlet of
-    categories, Gamma of rates. Missing cells are integrated out, also columns that a site never
-    measured. Columns are independent within a component, unless the schema has blocks. Priors
-    follow from the schema alone, so that sites with one schema have one prior. No iteration lowers
-    the bound; it selects the best of several starts, and accepts merges of components.
+    categories, Gamma of rates. A semicontinuous column has two parts: whether a row has the shared
+    value, and a continuous column of the rows that do not. Missing cells are integrated out, also
+    columns that a site never measured. Columns are independent within a component, unless the
+    schema has blocks. Priors follow from the schema alone, so that sites with one schema have one
+    prior. No iteration lowers the bound. It selects among several starts, and among the sizes that
+    merges of components lead to.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
         Names, kinds, categories and reference ranges; default: `Schema.suggest` of the data. Sites
         that are to be fused need the same.
     n_components : int
-        Largest number of components; fewer are kept if that raises the bound.
+        Largest number of components; merges to fewer are kept if that raises the bound.
     weight_concentration_prior_type : {"dirichlet_distribution", "dirichlet_process"}
         Prior of the components' shares.
     weight_concentration_prior : float, optional
@@ -101,7 +103,8 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
     counts_, weights_ : arrays of shape (K,)
         Expected rows of each component, and expected shares.
     measured_ : array of shape (K, columns)
-        Expected rows of each component in which a column was measured.
+        Expected rows of each component in which a column was measured. A semicontinuous column has
+        two: rows, and rows of another value than the shared one.
     n_components_, n_features_in_ : int
     feature_names_in_ : array of str
     schema_ : Schema
@@ -172,8 +175,8 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
         """What is fitted to data; and the standardised columns of each part."""
         for name in ("n_components", "max_iter"):
             check_integer(name, getattr(self, name))
-        values = self.schema_.encoded(X)
-        _check_rows(values)
+        values = self._encoded(X)
+        check_rows(values)
         standard = [part.standardised(values[:, part.places]) for part in self._parts]
         statistics = zip(self._parts, standard, strict=True)
         design = Design.of([own for part, x in statistics for own in part.statistics(x)])
@@ -217,7 +220,7 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
         for part, own in zip(self._parts, model.split(rows), strict=True):
             out[:, part.index] = part.in_units(own)
         self.set_components(out[:-1], out[-1], fit.counts)
-        self.measured_ = np.empty((len(fit.counts), len(self.schema_)))
+        self.measured_ = np.empty((len(fit.counts), len(self.schema_.expanded)))
         for part, own in zip(self._parts, model.split(fit.sums), strict=True):
             self.measured_[:, part.places] = part.measured(own)
         self.lower_bounds_, self.lower_bound_ = fit.trace, fit.bound
@@ -249,7 +252,10 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
 
     def score_samples(self, X: Any) -> FloatArray:
         """Posterior predictive log-density of each row's measured cells, (n,)."""
-        return np.asarray(logsumexp(self._log_joint(self._checked(X)), axis=1))
+        values = self._checked(X)
+        logarithms = values[:, [column.log for column in self.schema_.expanded]]
+        volume = np.nansum(logarithms, axis=1)  # a density is per unit of the value itself
+        return np.asarray(logsumexp(self._log_joint(values), axis=1) - volume)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`."""
@@ -259,19 +265,26 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
     def impute(self, X: Any) -> Any:
         """The data with missing cells filled in, as a frame or mapping like the one given.
 
-        Continuous cells get their expected value, counts that value rounded, categories the most
-        probable one, and ordered columns the median. Columns that were never measured are added.
+        Continuous and semicontinuous cells get their expected value, columns of logarithms that of
+        the expected logarithm. Counts are rounded, categories are the most probable ones, and
+        ordered columns have the median. Columns that were never measured are added.
         """
         values = self._checked(X)
         joint = self._log_joint(values)
         share = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        filled = np.empty_like(values)
         for part in self._parts:
-            own = values[:, part.places]
-            fill = part.imputed(self.natural_[:, part.index], share, own)
-            values[:, part.places] = np.where(np.isnan(own), fill, own)
-        columns = zip(self.schema_, values.T, strict=True)
-        found = {column.name: column.decoded(own) for column, own in columns}
-        return _like(X, found, values)
+            natural, own = self.natural_[:, part.index], values[:, part.places]
+            filled[:, part.places] = part.imputed(natural, share, own)
+        means = two_part_means(self.schema_, self.family_, self.natural_)
+        single = dict(zip(self.schema_.expanded.names, filled.T, strict=True))
+        given, found = self.schema_.encoded(X), {}
+        for column, own in zip(self.schema_, given.T, strict=True):
+            name = column.name
+            fill = share @ means[name] if name in means else column.in_units(single[name])
+            own[:] = np.where(np.isnan(own), fill, own)
+            found[name] = column.decoded(own)
+        return like(X, found, given)
 
     def unlikeness(self, X: Any) -> FloatArray:
         """How unlike every component a row is, (n,), in standard deviations.
@@ -302,16 +315,11 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any) -> FloatArray:
         if not hasattr(self, "natural_"):
             raise KLFusionError("expected a fitted MixedMixture; call fit first")
-        return self.schema_.encoded(X)
+        return self._encoded(X)
 
-
-def _check_rows(values: FloatArray) -> None:
-    if len(values) == 0:
-        raise KLFusionError("expected rows, got none")
-    empty = np.flatnonzero(np.isnan(values).all(axis=1))
-    if len(empty):
-        rows = f"{len(empty)} without any, the first is row {empty[0]}"
-        raise KLFusionError(f"expected rows with measured cells, got {rows}: leave them out")
+    def _encoded(self, X: Any) -> FloatArray:
+        """Values of the expanded columns."""
+        return self.schema_.expand(self.schema_.encoded(X))
 
 
 def _features(parts: list[Part], standard: list[FloatArray]) -> FloatArray:
@@ -327,16 +335,3 @@ def _features(parts: list[Part], standard: list[FloatArray]) -> FloatArray:
         else:
             out.append(np.column_stack(part.statistics(values)))
     return np.hstack(out)
-
-
-def _like(given: Any, found: dict[str, NDArray[Any]], values: FloatArray) -> Any:
-    """The columns as the data were given: a frame, a mapping, or an array."""
-    if isinstance(given, dict):
-        return found
-    if hasattr(given, "columns"):
-        made = type(given)(found)
-        if hasattr(given, "index"):
-            made.index = given.index
-        return made
-    numeric = all(own.dtype.kind == "f" for own in found.values())
-    return values if numeric else np.column_stack([own.astype(object) for own in found.values()])

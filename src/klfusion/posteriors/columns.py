@@ -15,9 +15,9 @@ from klfusion.errors import IncompatibleSilosError
 from klfusion.families import Product
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
-from klfusion.posteriors.structure.kinds import MEASURED, factors_of
+from klfusion.posteriors.structure.kinds import MEASURED, blocks_of, factors_of
 
-_SAME = ("kind", "categories", "unit", "reference", "block")
+_SAME = ("kind", "categories", "unit", "reference", "block", "point_mass", "log")
 
 
 def check_schemas(structures: Sequence[tuple[str, Structure]]) -> None:
@@ -60,7 +60,7 @@ def unmeasured(posteriors: Sequence[Posterior]) -> BoolArray | None:
     ]
     if not isinstance(family, Product) or len(known) < len(posteriors):
         return None
-    groups = factors_of([column.get("block") for column in known[0].info["schema"]])
+    groups = factors_of(blocks_of(known[0].info["schema"]))
     first = [group[0] for group in groups]  # columns of a block count the same rows
     least = np.array([factor.least_count for _, factor in family.factors])
     seen = np.array([s.arrays[MEASURED][:, first].mean(axis=0) >= least for s in known])

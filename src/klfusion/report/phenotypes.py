@@ -19,9 +19,9 @@ from klfusion.families import Dirichlet, Gamma, Product
 from klfusion.families.gaussian import GaussianPosterior, diagonal_of
 from klfusion.fusion.result import Fusion
 from klfusion.learners import Column, Schema
-from klfusion.learners._blocks import product_of
+from klfusion.learners._blocks import groups_of, product_of
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.kinds import MEASURED, factors_of
+from klfusion.posteriors.structure.kinds import MEASURED
 
 MIN_CELL = 5  # patients: the rule of many hospitals and statistical offices
 _JEFFREYS = 0.5  # pseudo-patients of a share's prior, with and without
@@ -136,28 +136,29 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
         raise KLFusionError(f"{posterior.name!r}: expected the family of its schema, got {family}")
     measured = structure.arrays[MEASURED]
     found: list[list[dict[str, Any]]] = [[] for _ in share]
-    groups = factors_of([column.block for column in schema])
+    groups, fitted = groups_of(schema), schema.expanded.columns
     parts = [
         (place, group.index(place), factor, natural)
         for group, (_, factor, natural) in zip(groups, family.parts(posterior.natural), strict=True)
         for place in group
     ]
     for place, within, factor, natural in parts:
-        column, cells = schema.columns[place], measured[:, place]
+        column, cells = fitted[place], measured[:, place]
         # Patients without the column say nothing about it.
         weights = share * (cells >= min_cell)
         if np.count_nonzero(weights) < 2:
             continue
         weights = weights / weights.sum()
         if isinstance(factor, GaussianPosterior):
-            rows = _continuous(factor, natural, weights, within)
+            rows = _continuous(column, factor, natural, weights, within)
         elif isinstance(factor, Gamma):
             rows = _rates(natural, weights)
         else:
             assert isinstance(factor, Dirichlet)
             rows = _categories(column, natural, weights, cells, min_cell)
         for g in np.flatnonzero(weights):
-            found[g].append({"name": column.label, **rows[g]})
+            name = f"{column.label}, geometric mean" if column.log else column.label
+            found[g].append({"name": name, **rows[g]})
     for own in found:
         own[:] = [row for row in own if abs(row["effect"]) >= _LEAST_EFFECT]
         own.sort(key=lambda row: -abs(row["effect"]))
@@ -166,20 +167,22 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
 
 
 def _continuous(
-    factor: GaussianPosterior, natural: FloatArray, weights: FloatArray, within: int
+    column: Column, factor: GaussianPosterior, natural: FloatArray, weights: FloatArray, within: int
 ) -> list[dict[str, Any]]:
-    """Of one dimension of a factor."""
+    """Of one dimension of a factor; of logarithms, geometric means."""
     mean, covariance = factor.observation_moments(natural)
     mean, variance = mean[:, within], diagonal_of(covariance)[:, within]
     error = np.sqrt(diagonal_of(factor.location_covariance(natural))[:, within])
     of_all, deviation = _of_all(mean, variance, weights)
-    digits = _digits(deviation)
+    lower, centre, upper = (column.in_units(mean + s * DEVIATIONS * error) for s in (-1, 0, 1))
+    every = float(column.in_units(np.array(of_all)))
+    digits = _digits(deviation * every if column.log else deviation)
     return [
         {
             "effect": float((mean[g] - of_all) / deviation),
-            "value": _number(mean[g], digits),
-            "interval": [_number(mean[g] + s * DEVIATIONS * error[g], digits) for s in (-1, 1)],
-            "all": _number(of_all, digits),
+            "value": _number(centre[g], digits),
+            "interval": [_number(lower[g], digits), _number(upper[g], digits)],
+            "all": _number(every, digits),
         }
         for g in range(len(mean))
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from klfusion.posteriors.structure.structure import Structure, agreed_info, scat
 MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
 CLASSES, NAMED = "classes", "named"
 NAMES = "components"  # key in `info`: the names of the components, where they have any
-MEASURED = "measured"  # array of mixtures over columns: measured cells of each, (L, columns)
+MEASURED = "measured"  # array of mixtures over columns: measured cells, (L, fitted columns)
 SCALING = "agreed_scaling"  # key in `info` of pipelines: means and deviations of each step
 VOCABULARY = "vocabulary"  # key in `info` of topics: the words of the columns, or None
 _Labels = Sequence[IntArray | FloatArray]
@@ -27,6 +28,15 @@ _COUNTS = {
     components.KIND: ("counts", "weight_prior", "transition", "transition_prior"),
 }
 _NOT_BY_COMPONENT = ("weight_prior", "transition_prior", "class_counts")
+
+
+def blocks_of(schema: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """The block of each fitted column of a schema; a semicontinuous column is two columns."""
+    return [
+        block
+        for column in schema
+        for block in [column.get("block")] * (1 if column.get("point_mass") is None else 2)
+    ]
 
 
 def factors_of(blocks: Sequence[str | None]) -> list[list[int]]:

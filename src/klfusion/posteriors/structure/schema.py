@@ -21,7 +21,7 @@ from klfusion.families import (
 from klfusion.families.wishart import packed_size
 from klfusion.posteriors.structure import class_densities, components, head, regression
 from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks, is_geometry
-from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, factors_of
+from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, blocks_of, factors_of
 from klfusion.posteriors.structure.structure import Structure
 from klfusion.posteriors.structure.words import checked_words
 
@@ -91,9 +91,9 @@ def _mixture(own: _Checked) -> None:
     columns = own.setting("schema", _are_columns, "a list of columns with names")
     if columns is not None:
         n = len(own.family.factors) if isinstance(own.family, Product) else 0
-        if len(factors_of([column.get("block") for column in columns])) != n:
+        if len(factors_of(blocks := blocks_of(columns))) != n:
             own.refuse("schema", f"columns or blocks of the {n} factors of the family", columns)
-        own.array(MEASURED, (own.n, len(columns)))
+        own.array(MEASURED, (own.n, len(blocks)))
 
 
 def _hmm(own: _Checked) -> None:

@@ -1,0 +1,103 @@
+"""The kind of a column from values of it, for a person to check."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc
+
+from klfusion._utils.arrays import FloatArray
+from klfusion.errors import KLFusionError
+from klfusion.learners._cells import is_missing, numbers, plain
+from klfusion.learners.column import (
+    BINARY,
+    CATEGORICAL,
+    CONTINUOUS,
+    COUNTS,
+    NUMERIC,
+    SEMICONTINUOUS,
+    Column,
+)
+
+# What a suggestion takes for codes, and for counts; a person decides.
+_TWICE = 2 / 3  # share of the first of two values, where it is twice as frequent as the second
+_MOST_CODES = 10  # distinct whole numbers
+_LARGEST_MEAN_COUNT = 20.0
+_CENTRAL = (2.5, 97.5)  # percentiles: a reference range holds 95 % by convention
+_DIGITS = 2  # of a suggested range, which is to say little about any patient
+
+
+def suggested(name: str, values: NDArray[Any], kind: str | None, unit: str | None) -> Column:
+    """A column from values of it."""
+    present = [v for v in values.tolist() if not is_missing(v)]
+    where = f"column {name!r}"
+    if not present:
+        raise KLFusionError(f"{where}: expected values, got none: leave it out, or add it yourself")
+    distinct = sorted(set(map(plain, present)), key=lambda v: (isinstance(v, str), v))
+    numeric = not any(isinstance(v, str | bool) for v in distinct)
+    if len(distinct) == 1:
+        raise KLFusionError(f"{where}: expected values that vary, got {distinct[0]!r} alone")
+    kind = _kind(present, distinct) if kind is None and numeric else kind
+    if kind is None:
+        kind = BINARY if len(distinct) == 2 else CATEGORICAL
+    if kind not in NUMERIC:
+        return Column(name, kind, categories=tuple(distinct), unit=unit)
+    values, at = numbers(np.array(present, dtype=object), where), None
+    if kind == SEMICONTINUOUS:
+        at = float(Counter(values.tolist()).most_common(1)[0][0])
+        values = values[values != at]
+        if len(np.unique(values)) == 1:
+            raise KLFusionError(f"{where}: expected values that vary beside {at:g}, got one")
+    low, high = np.percentile(values, _CENTRAL).tolist()
+    log = kind != COUNTS and _is_skewed(values)
+    sizes = (low, high) if log else (high - low, high - low)  # the digits are of these
+    ends = _rounded(low, sizes[0], math.floor), _rounded(high, sizes[1], math.ceil)
+    return Column(name, kind, ends, unit=unit, point_mass=at, log=log)
+
+
+def _rounded(end: float, size: float, towards: Callable[[float], int]) -> float:
+    """An end of a range to as many digits as a suggestion has."""
+    power = math.floor(math.log10(max(size, 1e-300))) - _DIGITS + 1
+    step = 10.0**power
+    return round(towards(end / step) * step, max(0, 1 - power))
+
+
+def _is_skewed(values: FloatArray) -> bool:
+    """Whether the likelihood of a log-Normal distribution exceeds that of a Normal one."""
+    if values.min() <= 0:
+        return False
+    logs = np.log(values)
+    return bool(np.log(values.std()) > np.log(logs.std()) + logs.mean())
+
+
+def _kind(present: Sequence[Any], distinct: Sequence[Any]) -> str:
+    """The kind of a column of numbers."""
+    if len(distinct) == 2:
+        return BINARY
+    whole = all(float(v).is_integer() for v in distinct)
+    if whole and len(distinct) <= _MOST_CODES:
+        return CATEGORICAL
+    if whole and distinct[0] == 0 and float(np.mean(present)) < _LARGEST_MEAN_COUNT:
+        return COUNTS
+    return SEMICONTINUOUS if _has_point_mass(present) else CONTINUOUS
+
+
+def _has_point_mass(present: Sequence[Any]) -> bool:
+    """Whether the most frequent value is more so than rounding a density explains.
+
+    A Normal density rounded to less than its deviation has neighbouring values nearly as frequent
+    as the most frequent one; so has an exponential one. Round numbers that people prefer come in
+    sets. So without a point mass the most frequent value is at most twice as probable as the
+    second. Both are equally likely beforehand: that it is, and that it is not, for one of the
+    values. The probability of the first value, among the two, is uniform above and below.
+    """
+    counts = Counter(present).most_common()
+    first, second = counts[0][1], counts[1][1]
+    below = betainc(first + 1.0, second + 1.0, _TWICE)
+    odds = (1.0 - below) / (1.0 - _TWICE) * _TWICE / max(below, np.finfo(np.float64).tiny)
+    return bool(odds > len(counts))

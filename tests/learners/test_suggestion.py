@@ -1,0 +1,62 @@
+"""Which columns of numbers have a value that no density explains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import klfusion as kf
+from tests.helpers.loops import for_each
+
+RNG = np.random.default_rng(0)
+N = 500
+
+
+def _preferred(values):
+    """Most people round to tens."""
+    return np.where(np.arange(len(values)) % 5 < 3, np.round(values, -1), np.round(values))
+
+
+@for_each(
+    "values, point_mass",
+    [
+        (np.where(RNG.random(N) < 0.4, 0.0, RNG.normal(1.5, 1.0, N).round(1)), 0.0),
+        (np.where(RNG.random(N) < 0.2, 14.0, 14.0 + RNG.exponential(60.0, N).round()), 14.0),
+        (np.where(RNG.random(N) < 0.1, 0.0, RNG.lognormal(8.0, 1.0, N)), 0.0),
+        (RNG.normal(0.0, 1.0, N), None),
+        (np.round(2.0 * RNG.normal(0.0, 1.0, N)) / 2.0, None),
+        (RNG.normal(60.0, 10.0, N).round(), None),
+        (_preferred(RNG.normal(130.0, 18.0, N)), None),
+        (np.floor(RNG.exponential(100.0, N)), None),
+        (RNG.normal(0.0, 1.0, N)[RNG.integers(N, size=N)], None),
+    ],
+)
+def test_a_value_that_no_density_explains(values, point_mass):
+    column = kf.Schema.suggest({"x": values}).columns[0]
+    assert column.kind == ("continuous" if point_mass is None else "semicontinuous")
+    assert column.point_mass == point_mass
+
+
+def test_the_range_is_of_the_other_values():
+    dose = np.concatenate([np.zeros(300), RNG.normal(50.0, 5.0, 100)])
+    low, high = kf.Schema.suggest({"dose": dose}).columns[0].reference
+    assert 35.0 < low < 45.0
+    assert 55.0 < high < 65.0
+
+
+def test_a_kind_that_is_given():
+    found = kf.Schema.suggest({"visits": [0, 0, 1, 3, 9]}, kinds={"visits": "semicontinuous"})
+    assert found.columns[0].point_mass == 0.0
+    with pytest.raises(kf.KLFusionError, match="'a': expected values that vary beside 0, got one"):
+        kf.Schema.suggest({"a": [0, 0, 1.5]}, kinds={"a": "semicontinuous"})
+
+
+def test_logarithms_of_skewed_columns():
+    logs = RNG.normal(8.0, 1.0, N)
+    zero = RNG.random(N) < 0.3
+    frame = {"cost": np.where(zero, 0.0, np.exp(logs)), "age": RNG.normal(60, 10, N), "x": -logs}
+    cost, age, negative = kf.Schema.suggest(frame)
+    assert (cost.log, age.log, negative.log) == (True, False, False)
+    low, high = cost.reference
+    assert 300.0 < low < 600.0
+    assert 1.5e4 < high < 3e4
