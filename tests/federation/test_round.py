@@ -50,12 +50,12 @@ def with_header(silo, **changes):
 
 def with_array(silo, key, array):
     """Bytes of a posterior with another array and a correct hash."""
-    from klfusion.io import container, parts, storage
+    from klfusion.io import container, parts, storage, strict_json
 
     document, arrays = parts.take_apart(kf.federation.round.loads(reply_of(silo).data))
     arrays[key] = array
     document["sha256"] = storage._digest(document, arrays)
-    text = container.canonical_json(document).decode()
+    text = strict_json.canonical_json(document).decode()
     return Reply(b"".join(container.encode({"klfusion": text}, arrays)))
 
 
