@@ -54,6 +54,15 @@ def test_other_units_are_named():
     assert found["site-1"].endswith("other units?")
 
 
+def test_three_sites_one_in_other_units_in_two_columns():
+    tables = [pd.DataFrame(x, columns=["weight", "height"]) for x in data(3)]
+    tables[1] = tables[1] * [2.2, 0.39]
+    found = reasons(fitted(*tables))
+    assert [*found] == ["site-1"]
+    assert "spread of columns 'weight', 'height' are 2.2" in found["site-1"]
+    assert found["site-1"].endswith("other units?")
+
+
 def test_columns_without_names_beside_named_ones():
     x, y, z = data()
     frame = pd.DataFrame(x, columns=["age", "dose"])

@@ -1,8 +1,8 @@
 """Columns of a silo in other units: which scale lets its components match those of others.
 
-A component of the silo is one that another silo has, or a new one. One column, or all of them, may
-be a multiple of the others'. Then means and deviations are the same multiple, so that few matches
-show it. New components show nothing.
+A component of the silo is one that another silo has, or a new one. One column may be a multiple of
+the others', or all by one factor, or several, each by its own. Then means and deviations are the
+same multiple, so that few matches show it. New components show nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logsumexp
+from scipy.special import comb, expit, logsumexp
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.families import GaussianObservations, Tempered
@@ -20,6 +20,7 @@ from klfusion.posteriors.posterior import Posterior
 
 _SMALLEST, _LARGEST = np.log(1.5), np.log(1000.0)  # of ratios of units; a mile has 1.6 kilometres
 _WIDTH = 2.0 * (_LARGEST - _SMALLEST)  # of the prior of a log scale
+_OF_PRIOR = 2.0 * np.pi / _WIDTH**2  # information of it
 _PRIOR = 0.01  # probability that a silo has other units
 _SHARED = 0.5  # probability that a component is one of another silo's
 _VARIATION = (0.05, 0.1, 0.2, 0.4)  # of a component between silos, in its standard deviations
@@ -28,11 +29,11 @@ _MOST_STARTS, _ROUNDS = 20, 4  # matches to start from; rounds of matching and s
 
 
 class Units(NamedTuple):
-    """A silo whose column, or all columns (None), is probably ``scale`` times the others'."""
+    """A silo with columns that are probably so many times the others'; None: all, by one factor."""
 
     silo: str
-    column: int | None
-    scale: float
+    columns: tuple[int, ...] | None
+    scales: tuple[float, ...]
     probability: float
 
 
@@ -67,7 +68,7 @@ class _Components:
 
 
 def other_units(silos: Sequence[Posterior]) -> Iterator[Units]:
-    """Silos that have more probably other units in a column, or in all, than not."""
+    """Silos that have more probably other units in some columns than not."""
     known = {p.name: own for p in silos if (own := _Components.of(p)) is not None}
     names = list(known) if len(known) > 1 else []
     for name in names[1:] if len(names) == 2 else names:  # of two, the second differs
@@ -85,15 +86,24 @@ def _most_probable(own: _Components, others: _Components) -> Units:
     given = [_Pairs(own, others, variation) for variation in _VARIATION]
     same = logsumexp([pairs.same() for pairs in given])
     groups = [*np.eye(d, dtype=bool), *[np.ones(d, dtype=bool)] * (d > 1)]
-    prior = np.log(_PRIOR / (1.0 - _PRIOR) / len(groups))
-    best = Units("", None, 1.0, 0.0)
+    # Each column alone, all by one factor, or several: these are equally probable.
+    prior = np.log(_PRIOR / (1.0 - _PRIOR) / (len(groups) + (d > 1)))
+    best = Units("", None, (1.0,), 0.0)
     for number, columns in enumerate(groups):
         if logsumexp([pairs.bound(columns) for pairs in given]) + prior < same:
             continue
         found = [pairs.best(columns) for pairs in given]
-        log, column = logsumexp([log for log, _ in found]), number if number < d else None
-        scale, probability = np.exp(max(found)[1]), expit(log + prior - same)
-        best = max(best, Units("", column, float(scale), float(probability)), key=lambda u: u[3])
+        log, some = logsumexp([log for log, _ in found]), (number,) if number < d else None
+        scales, probability = (float(np.exp(max(found)[1])),), float(expit(log + prior - same))
+        best = max(best, Units("", some, scales, probability), key=lambda u: u[3])
+    if d > 1:
+        several = [pairs.best_of_several() for pairs in given]
+        log_scales = max(several, key=lambda one: one[0])[1]
+        scaled = np.flatnonzero(log_scales)
+        probability = float(expit(logsumexp([log for log, _ in several]) + prior - same))
+        if len(scaled) > 1 and probability > best.probability:
+            each = tuple(np.exp(log_scales[scaled]).tolist())
+            best = Units("", tuple(scaled.tolist()), each, probability)
     return best
 
 
@@ -106,12 +116,15 @@ class _Pairs:
         error = 1.0 / own.size[:, None] + 1.0 / others.size  # (k, l, 1)
         self.error = (error + variation**2) * np.exp(2.0 * self.x_log_sd)  # of the mean
         self.log_error = 0.5 * error + variation**2
-        self.plain = self._log_density(np.zeros(1), slice(None))[0]  # (k, l, d)
+        self.plain = self._log_density(np.zeros((1, 1)), slice(None))[0]  # (k, l, d)
         self.new = self._new()
 
     def _log_density(self, log_scale: FloatArray, columns: BoolArray | slice) -> FloatArray:
-        """Of components given that they match, by column: (scales, k, l, columns)."""
-        u = log_scale[:, None, None, None]
+        """Of components given that they match, by column: (scales, k, l, columns).
+
+        Log scales are (scales, columns), or (scales, 1) of all columns.
+        """
+        u = log_scale[:, None, None]
         means = self.x[..., columns] - np.exp(u) * self.y[:, columns]
         logs = self.x_log_sd[..., columns] - u - self.y_log_sd[:, columns]
         return _log_normal(means, self.error[..., columns]) + _log_normal(logs, self.log_error)
@@ -137,10 +150,13 @@ class _Pairs:
         odds = logsumexp(self._log_odds(columns, density), axis=2)
         return np.asarray(np.logaddexp(0.0, odds).sum(axis=1))
 
+    @property
+    def _every(self) -> BoolArray:
+        return np.ones(self.y.shape[1], dtype=bool)
+
     def same(self) -> float:
         """Log evidence that no column is scaled."""
-        every = np.ones(self.y.shape[1], dtype=bool)
-        return float(self._evidence(every, self.plain[None])[0])
+        return float(self._evidence(self._every, self.plain[None])[0])
 
     def bound(self, columns: BoolArray) -> float:
         """Log evidence if every pair had a scale of its own in these columns: an upper bound."""
@@ -159,25 +175,81 @@ class _Pairs:
             gradient, information = self._slope(log_scale, columns)
             log_scale = _allowed(log_scale + np.clip(gradient / information, -1.0, 1.0))
         information = self._slope(log_scale, columns)[1]
-        # The share of the prior, uniform in log scales, that cannot be distinguished from it.
-        width = np.sqrt(2.0 * np.pi / information) / _WIDTH
-        density = self._log_density(log_scale, columns)
-        log = self._evidence(columns, density) + np.log(width)
+        density = self._log_density(log_scale[:, None], columns)
+        log = self._evidence(columns, density) + _log_width(information)
         best = int(np.argmax(log))
         return float(log[best]), float(log_scale[best])
 
+    def best_of_several(self) -> tuple[float, FloatArray]:
+        """Log evidence that some columns are scaled, each by its own factor, and log scales (d,).
+
+        Zero is a column that is not. Given matches, each column decides for itself.
+        """
+        every, d = self._every, self.y.shape[1]
+        log_scale, scaled = self._starts(_allowed(self.x_log_sd - self.y_log_sd).reshape(-1, d))
+        for _ in range(_ROUNDS if len(scaled) else 0):
+            density = self._log_density(np.where(scaled, log_scale, 0.0), every)
+            weights = _weights(self._log_odds(every, density))
+            gradient, information = self._slopes(weights, log_scale, every)
+            log_scale = _allowed(log_scale + np.clip(gradient / information, -1.0, 1.0))
+            change = self._log_density(log_scale, every) - self.plain
+            gain = np.einsum("skl,sklc->sc", weights, change) + _log_width(information)
+            scaled = gain > 0.0
+        several = scaled.sum(axis=1) > 1
+        if not several.any():
+            return -np.inf, np.zeros(d)
+        log_scale = np.where(scaled, log_scale, 0.0)[several]
+        log = self._evidence(every, self._log_density(log_scale, every))
+        log += np.where(scaled, _log_width(information), 0.0)[several].sum(axis=1)
+        # Of two columns half, of each further one half of the rest; which ones, any.
+        n = scaled[several].sum(axis=1)
+        log -= (n - 1) * np.log(2.0) + np.log(comb(d, n))
+        best = int(np.argmax(log))
+        return float(log[best]), log_scale[best]
+
+    def _starts(self, log_scale: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Log scales (starts, d) of likely pairs, given those of all, and where they gain."""
+        u = log_scale.reshape(self.plain.shape)
+        scaled = np.exp(u) * self.y
+        change = _log_normal(self.x - scaled, self.error) - self.plain
+        change += _log_normal(self.x_log_sd - u - self.y_log_sd, self.log_error)
+        information = scaled**2 / self.error + 1.0 / self.log_error + _OF_PRIOR
+        gain = (change + _log_width(information)).reshape(log_scale.shape)
+        likely = self.plain.sum(axis=2).ravel() + np.maximum(gain, 0.0).sum(axis=1)
+        likely[(gain > 0.0).sum(axis=1) < 2] = -np.inf
+        order = np.argsort(-likely, kind="stable")[:_MOST_STARTS]
+        order = order[np.isfinite(likely[order])]
+        return log_scale[order], gain[order] > 0.0
+
     def _slope(self, log_scale: FloatArray, columns: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient and Fisher information of the evidence in log scales: (scales,) each."""
-        odds = self._log_odds(columns, self._log_density(log_scale, columns))
-        total = np.logaddexp(0.0, logsumexp(odds, axis=2, keepdims=True))
-        weights = np.exp(odds - total)[..., None]
-        u = log_scale[:, None, None, None]
+        """Gradient and Fisher information of a log scale of all columns: (scales,) each."""
+        odds = self._log_odds(columns, self._log_density(log_scale[:, None], columns))
+        slopes = self._slopes(_weights(odds), log_scale[:, None], columns)
+        gradient, information = (each.sum(axis=1) for each in slopes)
+        return gradient, information - (columns.sum() - 1) * _OF_PRIOR
+
+    def _slopes(
+        self, weights: FloatArray, log_scale: FloatArray, columns: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Gradient and Fisher information by column, (scales, columns) each."""
+        u = log_scale[:, None, None]
         scaled = np.exp(u) * self.y[:, columns]
         means = (self.x[..., columns] - scaled) * scaled / self.error[..., columns]
         logs = (self.x_log_sd[..., columns] - u - self.y_log_sd[:, columns]) / self.log_error
         known = scaled**2 / self.error[..., columns] + 1.0 / self.log_error
-        sums = [(weights * part).sum(axis=(1, 2, 3)) for part in (means + logs, known)]
-        return sums[0], sums[1] + 2.0 * np.pi / _WIDTH**2  # data and prior
+        sums = [np.einsum("skl,sklc->sc", weights, part) for part in (means + logs, known)]
+        return sums[0], sums[1] + _OF_PRIOR
+
+
+def _weights(odds: FloatArray) -> FloatArray:
+    """Probability of each match, (scales, k, l)."""
+    total = np.logaddexp(0.0, logsumexp(odds, axis=2, keepdims=True))
+    return np.asarray(np.exp(odds - total))
+
+
+def _log_width(information: FloatArray) -> FloatArray:
+    """Log share of the prior, uniform in log scales, that cannot be told from the best one."""
+    return np.asarray(0.5 * np.log(2.0 * np.pi / information) - np.log(_WIDTH))
 
 
 def _allowed(log_scale: FloatArray) -> FloatArray:
