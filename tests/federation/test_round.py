@@ -284,6 +284,29 @@ class TestRestart:
         assert len(list((tmp_path / "store").glob("silo-*"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": ""}, "name"),
+        ({"silos": "ab"}, "silos to be a list of names"),
+        ({"silos": 3}, "silos to be a list of names"),
+        ({"silos": ["a", "b", "a"]}, "different names, got 'a' twice"),
+        ({"keys": ["a"]}, "keys to be a mapping"),
+        ({"n_silos": "3"}, "n_silos to be an integer"),
+        ({"n_silos": float("inf")}, "n_silos to be an integer"),
+        ({"min_silos": 1.5}, "min_silos to be an integer"),
+        ({"timeout": None}, "timeout to be a number"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"max_bytes": None}, "max_bytes to be a number of bytes"),
+        ({"options": []}, "options to be a mapping"),
+        ({"fit": "fit"}, "fit to be a function"),
+    ],
+)
+def test_a_round_is_checked_before_sites_send(change, message):
+    with pytest.raises(KLFusionError, match=message):
+        Round(**{"name": "rates", **change})
+
+
 class TestSecondRound:
     """Sites answer once more; by default their new posteriors replace the first ones."""
 
