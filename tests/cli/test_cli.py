@@ -342,6 +342,7 @@ def test_errors_are_one_line_and_code_1(files: list[str], tmp_path: Path) -> Non
         ["fuse", *files[:2], other, "-o", output],
         ["fuse", *files, "-o", output, "--n-components", 1],
         ["fuse", *files, "-o", output, "--penalty", -1],
+        ["fuse", *files, "-o", output, "--max-loss", "inf"],
         ["fuse", *files, "-o", tmp_path / "nowhere" / "out.safetensors"],
         ["fuse", *files, "-o", tmp_path],
         ["report", files[0], "-o", tmp_path / "page.html"],
@@ -350,6 +351,7 @@ def test_errors_are_one_line_and_code_1(files: list[str], tmp_path: Path) -> Non
         result = run(*arguments)
         assert result.exit_code == 1, (arguments, result.output)
         assert result.stderr.startswith("error: ")
+        assert "cannot be saved" not in result.stderr  # said before any work
         assert result.stderr.count("\n") == 1
         assert result.stdout == ""
         assert not output.exists()
@@ -378,6 +380,7 @@ def test_errors_speak_the_command_line(files: list[str], tmp_path: Path) -> None
         "silos' own tol, n_init of 'n_init=3'": "silos' own tol, --n-init of 'n_init=3'",
         "x/n_init.safetensors: got Auto(n_init=1)": "x/n_init.safetensors: got Auto(n_init=1)",
         "expected a method, got a penalty": "expected a method, got a penalty",
+        "got timeout=-3.0, n_silos=2": "got --timeout -3.0, --n-silos 2",
     }.items():
         assert in_options(given, main.commands.values()) == shown
 

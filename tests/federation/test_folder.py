@@ -500,6 +500,12 @@ def test_who_is_expected_is_kept(shared, tmp_path):
     assert (many / "manifest.json").exists()
 
 
+@pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), float("inf"), "2"])
+def test_seconds_between_looks(shared, every):
+    with pytest.raises(KLFusionError, match="expected every to be a number > 0"):
+        Coordinator(ROUND, shared).run(every)
+
+
 def test_a_missing_site_is_in_the_result(shared):
     coordinator = Coordinator(replace(ROUND, timeout=1e-9), shared)
     for silo in SILOS[:2]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from klfusion._utils.checks import check_number
 from klfusion._utils.text import few
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.federation import signing
@@ -231,6 +232,7 @@ class Coordinator:
 
     def run(self, every: float = 2.0, say: Callable[[str], object] = lambda _: None) -> Server:
         """Look at the inbox every so many seconds until the round has ended."""
+        check_number("every", every)
         said: list[str] = []
         while not self.step():
             now = [f"{self.asked['request']}: waiting for {self.waiting} more"]
