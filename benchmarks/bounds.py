@@ -15,7 +15,7 @@ import numpy as np
 
 import klfusion as kf
 from benchmarks.measure import Measured, Row, compare, measure
-from klfusion.io import container, parts, storage
+from klfusion.io import container, parts, storage, strict_json
 from klfusion.posteriors.structure import Structure
 
 LOADING = 1.0 / 10e6  # seconds of CPU per byte
@@ -54,9 +54,9 @@ def smallest() -> list[tuple[str, kf.Posterior]]:
     ]
 
 
-def many(silo: kf.Posterior, n_silos: int) -> bytes:
+def many(silo: kf.Posterior, n_silos: int, last: str = "last") -> bytes:
     """The file of a fusion of so many copies of a silo, made by hand: fusing takes longer."""
-    names = [f"{j:x}" for j in range(n_silos)]
+    names = [*(f"{j:x}" for j in range(n_silos - 1)), last]
     fusion = kf.fuse([replace(silo, name=name) for name in names[:2]], pooling="average")
     document, arrays = parts.take_apart(replace(fusion, path=None, probability=None))
     own = document["fusion"]
@@ -66,7 +66,7 @@ def many(silo: kf.Posterior, n_silos: int) -> bytes:
     arrays |= {"labels": np.zeros(n_silos, np.int64), "divergences": np.zeros(n_silos)}
     arrays["offsets"] = np.arange(n_silos + 1)
     document["sha256"] = storage._digest(document, arrays)
-    text = container.canonical_json(document).decode()
+    text = strict_json.canonical_json(document).decode()
     return b"".join(container.encode({"klfusion": text}, arrays))
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -205,6 +206,29 @@ def test_all_bad_files_are_named_in_one_run(files: list[str], tmp_path: Path):
     assert (result.exit_code, result.stdout.count("usable: ")) == (0, len(files))
 
 
+def test_skipping_bad_files_does_not_depend_on_their_order(files: list[str], tmp_path: Path):
+    """Two models of one silo are both skipped, a copy counts once, and a tie is an error."""
+    normal, output = kf.families.Normal(1), tmp_path / "global.safetensors"
+    other = kf.Posterior(normal, normal.natural([[0.0]], [[[1.0]]]), name="other")
+    again, copied, alien = (tmp_path / f"{k}.safetensors" for k in ("again", "copied", "alien"))
+    first = kf.load(files[0])
+    kf.save(again, replace(first, natural=2.0 * first.natural))
+    copied.write_bytes(Path(files[1]).read_bytes())
+    kf.save(alien, other)
+    given = [*files, again, copied, alien]
+    found = []
+    for order in (given, given[::-1]):
+        result = run("fuse", *order, "-o", output, "--skip-bad")
+        assert result.exit_code == 0, result.output
+        fusion = kf.load(output)
+        found.append((sorted(fusion.silo_names), len(fusion.provenance["skipped"])))
+    assert found[0] == found[1] == (sorted(kf.load(f).name for f in files[1:]), 4)
+    for order in ([files[0], alien], [alien, files[0]]):
+        result = run("fuse", *order, "-o", output, "--skip-bad")
+        assert result.exit_code == 1
+        assert result.stderr.count("as many silos are like either") == 2
+
+
 def test_diagnose_prints_findings(files: list[str], tmp_path: Path):
     output = tmp_path / "global.safetensors"
     run("fuse", *files, "-o", output)
@@ -326,9 +350,10 @@ def test_errors_are_one_line_and_code_1(files: list[str], tmp_path: Path) -> Non
         ["inspect", broken],
         ["fuse", files[0], broken, "-o", output],
         ["fuse", files[0], files[0], "-o", output],
-        ["fuse", files[0], other, "-o", output],
+        ["fuse", *files[:2], other, "-o", output],
         ["fuse", *files, "-o", output, "--n-components", 1],
         ["fuse", *files, "-o", output, "--penalty", -1],
+        ["fuse", *files, "-o", output, "--max-loss", "inf"],
         ["fuse", *files, "-o", tmp_path / "nowhere" / "out.safetensors"],
         ["fuse", *files, "-o", tmp_path],
         ["report", files[0], "-o", tmp_path / "page.html"],
@@ -337,6 +362,7 @@ def test_errors_are_one_line_and_code_1(files: list[str], tmp_path: Path) -> Non
         result = run(*arguments)
         assert result.exit_code == 1, (arguments, result.output)
         assert result.stderr.startswith("error: ")
+        assert "cannot be saved" not in result.stderr  # said before any work
         assert result.stderr.count("\n") == 1
         assert result.stdout == ""
         assert not output.exists()
@@ -365,6 +391,7 @@ def test_errors_speak_the_command_line(files: list[str], tmp_path: Path) -> None
         "silos' own tol, n_init of 'n_init=3'": "silos' own tol, --n-init of 'n_init=3'",
         "x/n_init.safetensors: got Auto(n_init=1)": "x/n_init.safetensors: got Auto(n_init=1)",
         "expected a method, got a penalty": "expected a method, got a penalty",
+        "got timeout=-3.0, n_silos=2": "got --timeout -3.0, --n-silos 2",
     }.items():
         assert in_options(given, main.commands.values()) == shown
 

@@ -19,8 +19,10 @@ import klfusion as kf
 from klfusion.cli.commands import main
 from klfusion.errors import KLFusionError
 from klfusion.federation import Round, folder, signing
+from klfusion.federation.compatible import compatible
 from klfusion.federation.folder import Coordinator, send
 from klfusion.io.storage import dumps, loads
+from klfusion.posteriors.structure import Structure
 from tests.federation.faulty import faults
 from tests.helpers.silos import rate_silos
 
@@ -423,6 +425,37 @@ class TestMessagesThatCannotBeFused:
         assert any("the name 'silo-0' belongs to" in own for own in coordinator.server.left_out)
         assert coordinator.waiting == 1
 
+    @pytest.mark.parametrize("wrong", [0, 1])
+    def test_of_two_sites_the_next_message_decides(self, shared, wrong):
+        """Which of the two is wrong, nobody knows: both may send another."""
+        coordinator = Coordinator(replace(ROUND, n_silos=2, min_silos=2), shared)
+        sent = [*SILOS[:2]]
+        sent[wrong] = self.wrong(sent[wrong].name)
+        for silo in sent:
+            send(shared, silo)
+        assert not coordinator.step()
+        assert coordinator.waiting == 2
+        assert len(coordinator.server.left_out) == 2
+        assert "and as many silos are like either" in status(shared)
+        send(shared, SILOS[wrong])
+        assert coordinator.step()
+        assert bits(coordinator.server.fusion) == bits(kf.fuse(SILOS[:2]))
+        assert coordinator.server.left_out == []
+
+    def test_silos_without_names_of_columns_join_the_most(self):
+        normal = kf.families.NormalWishart(2)
+        natural = normal.natural(np.zeros((1, 2)), [9.0], np.eye(2)[None], [9.0])
+        names = {"a": None, "b": ["x", "y"], "c": ["y", "x"], "d": ["y", "x"]}
+        silos = [
+            kf.Posterior(normal, natural, name, structure=Structure(
+                "mixture", {"counts": [9.0], "weight_prior": 1.0}, {"features": own}))
+            for name, own in names.items()
+        ]  # fmt: skip
+        for order in (silos, silos[::-1]):
+            kept, refused = compatible(order)
+            assert [p.name for p in kept] == ["a", "c", "d"]
+            assert [*refused] == ["b"]
+
     def test_at_the_end_of_time_the_round_ends_without_it(self, shared):
         coordinator = Coordinator(replace(ROUND, timeout=1e-9), shared)
         for silo in (self.wrong("silo-0"), *SILOS[1:3]):
@@ -447,6 +480,40 @@ class TestMessagesThatCannotBeFused:
         for silo in SILOS[:2]:
             send(shared, replace(SILOS[3], name=silo.name))
         assert coordinator.step()
+
+
+def test_who_is_expected_is_kept(shared, tmp_path):
+    """A restart without the options of the first start forgets nothing."""
+    klfusion("coordinator", shared, "--once", "--silo", "a", "--silo", "b", "--silo", "c")
+    for silo, name in zip(SILOS, ("a", "b"), strict=False):
+        send(shared, replace(silo, name=name))
+    assert "waiting for 1 more" in klfusion("coordinator", shared, "--once")
+    assert "silo &#x27;c&#x27;: nothing yet" in status(shared)
+    with pytest.raises(KLFusionError, match="expected a name of this round"):
+        send(shared, replace(SILOS[3], name="d"))
+    many = tmp_path / "many"
+    klfusion("coordinator", many, "--once", "--n-silos", "3")
+    for silo in SILOS[:2]:
+        send(many, silo)
+    assert "waiting for 1 more" in klfusion("coordinator", many, "--once")
+    klfusion("coordinator", many, "--once", "--n-silos", "2")  # may be changed
+    assert (many / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), float("inf"), "2"])
+def test_seconds_between_looks(shared, every):
+    with pytest.raises(KLFusionError, match="expected every to be a number > 0"):
+        Coordinator(ROUND, shared).run(every)
+
+
+def test_a_missing_site_is_in_the_result(shared):
+    coordinator = Coordinator(replace(ROUND, timeout=1e-9), shared)
+    for silo in SILOS[:2]:
+        send(shared, silo)
+    assert coordinator.step()
+    expected = ["1 of 3 silos: no usable message"]
+    assert coordinator.server.fusion.provenance["left_out"] == expected
+    assert json.loads((shared / "manifest.json").read_bytes())["left_out"] == expected
 
 
 def test_keys_need_a_folder(shared, tmp_path):

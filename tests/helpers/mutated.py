@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.linear_model import BayesianRidge
 
 import klfusion as kf
-from klfusion.io import container, storage
+from klfusion.io import container, storage, strict_json
 from klfusion.io import parts as _parts
 from klfusion.learners import BayesianHead
 from klfusion.networks.densities import ClassDensities
@@ -27,7 +27,7 @@ def signed(document, arrays):
     """Bytes of a file with a correct hash."""
     document = {key: value for key, value in document.items() if key != "sha256"}
     document["sha256"] = storage._digest(document, arrays)
-    text = container.canonical_json(document).decode()
+    text = strict_json.canonical_json(document).decode()
     return b"".join(container.encode({"klfusion": text}, arrays))
 
 

@@ -30,7 +30,7 @@ from klfusion import families
 from klfusion.errors import FileFormatError, InvalidPosteriorError, KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
-from klfusion.io import container, storage
+from klfusion.io import container, storage, strict_json
 from klfusion.io import parts as _parts
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.posterior import Posterior
@@ -522,7 +522,7 @@ def forge(document: Any, arrays: dict[str, Any]) -> bytes:
     """A file that is sound but for what its document and arrays say: even the hash is right."""
     if isinstance(document, dict):
         document = {**document, "sha256": storage._digest(document, arrays)}
-    text = container.canonical_json(document).decode()
+    text = strict_json.canonical_json(document).decode()
     return b"".join(container.encode({"klfusion": text}, arrays))
 
 
@@ -572,8 +572,8 @@ BOMBS = {
     "length 2**64 - 1": (b"\xff" * 8, "header of at most 16777216 bytes"),
     "length over the file's": ((100).to_bytes(8, "little") + b"{}", "expected a header of 100"),
     "100 MB": (b"\0\0\0\6\0\0\0\0" + b"[" * 100_000_000, "header of at most 16777216 bytes"),
-    "nested": (pack(b'{"a":' * 2_000_000), "more lists and mappings"),
-    "nested lists": (pack(b'{"a":' + b"[" * 16_000_000), "more lists and mappings"),
+    "nested": (pack(b'{"a":' * 2_000_000), "nested at most 64 deep"),
+    "nested lists": (pack(b'{"a":' + b"[" * 16_000_000), "nested at most 64 deep"),
     "nested a little": (pack(b'{"a":' + b"[" * 70 + b"]" * 70 + b"}"), "nested at most 64 deep"),
     "digits": (pack(b'{"a":' + b"9" * 1_000_000 + b"}"), "an integer of 1000000 digits"),
     "1e999": (pack(b'{"a":1e999}'), "expected dtype, shape"),
@@ -584,14 +584,14 @@ BOMBS = {
     "cut JSON": (pack(b'{"a":'), "expected a JSON header"),
     "list": (pack([1]), "expected a JSON object"),
     "empty": (pack(b""), "expected a JSON object"),
-    "duplicate": (pack(b'{"a":1,"b":2,"a":1}'), "duplicate key 'a'"),
+    "duplicate": (pack(b'{"a":1,"b":2,"a":1}'), "duplicate key"),
     "metadata list": (pack({"__metadata__": []}), "__metadata__"),
     "metadata number": (pack({"__metadata__": {"klfusion": 3}}), "__metadata__"),
     "no metadata": (pack({}), "something else"),
-    "wide": (pack(b'{"a":[' + b'{"":0},' * 400_000 + b"0]}"), "more lists and mappings"),
+    "wide": (pack(b'{"a":[' + b'{"":0},' * 400_000 + b"0]}"), "10 times the file in memory"),
     "entries": (
         pack(b'{"a":{' + b",".join(b'"%x":1' % k for k in range(200_000)) + b"}}"),
-        "more lists and mappings",
+        "10 times the file in memory",
     ),
 }  # fmt: skip
 
@@ -617,7 +617,7 @@ def test_bad_documents(number: int):
 def test_what_could_not_be_written_is_not_read(value: str):
     document, arrays = _parts.take_apart(replace(tiny(), provenance={"x": 7}))
     document["sha256"] = storage._digest(document, arrays)
-    text = container.canonical_json(document).decode().replace('"x":7', f'"x":{value}')
+    text = strict_json.canonical_json(document).decode().replace('"x":7', f'"x":{value}')
     refuse(b"".join(container.encode({"klfusion": text}, arrays)), "expected ")
 
 
@@ -626,7 +626,7 @@ def test_shapes_have_few_axes():
     document, arrays = _parts.take_apart(fused())
     document["fusion"]["silos"]["each"][0]["shapes"]["natural"] = [2**39] * 600_000
     document["sha256"] = storage._digest(document, arrays)
-    text = container.canonical_json(document).decode()
+    text = strict_json.canonical_json(document).decode()
     refuse(b"".join(container.encode({"klfusion": text}, arrays)), "number 0: unexpected shape")
 
 
@@ -913,7 +913,7 @@ def with_kept(change: Any) -> bytes:
     change(document["fusion"]["silos"])
     document["sha256"] = storage._digest(document, arrays)
     return b"".join(
-        container.encode({"klfusion": container.canonical_json(document).decode()}, arrays)
+        container.encode({"klfusion": strict_json.canonical_json(document).decode()}, arrays)
     )
 
 
@@ -1004,7 +1004,8 @@ def test_a_file_has_few_arrays():
     with pytest.raises(KLFusionError, match="expected at most 4096 arrays, got 4097"):
         storage.dumps(one)
     entry = {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]}
-    refuse(pack(json.dumps(dict.fromkeys(many, entry) | {"x": entry}).encode()), "4096 arrays")
+    text = json.dumps(dict.fromkeys(many, entry) | {"x": entry}, indent=20)
+    refuse(pack(text.encode()), "4096 arrays")
 
 
 @for_each("enabled", [True, False])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
+from klfusion.learners import BayesianHead
 from klfusion.report import summarize
 from klfusion.updates.findings import findings_of
 
@@ -52,6 +54,57 @@ def test_other_units_are_named():
     assert [*found] == ["site-1"]
     assert "mean and spread of column 1 are 2." in found["site-1"]
     assert found["site-1"].endswith("other units?")
+
+
+def test_three_sites_one_in_other_units_in_two_columns():
+    tables = [pd.DataFrame(x, columns=["weight", "height"]) for x in data(3)]
+    tables[1] = tables[1] * [2.2, 0.39]
+    found = reasons(fitted(*tables))
+    assert [*found] == ["site-1"]
+    assert "spread of columns 'weight', 'height' are 2.2" in found["site-1"]
+    assert found["site-1"].endswith("other units?")
+
+
+def heads(change, n_sites=3, features=None):
+    """Heads on wines; the last site's rows are changed."""
+    x, y = load_wine(return_X_y=True)
+    site = np.random.default_rng(1).integers(n_sites, size=len(y))
+    rows = [x[site == j] if j < n_sites - 1 else change(x[site == j]) for j in range(n_sites)]
+    return [
+        kf.extract(BayesianHead(features).fit(own, y[site == j]), name=f"site-{j}")
+        for j, own in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize("n_sites", [2, 3, 5])
+def test_heads_in_other_units_are_named(n_sites):
+    one = np.where(np.arange(13) == 4, 2.2, 1.0)
+    last = f"site-{n_sites - 1}"
+    assert reasons(heads(lambda x: x, n_sites)) == {}
+    found = reasons(heads(lambda x: x * one, n_sites))
+    assert [*found] == [last]
+    assert "mean and spread of column 4 are 2." in found[last]
+    found = reasons(heads(lambda x: 10.0 * x, n_sites))
+    assert [*found] == [last]
+    assert "of all columns are 9." in found[last] or "of all columns are 10" in found[last]
+    fusion = kf.fuse(heads(lambda x: x * one, n_sites))
+    assert any(own.silo == last and "units?" in own.reason for own in kf.diagnose(fusion).findings)
+
+
+def test_heads_of_many_features_are_compared_as_a_whole():
+    """A feature map of one degree carries the factor of its inputs to all features."""
+    weights = np.random.default_rng(2).normal(size=(13, 500)) / 100.0
+    features = lambda x: np.maximum(np.asarray(x) @ weights, 0.0)  # noqa: E731
+    assert reasons(heads(lambda x: x, features=features)) == {}
+    found = reasons(heads(lambda x: 16.0 * x, features=features))
+    assert [*found] == ["site-2"]
+    assert "of all columns are 1" in found["site-2"]
+
+
+def test_heads_without_a_class_in_common_show_nothing():
+    x, y = load_wine(return_X_y=True)
+    alone = [kf.extract(BayesianHead().fit(x[y == k], y[y == k]), name=f"{k}") for k in range(3)]
+    assert reasons(alone) == {}
 
 
 def test_columns_without_names_beside_named_ones():

@@ -40,8 +40,23 @@ def test_the_silo_the_column_and_the_factor_are_found(n_silos, column, factor):
     silos = [silo(f"s{j}", *near(*true, rng)) for j in range(n_silos - 1)]
     silos.append(silo("other", *near(*true, rng), scale))
     (found,) = other_units(silos)
-    assert found[:2] == ("other", column)
-    assert found.scale == pytest.approx(factor, rel=0.05)
+    assert found[:2] == ("other", None if column is None else (column,))
+    assert found.scales == pytest.approx((factor,), rel=0.05)
+    assert found.probability > 0.9
+
+
+@pytest.mark.parametrize("n_silos", [2, 3])
+@pytest.mark.parametrize("scale", [(2.2, 0.39, 1.0), (1.0, 100.0, 2.54), (2.2, 0.001, 0.45)])
+def test_several_columns_each_by_its_own_factor(n_silos, scale):
+    """Two wrong columns leave no match, whichever one of them is corrected."""
+    rng = np.random.default_rng(6)
+    true = drawn(rng)
+    silos = [silo(f"s{j}", *near(*true, rng)) for j in range(n_silos - 1)]
+    silos.append(silo("other", *near(*true, rng), scale))
+    (found,) = other_units(silos)
+    columns = [c for c in range(3) if scale[c] != 1.0]
+    assert found[:2] == ("other", tuple(columns))
+    assert found.scales == pytest.approx([scale[c] for c in columns], rel=0.05)
     assert found.probability > 0.9
 
 
@@ -63,7 +78,7 @@ def test_families_without_columns_and_huge_numbers_say_nothing():
     assert [*other_units([rate, replace(rate, name="b")])] == []
     rng = np.random.default_rng(5)
     huge = silo("huge", *drawn(rng), (1e150, 1.0, 1.0))
-    assert all(np.isfinite(own.scale) for own in other_units([silo("a", *drawn(rng)), huge]))
+    assert all(np.isfinite(own.scales).all() for own in other_units([silo("a", *drawn(rng)), huge]))
 
 
 @pytest.mark.parametrize("bare", [False, True])

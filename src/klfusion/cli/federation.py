@@ -219,20 +219,25 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
 
 
 def _round_of(folder: Path, store: Path | None, name: str | None, keys: Path | None,
-              silos: tuple[str, ...], **settings: Any) -> Any:  # fmt: skip
-    """The round of a folder by options; by default its name has the time at which it opened."""
+              silos: tuple[str, ...], n_silos: int | None, **settings: Any) -> Any:  # fmt: skip
+    """The round of a folder by options; one that was opened there keeps those that are not given.
+
+    By default its name has the time at which it opened.
+    """
     folders, rounds = modules("federation.folder", "federation.round")
-    if name is None:
-        name = folders.opened(folder, store)
-    public = None
+    before = folders.opened(folder, store) or {}
+    opened = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
+    name = name or before.get("round") or f"{folder.resolve().name} {opened}"
+    public, known = None, silos or None
     if keys is not None:
         public = {path.stem: str(path) for path in sorted(keys.glob("*.pub"))}
         if not public:
             got = "an empty one" if keys.is_dir() else "no folder"
             raise KLFusionError(f"--keys {keys}: expected a folder of public keys, got {got}")
-    opened = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
-    name = name or f"{folder.resolve().name} {opened}"
-    return rounds.Round(name=name, keys=public, silos=silos or None, **settings)
+    elif not silos:
+        known = before.get("silos")
+        n_silos = n_silos or before.get("n_silos")
+    return rounds.Round(name=name, keys=public, silos=known, n_silos=n_silos, **settings)
 
 
 COMMANDS = (site, coordinator)

@@ -41,24 +41,36 @@ def refuse(reasons: Sequence[str]) -> None:
 
 
 def usable(files: Sequence[Path]) -> tuple[list[Any], list[str]]:
-    """The silos that can be read and fused with each other, and the reasons for all others."""
+    """The silos that can be read and fused with each other, and the reasons for all others.
+
+    Whichever order the files have: those of one silo are all refused, but for copies of one file.
+    """
     read, compatible = modules("_fuse", "federation.compatible")
-    silos: list[Any] = []
     bad: list[str] = []
-    where: dict[str, Path] = {}
+    found: dict[str, list[tuple[Path, Any]]] = {}
     for number, file in enumerate(files):
         try:
             silo = read.posterior_of(file, None, number)
-            if silo.name in where:
-                raise KLFusionError(f"{file}: another file is of silo {silo.name!r}, too")
         except KLFusionError as error:
             bad.append(str(error))
         else:
-            where[silo.name] = file
+            found.setdefault(silo.name, []).append((file, silo))
+    silos, where = [], {}
+    for name, own in found.items():
+        (first, silo), *others = own
+        if all(_same_bytes(first, other) for other, _ in others):
+            bad += [f"{other}: another file is of silo {name!r}, a copy" for other, _ in others]
             silos.append(silo)
+            where[name] = first
+        else:
+            bad += [f"{file}: another file is of silo {name!r}, too" for file, _ in own]
     _, refused = compatible.compatible(silos)
     bad += [f"{where[name]}: silo {name!r} {reason}" for name, reason in refused.items()]
     return [silo for silo in silos if silo.name not in refused], bad
+
+
+def _same_bytes(one: Path, other: Path) -> bool:
+    return one.is_file() and other.is_file() and one.read_bytes() == other.read_bytes()
 
 
 @click.command(epilog=EPILOG)

@@ -59,7 +59,9 @@ def in_options(message: str, commands: Iterable[click.Command]) -> str:
     options = {str(p.name): p for c in commands for p in c.params if isinstance(p, click.Option)}
     every, long = "|".join(options), "|".join(name for name in options if "_" in name)
     kept = r"\w+\([^()]*\)|(?<!\w)'[^']*'(?!\w)"
-    setting = rf"(?P<set>{every})=(?!\.)(?P<value>\w*)|(?<=expected )(?P<single>{every})(?= to be)"
+    setting = (
+        rf"(?P<set>{every})=(?!\.)(?P<value>-?\w*)|(?<=expected )(?P<single>{every})(?= to be)"
+    )
     alone = rf"(?P<long>{long})(?![\w/-]|\.\w)"
 
     def translated(match: re.Match[str]) -> str:

@@ -26,22 +26,33 @@ def check_same(first: Posterior, second: Posterior) -> None:
 def compatible(posteriors: Sequence[Posterior]) -> tuple[list[Posterior], dict[str, str]]:
     """Largest set of compatible posteriors, by name; and the reason per refused silo.
 
-    The order of arrival does not matter. Names are unique.
+    The order of arrival does not matter. Names are unique. Of two largest sets neither is taken:
+    all their silos are refused, until another message decides.
     """
     refused = _false_claims(posteriors)
     groups: list[list[Posterior]] = []
-    for posterior in sorted(posteriors, key=lambda p: p.name):
+    # Silos without names of columns fit silos of any, so they join the most.
+    for posterior in sorted(posteriors, key=lambda p: (not _has_columns(p), p.name)):
         if posterior.name in refused:
             continue
-        group = next((g for g in groups if _misfit(g, posterior) is None), None)
-        if group is None:
-            groups.append(group := [])
-        group.append(posterior)
-    kept = max(groups, key=len, default=[])  # the first of equals
-    for group in groups:
-        if group is not kept:
-            refused |= {p.name: str(_misfit(kept, p)) for p in group}
-    return kept, refused
+        fitting = [group for group in groups if _misfit(group, posterior) is None]
+        if not fitting:
+            groups.append([])
+        max(fitting or groups[-1:], key=len).append(posterior)
+    groups.sort(key=len, reverse=True)
+    n_largest = sum(len(group) == len(groups[0]) for group in groups)
+    for number, group in enumerate(groups):
+        if n_largest > 1 or number > 0:
+            other = groups[0 if number else 1]
+            tie = ", and as many silos are like either" if number < n_largest else ""
+            refused |= {p.name: f"{_misfit(other, p)}{tie}" for p in group}
+    kept = groups[0] if n_largest == 1 else []
+    return sorted(kept, key=lambda p: p.name), refused
+
+
+def _has_columns(posterior: Posterior) -> bool:
+    structure = posterior.structure
+    return structure is not None and structure.info.get("features") is not None
 
 
 def _false_claims(posteriors: Sequence[Posterior]) -> dict[str, str]:
@@ -66,8 +77,7 @@ def _claims(posterior: Posterior) -> bool:
 
 def _misfit(group: Sequence[Posterior], posterior: Posterior) -> str | None:
     """Reason why a posterior cannot join a group: not like its first, or its first with names."""
-    structures = ((p, p.structure) for p in group)
-    named = (p for p, s in structures if s is not None and s.info.get("features") is not None)
+    named = filter(_has_columns, group)
     reasons = (_incompatibility(one, posterior) for one in [group[0], *islice(named, 1)])
     return next((reason for reason in reasons if reason is not None), None)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from klfusion._utils.checks import check_number
 from klfusion._utils.text import few
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.federation import signing
@@ -137,11 +138,11 @@ def published(folder: _Path, store: _Path | None) -> Path:
     return Path(store or Path(folder) / "store") / "published"
 
 
-def opened(folder: _Path, store: _Path | None) -> str | None:
-    """Name of the round that a coordinator opened here, by its own copy if there is one."""
+def opened(folder: _Path, store: _Path | None) -> dict[str, Any] | None:
+    """What a coordinator that opened a round here asked for, by its own copy if there is one."""
     for place in (published(folder, store), Path(folder)):
         if (place / _ROUND).exists():
-            return str(read_round(place)["round"])
+            return read_round(place)
     return None
 
 
@@ -166,9 +167,9 @@ class Coordinator:
         self._seen: dict[Path, Any] = {}  # times and sizes of files as last checked
         self.asked: dict[str, Any] = {}
         before = opened(folder, store)
-        if before not in (None, definition.name):
+        if before is not None and before["round"] != definition.name:
             text = f"{folder}: expected a folder of round {definition.name!r}"
-            raise KLFusionError(f"{text}, got one of {before!r}: take a new one")
+            raise KLFusionError(f"{text}, got one of {before['round']!r}: take a new one")
         self.server = Server(definition, self._own.parent, senders="unknown")
         self._own.mkdir(exist_ok=True)
         if before is None:
@@ -231,12 +232,15 @@ class Coordinator:
 
     def run(self, every: float = 2.0, say: Callable[[str], object] = lambda _: None) -> Server:
         """Look at the inbox every so many seconds until the round has ended."""
-        said = ""
+        check_number("every", every)
+        said: list[str] = []
         while not self.step():
-            text = f"{self.asked['request']}: waiting for {self.waiting} more"
-            if text != said:
-                say(text)
-                said = text
+            now = [f"{self.asked['request']}: waiting for {self.waiting} more"]
+            now += [f"set aside: {note}" for note in self.server.left_out]
+            for text in now:
+                if text not in said:
+                    say(text)
+            said = now
             time.sleep(every)
         return self.server
 
@@ -308,10 +312,11 @@ class Coordinator:
 
 
 def _admitted(definition: Round) -> dict[str, Any]:
-    """Who may take part: names of silos and their public keys as text; None is everybody."""
+    """Who may take part: names of silos and their public keys, None is everybody; how many."""
     keys = definition.keys
     public = None if keys is None else {n: signing.public_text(k) for n, k in keys.items()}
-    return {"silos": None if definition.silos is None else list(definition.silos), "keys": public}
+    silos = None if definition.silos is None else list(definition.silos)
+    return {"silos": silos, "keys": public, "n_silos": definition.expected}
 
 
 def _mark(path: Path) -> tuple[int, int, str]:

@@ -3,12 +3,14 @@
 import importlib
 import logging
 import runpy
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from klfusion._utils.text import printable
+from klfusion._utils.checks import is_integer, is_number
+from klfusion._utils.text import brief, printable
 from klfusion.adapters import extract
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.federation import signing
@@ -139,18 +141,42 @@ class Round:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.silos is None and self.keys is not None:
             object.__setattr__(self, "silos", tuple(sorted(self.keys)))
         if self.n_silos is None:
             known = len(self.silos) if self.silos is not None else self.min_silos
             object.__setattr__(self, "n_silos", known)
-        if not (isinstance(self.name, str) and self.name):
-            raise KLFusionError(f"expected the name of a round, got {self.name!r}")
-        if not 1 <= self.min_silos <= self.expected or self.timeout <= 0:
+        if not 1 <= self.min_silos <= self.expected or not self.timeout > 0:
             raise KLFusionError(
                 "expected 1 <= min_silos <= n_silos and timeout > 0, got "
                 f"min_silos={self.min_silos}, n_silos={self.n_silos}, timeout={self.timeout}"
             )
+
+    def _check_types(self) -> None:
+        """Refuse what would fail later, when sites have sent."""
+        names, keys = self.silos, self.keys
+        is_list = isinstance(names, Sequence) and not isinstance(names, str) and _texts(names)
+        is_keys = isinstance(keys, Mapping) and _texts([*keys, *keys.values()])
+        for key, fine, expected in (
+            ("name", isinstance(self.name, str) and self.name != "", "the name of a round"),
+            ("silos", names is None or is_list, "a list of names"),
+            ("keys", keys is None or is_keys, "a mapping of names to public keys"),
+            ("min_silos", is_integer(self.min_silos), "an integer"),
+            ("n_silos", self.n_silos is None or is_integer(self.n_silos), "an integer"),
+            ("timeout", is_number(self.timeout), "a number of seconds"),
+            ("max_bytes", is_integer(self.max_bytes), "a number of bytes"),
+            ("options", isinstance(self.options, Mapping), "a mapping of arguments of fuse"),
+            *((k, getattr(self, k) is None or callable(getattr(self, k)), "a function")
+              for k in ("fit", "privatize", "use", "second", "combine")),
+        ):  # fmt: skip
+            if not fine:
+                raise KLFusionError(
+                    f"expected {key} to be {expected}, got {brief(vars(self)[key])}"
+                )
+        if names is not None and len({*names}) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise KLFusionError(f"expected silos with different names, got {twice!r} twice")
 
     @property
     def expected(self) -> int:
@@ -256,6 +282,10 @@ class Round:
             text = f"expected a message of version, round and request {want}"
             raise KLFusionError(f"{text}, got {one_line(str(got))}")
         return posterior
+
+
+def _texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _header(posterior: Posterior) -> dict[str, Any]:

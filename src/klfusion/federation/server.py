@@ -266,6 +266,10 @@ class Server:
         notes = {self._named(name): reason for name, reason in refused.items()}
         absent = set(self.round.silos or ()) - set(self.posteriors[FIT])
         notes |= {f"silo {name!r}": "no usable message" for name in sorted(absent)}
+        named = len(self.posteriors[FIT]) + sum(request == FIT for request, _ in self._refused)
+        missing = self.round.expected - named
+        if self.round.silos is None and missing > 0:
+            notes[f"{missing} of {self.round.expected} silos"] = "no usable message"
         self._not_fused = [one_line(f"{who}: {reason}") for who, reason in notes.items()]
 
     def _check_second(self, sender: str, posterior: Posterior) -> None:

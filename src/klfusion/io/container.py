@@ -3,26 +3,18 @@
 Every claim of a header is checked before memory is allocated.
 """
 
-import json
 import math
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from klfusion.errors import FileFormatError, KLFusionError
+from klfusion.io.strict_json import canonical_json, parse_json
 
-# Parsed JSON takes up to 32 times its size, so this also bounds memory to half a GiB.
 MAX_HEADER_BYTES = 16 * 2**20
-MAX_DEPTH = 64  # of nested JSON
-# A list, a mapping and an entry of one take 64 bytes or more and are written in few characters.
-_MAX_CONTAINERS, _CHARACTERS_EACH = 2**16, 16
-_MAX_DIGITS = 40  # of a JSON integer; a seed of 128 bits has 39
 MAX_AXES = 32  # limit of numpy 1
 MAX_ARRAYS = 4096  # each is checked, read and hashed by itself, which takes 20 microseconds
 _METADATA = "__metadata__"
@@ -52,71 +44,6 @@ class Header:
     start: int
 
 
-_CANONICAL = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-)
-
-
-def canonical_json(value: Any) -> bytes:
-    """Canonical JSON: sorted keys, no spaces, UTF-8, finite numbers."""
-    try:
-        return _CANONICAL.encode(value).encode()
-    except ValueError as error:  # an infinite number, or half a surrogate pair
-        raise KLFusionError(f"expected JSON values in Unicode, got {error}") from error
-
-
-def parse_json(text: bytes | str) -> Any:
-    """Parse strict JSON: no duplicate keys, NaN, long integers or deep nesting."""
-    try:
-        text = text.decode() if isinstance(text, bytes) else text
-        found = max(text.count("[") + text.count("{"), text.count(":"))
-        if found > _MAX_CONTAINERS + len(text) // _CHARACTERS_EACH:
-            raise ValueError("more lists and mappings than memory is allowed for")
-        value = json.loads(text, **(_STRICT | _SHORT if _LONG.search(text) else _STRICT))
-        _check_depth(value)
-    except RecursionError as error:
-        text = f"expected a JSON header nested at most {MAX_DEPTH} deep, got a deeper one"
-        raise FileFormatError(text) from error
-    except ValueError as error:  # decoders raise it for bad JSON and bad UTF-8
-        raise FileFormatError(f"expected a JSON header, got {error}") from error
-    return value
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) < len(pairs):
-        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"duplicate key {key[:80]!r}")
-    return out
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name}, which is no JSON number")
-
-
-def _short_int(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"an integer of {len(digits)} digits")
-    return int(digits)
-
-
-_STRICT: dict[str, Any] = {"object_pairs_hook": _unique_keys, "parse_constant": _no_constant}
-_SHORT = {"parse_int": _short_int}
-_LONG = re.compile(rf"[0-9]{{{_MAX_DIGITS + 1}}}")  # else no integer needs a check
-
-
-def _check_depth(value: Any) -> None:
-    """Level by level: few calls, however many values there are."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        lists: list[Iterable[Any]] = [own for own in level if type(own) is list]
-        lists += [own.values() for own in level if type(own) is dict]
-        if not lists:
-            return
-        level = [own for own in chain.from_iterable(lists) if type(own) in (list, dict)]
-    raise RecursionError
-
-
 def read_header(stream: BinaryIO, size: int) -> Header:
     """Read the header of a file of ``size`` bytes and check its claims against the size."""
     if size < 8:
@@ -132,7 +59,7 @@ def read_header(stream: BinaryIO, size: int) -> Header:
     text = _exactly(stream, length, "header")
     if not text.startswith(b"{"):
         raise FileFormatError(f"expected a JSON object as header, got {text[:16]!r}")
-    raw = parse_json(text)
+    raw = parse_json(text, size, size - 8 - length)
     metadata = raw.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise FileFormatError(f"expected {_METADATA} to map strings to strings")

@@ -1,5 +1,6 @@
 """A posterior or a fusion from a JSON document and named arrays, checked."""
 
+import math
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from klfusion.fusion.by_silo import BySilo
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.io import kept as _kept
-from klfusion.io.container import Entry, parse_json
+from klfusion.io.container import Entry
 from klfusion.io.parts import (
     FORMAT,
     INTEGERS,
@@ -28,6 +29,7 @@ from klfusion.io.parts import (
     STRUCTURE,
     VERSION,
 )
+from klfusion.io.strict_json import parse_json
 from klfusion.io.version_1 import upgraded
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.alike import Alike
@@ -42,9 +44,13 @@ _FUSION = {"status": str, **_LISTS, **dict.fromkeys(NUMBERS, (int, float, str))}
 _Arrays = Mapping[str, NDArray[Any]]
 
 
-def check(text: str, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Family]:
+def parsed(data: bytes, entries: Mapping[str, Entry], size: int) -> Any:
+    """The JSON document beside these arrays in a file of ``size`` bytes."""
+    return parse_json(data, size, sum(8 * math.prod(own.shape) for own in entries.values()))
+
+
+def check(document: Any, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Family]:
     """Check every field, dtype and shape before any array is read."""
-    document = parse_json(text)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileFormatError(f"expected a {FORMAT!r} document, got {reprlib.repr(document)}")
     version = document.get("version")

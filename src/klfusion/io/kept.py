@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion.errors import FileFormatError
-from klfusion.io.container import MAX_AXES, canonical_json
+from klfusion.io.container import MAX_AXES
+from klfusion.io.strict_json import canonical_json
 
 ARRAY = "silos"  # the name of the flat array
 _EACH = {"family", "provenance", "structure", "shapes"}

@@ -7,7 +7,7 @@ import gc
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from klfusion._utils.checks import check_integer
 from klfusion.errors import FileFormatError, KLFusionError
-from klfusion.families import Family
 from klfusion.fusion.result import Fusion
 from klfusion.io import atomic as _files
 from klfusion.io import container
 from klfusion.io import document as _document
 from klfusion.io import parts as _parts
+from klfusion.io.strict_json import canonical_json
 from klfusion.posteriors.posterior import Posterior
 
 MAX_BYTES = 4 * 2**30
@@ -86,7 +86,8 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Posteri
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The document of a file, with dtype and shape per array; all is checked but the hash."""
     with _files.opened(path) as (stream, size):
-        header, document, _ = _checked_header(stream, size)
+        header, _, found = _read_document(stream, size)
+        document, _ = _document.check(found, header.entries)
     return {**document, "arrays": {k: entry.as_json() for k, entry in header.entries.items()}}
 
 
@@ -108,10 +109,12 @@ def _encode(obj: Posterior | Fusion) -> list[memoryview]:
     try:
         document, arrays = _parts.take_apart(obj)
         document["sha256"] = _digest(document, arrays)
-        text = container.canonical_json(document).decode()
+        data = canonical_json(document)
+        chunks = container.encode({_KEY: data.decode()}, arrays)
         entries = {name: container.entry_of(array) for name, array in arrays.items()}
-        _document.build(*_document.check(text, entries), arrays)
-        return container.encode({_KEY: text}, arrays)
+        written = _document.parsed(data, entries, sum(map(len, chunks)))
+        _document.build(*_document.check(written, entries), arrays)
+        return chunks
     except RecursionError as error:
         raise KLFusionError("cannot be saved: provenance or info contains itself") from error
     except (TypeError, ValueError) as error:  # also of the JSON encoder, as for lone surrogates
@@ -134,20 +137,26 @@ def _decode(stream: BinaryIO, size: int, max_bytes: int) -> Posterior | Fusion:
     check_integer("max_bytes", max_bytes)
     if size > max_bytes:
         raise FileFormatError(f"expected at most {max_bytes} bytes, got {size}: raise max_bytes")
-    header, document, family = _checked_header(stream, size)
+    header, text, document = _read_document(stream, size)
+    checked, family = _document.check(document, header.entries)
     in_file_order = sorted(header.entries, key=lambda name: header.entries[name].begin)
     arrays = {name: container.read_array(stream, header, name) for name in in_file_order}
-    _check_digest(header.metadata.pop(_KEY), document["sha256"], arrays)
-    return _document.build(document, family, arrays)
+    _check_digest(text, document, arrays)
+    del text, document  # what is built takes their memory
+    return _document.build(checked, family, arrays)
 
 
-def _check_digest(text: str, expected: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+def _check_digest(
+    text: bytes, document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> None:
     """Compare the hash of a document, in canonical JSON or another, with that of its content."""
-    hash_of_text = f',"sha256":"{expected}","version"'  # these are the last of its sorted keys
-    rest, found, version = text.rpartition(hash_of_text)
-    if found and _digest_of(f'{rest},"version"{version}'.encode(), arrays) == expected:
+    expected = document["sha256"]
+    hash_of_text = f',"sha256":"{expected}"'.encode(errors="replace")
+    at = text.rfind(hash_of_text)  # "sha256" is the last of its sorted keys but one
+    rest = memoryview(text)
+    if at >= 0 and _digest_of((rest[:at], rest[at + len(hash_of_text) :]), arrays) == expected:
         return
-    digest = _digest(container.parse_json(text), arrays)
+    digest = _digest(document, arrays)
     if expected != digest:
         raise FileFormatError(
             f"expected content with the SHA-256 {expected[:64]!r}, got {digest!r}: "
@@ -155,23 +164,30 @@ def _check_digest(text: str, expected: str, arrays: Mapping[str, NDArray[Any]]) 
         )
 
 
-def _checked_header(stream: BinaryIO, size: int) -> tuple[container.Header, dict[str, Any], Family]:
+def _read_document(stream: BinaryIO, size: int) -> tuple[container.Header, bytes, Any]:
+    """The checked header, the text of the document, and what it says."""
     header = container.read_header(stream, size)
     if _KEY not in header.metadata:
         raise FileFormatError("expected a klfusion file, got a safetensors file of something else")
-    return header, *_document.check(header.metadata[_KEY], header.entries)
+    try:
+        text = header.metadata.pop(_KEY).encode()
+    except UnicodeEncodeError as error:
+        raise FileFormatError(f"expected a document in Unicode, got {error}") from error
+    return header, text, _document.parsed(text, header.entries, size)
 
 
 def _digest(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 of the document without its hash, and of the arrays by name."""
     rest = {key: value for key, value in document.items() if key != "sha256"}
-    return _digest_of(container.canonical_json(rest), arrays)
+    return _digest_of((canonical_json(rest),), arrays)
 
 
-def _digest_of(text: bytes, arrays: Mapping[str, NDArray[Any]]) -> str:
-    digest = hashlib.sha256(text)
+def _digest_of(text: Iterable[bytes | memoryview], arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for part in text:
+        digest.update(part)
     for name in sorted(arrays):
         entry = container.entry_of(arrays[name])
-        digest.update(b"\n" + container.canonical_json([name, entry.dtype, [*entry.shape]]) + b"\n")
+        digest.update(b"\n" + canonical_json([name, entry.dtype, [*entry.shape]]) + b"\n")
         digest.update(container.array_bytes(arrays[name]))
     return digest.hexdigest()

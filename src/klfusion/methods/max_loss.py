@@ -1,5 +1,6 @@
 """`MaxLoss`: the smallest model that, by an estimate, predicts nearly as well."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
@@ -51,9 +52,9 @@ class MaxLoss(PathMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_flag("within_silos", self.within_silos)
-        if not (is_number(self.max_loss) and self.max_loss >= 0):
+        if not (is_number(self.max_loss) and 0 <= self.max_loss < math.inf):
             raise KLFusionError(
-                f"expected max_loss to be a number >= 0, nats per observation, "
+                f"expected max_loss to be a finite number >= 0, nats per observation, "
                 f"got {self.max_loss!r}"
             )
 

@@ -66,12 +66,14 @@ def _columns(silos: Sequence[Posterior]) -> list[Finding]:
                 "standardised by itself: silos need common units and a common origin")
         for name in centred
     ]  # fmt: skip
-    for name, column, scale, probability in [] if centred else other_units(silos):
+    for own in [] if centred else other_units(silos):
         known = "all columns"
-        if column is not None:
-            known = f"column {repr(features[first][column]) if features else column}"
-        text = f"mean and spread of {known} are {scale:.3g} times the other silos', with "
-        found.append(Finding(name, None, f"{text}probability {probability:.2f}: other units?"))
+        if own.columns is not None:
+            words = [features[first][c] if features else c for c in own.columns]
+            known = f"column{'s' * (len(words) > 1)} {few(words, len(words))}"
+        times = ", ".join(f"{scale:.3g}" for scale in own.scales)
+        text = f"mean and spread of {known} are {times} times the other silos', with probability"
+        found.append(Finding(own.silo, None, f"{text} {own.probability:.2f}: other units?"))
     return found
 
 

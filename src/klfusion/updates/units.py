@@ -1,119 +1,127 @@
 """Columns of a silo in other units: which scale lets its components match those of others.
 
-A component of the silo is one that another silo has, or a new one. One column, or all of them, may
-be a multiple of the others'. Then means and deviations are the same multiple, so that few matches
-show it. New components show nothing.
+A component of the silo is one that another silo has, or a new one. One column may be a multiple of
+the others', or all by one factor, or several, each by its own. Then means and deviations are the
+same multiple, so that few matches show it. New components show nothing. Classes of heads match by
+name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logsumexp
+from scipy.special import comb, expit, logsumexp
 
 from klfusion._utils.arrays import BoolArray, FloatArray
-from klfusion.families import GaussianObservations, Tempered
 from klfusion.posteriors.posterior import Posterior
+from klfusion.updates.component_moments import ComponentMoments, compared
 
 _SMALLEST, _LARGEST = np.log(1.5), np.log(1000.0)  # of ratios of units; a mile has 1.6 kilometres
 _WIDTH = 2.0 * (_LARGEST - _SMALLEST)  # of the prior of a log scale
+_OF_PRIOR = 2.0 * np.pi / _WIDTH**2  # information of it
 _PRIOR = 0.01  # probability that a silo has other units
 _SHARED = 0.5  # probability that a component is one of another silo's
 _VARIATION = (0.05, 0.1, 0.2, 0.4)  # of a component between silos, in its standard deviations
-_MOST_SILOS, _MOST_COMPONENTS = 8, 20  # to compare with; the largest components
+_MOST_SILOS = 8  # to compare with
 _MOST_STARTS, _ROUNDS = 20, 4  # matches to start from; rounds of matching and scaling
 
 
 class Units(NamedTuple):
-    """A silo whose column, or all columns (None), is probably ``scale`` times the others'."""
+    """A silo with columns that are probably so many times the others'; None: all, by one factor."""
 
     silo: str
-    column: int | None
-    scale: float
-    probability: float
+    columns: tuple[int, ...] | None
+    scales: tuple[float, ...]
+    log_odds: float  # that it has
+
+    @property
+    def probability(self) -> float:
+        """That it has other units."""
+        return float(expit(self.log_odds))
 
 
-@dataclass(frozen=True, eq=False)
-class _Components:
-    """Means and logarithms of deviations (n, d) of observations, and sizes (n, 1)."""
-
-    mean: FloatArray
-    log_sd: FloatArray
-    size: FloatArray
-
-    @classmethod
-    def of(cls, posterior: Posterior) -> _Components | None:
-        """The largest components of a silo; None unless they have Gaussian observations."""
-        family = posterior.family
-        if not isinstance(family, GaussianObservations) or not isinstance(family, Tempered):
-            return None
-        size = family.effective_size(posterior.natural)
-        rows = np.argsort(-size, kind="stable")[:_MOST_COMPONENTS]
-        mean, covariance = family.observation_moments(posterior.natural[rows])
-        variance = covariance if covariance.ndim == 2 else np.einsum("nii->ni", covariance)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            own = cls(mean, 0.5 * np.log(variance), size[rows, None])
-        fine = np.isfinite(own.mean).all() and np.isfinite(own.log_sd).all() and (size > 0).all()
-        return own if fine else None
-
-    @classmethod
-    def joined(cls, silos: Sequence[_Components]) -> _Components:
-        """The components of all silos."""
-        keys = ("mean", "log_sd", "size")
-        return cls(*(np.concatenate([getattr(own, key) for own in silos]) for key in keys))
+_NONE = Units("", None, (1.0,), -np.inf)
 
 
 def other_units(silos: Sequence[Posterior]) -> Iterator[Units]:
-    """Silos that have more probably other units in a column, or in all, than not."""
-    known = {p.name: own for p in silos if (own := _Components.of(p)) is not None}
-    names = list(known) if len(known) > 1 else []
-    for name in names[1:] if len(names) == 2 else names:  # of two, the second differs
+    """Silos that have more probably other units in some columns than not."""
+    known = {p.name: own for p in silos if (own := ComponentMoments.of(p)) is not None}
+    names, columns = compared(known)
+
+    def found(name: str) -> Units:
         others = [known[other] for other in names if other != name]
-        step = -(-len(others) // _MOST_SILOS)
-        with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers
-            found = _most_probable(known[name], _Components.joined(others[::step]))
-        if found.probability > 0.5:
-            yield found._replace(silo=name)
+        if not others:
+            return _NONE
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of huge numbers
+            own = known[name].beside(others[:: -(-len(others) // _MOST_SILOS)])
+            return _most_probable(known[name], own)._replace(silo=name)
+
+    first = [found(name) for name in (names[1:] if len(names) == 2 else names)]  # of two, the last
+    # The most probable first: whom it alone resembles, others resemble in other units.
+    for one in sorted(first, key=lambda own: -own.log_odds):
+        again = found(one.silo) if one.log_odds > 0.0 else one
+        if again.log_odds > 0.0:
+            names.remove(one.silo)
+            some = None if again.columns is None else tuple(columns[[*again.columns]].tolist())
+            yield again._replace(columns=some)
 
 
-def _most_probable(own: _Components, others: _Components) -> Units:
-    """The most probable other units; the probability is 0 if no scale can be probable."""
+def _most_probable(own: ComponentMoments, others: ComponentMoments) -> Units:
+    """The most probable other units; log odds are minus infinity if no scale can be."""
     d = own.mean.shape[1]
     given = [_Pairs(own, others, variation) for variation in _VARIATION]
     same = logsumexp([pairs.same() for pairs in given])
-    groups = [*np.eye(d, dtype=bool), *[np.ones(d, dtype=bool)] * (d > 1)]
-    prior = np.log(_PRIOR / (1.0 - _PRIOR) / len(groups))
-    best = Units("", None, 1.0, 0.0)
-    for number, columns in enumerate(groups):
+    groups: dict[tuple[int, ...] | None, BoolArray]
+    groups = {(c,): np.arange(d) == c for c in range(d if own.one_by_one else 0)}
+    if d > 1 or not groups:
+        groups[None] = np.ones(d, dtype=bool)
+    # Each column alone, all by one factor, or several: these are equally probable.
+    several_too = d > 1 and own.one_by_one
+    prior = np.log(_PRIOR / (1.0 - _PRIOR) / (len(groups) + several_too))
+    best = _NONE
+    for some, columns in groups.items():
         if logsumexp([pairs.bound(columns) for pairs in given]) + prior < same:
             continue
         found = [pairs.best(columns) for pairs in given]
-        log, column = logsumexp([log for log, _ in found]), number if number < d else None
-        scale, probability = np.exp(max(found)[1]), expit(log + prior - same)
-        best = max(best, Units("", column, float(scale), float(probability)), key=lambda u: u[3])
+        log, scales = logsumexp([log for log, _ in found]), (float(np.exp(max(found)[1])),)
+        found_here = Units("", some, scales, float(log + prior - same))
+        best = max(best, found_here, key=lambda own: own.log_odds)
+    if several_too:
+        several = [pairs.best_of_several() for pairs in given]
+        log_scales = max(several, key=lambda one: one[0])[1]
+        scaled = np.flatnonzero(log_scales)
+        log_odds = float(logsumexp([log for log, _ in several]) + prior - same)
+        if len(scaled) > 1 and log_odds > best.log_odds:
+            each = tuple(np.exp(log_scales[scaled]).tolist())
+            best = Units("", tuple(scaled.tolist()), each, log_odds)
     return best
 
 
 class _Pairs:
     """Pairs of a silo's components and those of others, given how much these vary."""
 
-    def __init__(self, own: _Components, others: _Components, variation: float) -> None:
+    def __init__(self, own: ComponentMoments, others: ComponentMoments, variation: float) -> None:
         self.x, self.x_log_sd = own.mean[:, None], own.log_sd[:, None]  # (k, 1, d)
-        self.y, self.y_log_sd = others.mean, others.log_sd  # (l, d)
+        self.y, self.y_log_sd = others.mean, others.log_sd  # (l, d), or by name (k, l, d)
         error = 1.0 / own.size[:, None] + 1.0 / others.size  # (k, l, 1)
         self.error = (error + variation**2) * np.exp(2.0 * self.x_log_sd)  # of the mean
-        self.log_error = 0.5 * error + variation**2
-        self.plain = self._log_density(np.zeros(1), slice(None))[0]  # (k, l, d)
+        # A deviation that all components share counts once.
+        self.log_error = (0.5 * error + variation**2) * (1 if own.names is None else len(error))
+        all_there = np.ones(error.shape[:2], dtype=bool)
+        self.there = all_there if others.there is None else others.there
+        self.plain = self._log_density(np.zeros((1, 1)), slice(None))[0]  # (k, l, d)
         self.new = self._new()
 
     def _log_density(self, log_scale: FloatArray, columns: BoolArray | slice) -> FloatArray:
-        """Of components given that they match, by column: (scales, k, l, columns)."""
-        u = log_scale[:, None, None, None]
-        means = self.x[..., columns] - np.exp(u) * self.y[:, columns]
-        logs = self.x_log_sd[..., columns] - u - self.y_log_sd[:, columns]
+        """Of components given that they match, by column: (scales, k, l, columns).
+
+        Log scales are (scales, columns), or (scales, 1) of all columns.
+        """
+        u = log_scale[:, None, None]
+        means = self.x[..., columns] - np.exp(u) * self.y[..., columns]
+        logs = self.x_log_sd[..., columns] - u - self.y_log_sd[..., columns]
         return _log_normal(means, self.error[..., columns]) + _log_normal(logs, self.log_error)
 
     def _new(self) -> FloatArray:
@@ -121,7 +129,7 @@ class _Pairs:
         total = np.zeros(self.x.shape)
         parts = (self.x, self.y, self.error), (self.x_log_sd, self.y_log_sd, self.log_error)
         for x, y, error in parts:
-            every = np.concatenate([x[:, 0], y])
+            every = np.concatenate([x[:, 0], y[self.there] if y.ndim > 2 else y])
             variance = every.var(axis=0) + error.min(axis=1, keepdims=True)
             total = total + _log_normal(x - every.mean(axis=0), variance)
         return np.asarray(total.sum(axis=2))
@@ -129,18 +137,22 @@ class _Pairs:
     def _log_odds(self, columns: BoolArray, density: FloatArray) -> FloatArray:
         """Of each match against a new component: (scales, k, l), of the density of columns."""
         rest = self.plain[..., ~columns].sum(axis=2) - self.new
-        prior = np.log(_SHARED / (1.0 - _SHARED) / len(self.y))
-        return np.asarray(density.sum(axis=3) + rest + prior)
+        n = np.maximum(self.there.sum(axis=1, keepdims=True), 1)
+        prior = np.log(_SHARED / (1.0 - _SHARED) / n)
+        return np.where(self.there, density.sum(axis=3) + rest + prior, -np.inf)
 
     def _evidence(self, columns: BoolArray, density: FloatArray) -> FloatArray:
         """Log evidence of each scale, of all matches: (scales,)."""
         odds = logsumexp(self._log_odds(columns, density), axis=2)
         return np.asarray(np.logaddexp(0.0, odds).sum(axis=1))
 
+    @property
+    def _every(self) -> BoolArray:
+        return np.ones(self.y.shape[-1], dtype=bool)
+
     def same(self) -> float:
         """Log evidence that no column is scaled."""
-        every = np.ones(self.y.shape[1], dtype=bool)
-        return float(self._evidence(every, self.plain[None])[0])
+        return float(self._evidence(self._every, self.plain[None])[0])
 
     def bound(self, columns: BoolArray) -> float:
         """Log evidence if every pair had a scale of its own in these columns: an upper bound."""
@@ -151,33 +163,90 @@ class _Pairs:
 
     def best(self, columns: BoolArray) -> tuple[float, float]:
         """Log evidence that these columns are scaled, and the most probable log scale."""
-        logs = self.x_log_sd[..., columns] - self.y_log_sd[:, columns]
+        logs = self.x_log_sd[..., columns] - self.y_log_sd[..., columns]
         rest = self.plain[..., ~columns].sum(axis=2) - logs.var(axis=2)
+        rest = np.where(self.there, rest, -np.inf)
         order = np.argsort(-rest, axis=None, kind="stable")[:_MOST_STARTS]
         log_scale = _allowed(logs.mean(axis=2).ravel()[order])
         for _ in range(_ROUNDS):
             gradient, information = self._slope(log_scale, columns)
             log_scale = _allowed(log_scale + np.clip(gradient / information, -1.0, 1.0))
         information = self._slope(log_scale, columns)[1]
-        # The share of the prior, uniform in log scales, that cannot be distinguished from it.
-        width = np.sqrt(2.0 * np.pi / information) / _WIDTH
-        density = self._log_density(log_scale, columns)
-        log = self._evidence(columns, density) + np.log(width)
+        density = self._log_density(log_scale[:, None], columns)
+        log = self._evidence(columns, density) + _log_width(information)
         best = int(np.argmax(log))
         return float(log[best]), float(log_scale[best])
 
+    def best_of_several(self) -> tuple[float, FloatArray]:
+        """Log evidence that some columns are scaled, each by its own factor, and log scales (d,).
+
+        Zero is a column that is not. Given matches, each column decides for itself.
+        """
+        every, d = self._every, self.y.shape[-1]
+        log_scale, scaled = self._starts(_allowed(self.x_log_sd - self.y_log_sd).reshape(-1, d))
+        for _ in range(_ROUNDS if len(scaled) else 0):
+            density = self._log_density(np.where(scaled, log_scale, 0.0), every)
+            weights = _weights(self._log_odds(every, density))
+            gradient, information = self._slopes(weights, log_scale, every)
+            log_scale = _allowed(log_scale + np.clip(gradient / information, -1.0, 1.0))
+            change = self._log_density(log_scale, every) - self.plain
+            gain = np.einsum("skl,sklc->sc", weights, change) + _log_width(information)
+            scaled = gain > 0.0
+        several = scaled.sum(axis=1) > 1
+        if not several.any():
+            return -np.inf, np.zeros(d)
+        log_scale = np.where(scaled, log_scale, 0.0)[several]
+        log = self._evidence(every, self._log_density(log_scale, every))
+        log += np.where(scaled, _log_width(information), 0.0)[several].sum(axis=1)
+        # Of two columns half, of each further one half of the rest; which ones, any.
+        n = scaled[several].sum(axis=1)
+        log -= (n - 1) * np.log(2.0) + np.log(comb(d, n))
+        best = int(np.argmax(log))
+        return float(log[best]), log_scale[best]
+
+    def _starts(self, log_scale: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Log scales (starts, d) of likely pairs, given those of all, and where they gain."""
+        u = log_scale.reshape(self.plain.shape)
+        scaled = np.exp(u) * self.y
+        change = _log_normal(self.x - scaled, self.error) - self.plain
+        change += _log_normal(self.x_log_sd - u - self.y_log_sd, self.log_error)
+        information = scaled**2 / self.error + 1.0 / self.log_error + _OF_PRIOR
+        gain = (change + _log_width(information)).reshape(log_scale.shape)
+        likely = self.plain.sum(axis=2).ravel() + np.maximum(gain, 0.0).sum(axis=1)
+        likely[((gain > 0.0).sum(axis=1) < 2) | ~self.there.ravel()] = -np.inf
+        order = np.argsort(-likely, kind="stable")[:_MOST_STARTS]
+        order = order[np.isfinite(likely[order])]
+        return log_scale[order], gain[order] > 0.0
+
     def _slope(self, log_scale: FloatArray, columns: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient and Fisher information of the evidence in log scales: (scales,) each."""
-        odds = self._log_odds(columns, self._log_density(log_scale, columns))
-        total = np.logaddexp(0.0, logsumexp(odds, axis=2, keepdims=True))
-        weights = np.exp(odds - total)[..., None]
-        u = log_scale[:, None, None, None]
-        scaled = np.exp(u) * self.y[:, columns]
+        """Gradient and Fisher information of a log scale of all columns: (scales,) each."""
+        odds = self._log_odds(columns, self._log_density(log_scale[:, None], columns))
+        slopes = self._slopes(_weights(odds), log_scale[:, None], columns)
+        gradient, information = (each.sum(axis=1) for each in slopes)
+        return gradient, information - (columns.sum() - 1) * _OF_PRIOR
+
+    def _slopes(
+        self, weights: FloatArray, log_scale: FloatArray, columns: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Gradient and Fisher information by column, (scales, columns) each."""
+        u = log_scale[:, None, None]
+        scaled = np.exp(u) * self.y[..., columns]
         means = (self.x[..., columns] - scaled) * scaled / self.error[..., columns]
-        logs = (self.x_log_sd[..., columns] - u - self.y_log_sd[:, columns]) / self.log_error
+        logs = (self.x_log_sd[..., columns] - u - self.y_log_sd[..., columns]) / self.log_error
         known = scaled**2 / self.error[..., columns] + 1.0 / self.log_error
-        sums = [(weights * part).sum(axis=(1, 2, 3)) for part in (means + logs, known)]
-        return sums[0], sums[1] + 2.0 * np.pi / _WIDTH**2  # data and prior
+        sums = [np.einsum("skl,sklc->sc", weights, part) for part in (means + logs, known)]
+        return sums[0], sums[1] + _OF_PRIOR
+
+
+def _weights(odds: FloatArray) -> FloatArray:
+    """Probability of each match, (scales, k, l)."""
+    total = np.logaddexp(0.0, logsumexp(odds, axis=2, keepdims=True))
+    return np.asarray(np.exp(odds - total))
+
+
+def _log_width(information: FloatArray) -> FloatArray:
+    """Log share of the prior, uniform in log scales, that cannot be told from the best one."""
+    return np.asarray(0.5 * np.log(2.0 * np.pi / information) - np.log(_WIDTH))
 
 
 def _allowed(log_scale: FloatArray) -> FloatArray:

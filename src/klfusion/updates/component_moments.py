@@ -1,0 +1,106 @@
+"""Means and deviations of a silo's components by column, to compare silos by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion.families import GaussianObservations, Tempered
+from klfusion.families.wishart import unpack
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import Structure, head
+from klfusion.posteriors.structure.kinds import NAMES
+
+_MOST_COMPONENTS = 20  # the largest
+_MOST_COLUMNS = 32  # to look at one by one; of more, so many are looked at together
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentMoments:
+    """Means and logarithms of deviations (n, d) of observations, and sizes (n, 1)."""
+
+    mean: FloatArray
+    log_sd: FloatArray
+    size: FloatArray
+    names: tuple[str, ...] | None = None  # where components match by name
+    one_by_one: bool = True  # whether one column may differ, and not only all
+    there: BoolArray | None = None  # (n, l), of components by name: whether a silo has them
+
+    @classmethod
+    def of(cls, posterior: Posterior) -> ComponentMoments | None:
+        """The largest components of a silo; None unless they have Gaussian observations."""
+        family = posterior.family
+        if not isinstance(family, GaussianObservations) or not isinstance(family, Tempered):
+            return None
+        if posterior.structure is not None and posterior.structure.kind == head.KIND:
+            return cls._of_head(posterior, posterior.structure)
+        size = family.effective_size(posterior.natural)
+        rows = np.argsort(-size, kind="stable")[:_MOST_COMPONENTS]
+        mean, covariance = family.observation_moments(posterior.natural[rows])
+        variance = covariance if covariance.ndim == 2 else np.einsum("nii->ni", covariance)
+        own = cls(mean, _half_log(variance), size[rows, None])
+        fine = np.isfinite(own.mean).all() and np.isfinite(own.log_sd).all() and (size > 0).all()
+        return own if fine else None
+
+    @classmethod
+    def _of_head(cls, posterior: Posterior, structure: Structure) -> ComponentMoments | None:
+        """The largest classes of a head, which share a deviation within classes."""
+        names, prior, arrays = structure.info.get(NAMES), posterior.prior, structure.arrays
+        if not names or prior is None or len(names) != posterior.n_components:
+            return None
+        added, d = posterior.natural - prior, len(arrays[head.MEAN])
+        rows = np.argsort(-added[:, d], kind="stable")
+        rows = rows[added[rows, d] >= 1.0]
+        counts = added[rows, d, None]
+        mean = added[rows, :d] / counts
+        between = (counts * (mean - arrays[head.MEAN]) ** 2).sum(axis=0)
+        within = np.diag(unpack(arrays[head.SCATTER], d)) - between
+        log_sd = _half_log(within / max(counts.sum() - len(rows), 1.0))
+        rows, inputs = rows[:_MOST_COMPONENTS], structure.info["map"]["class"] == "NoneType"
+        every = np.broadcast_to(log_sd, (len(rows), d))
+        own = tuple(str(names[row]) for row in rows)
+        return cls(mean[: len(rows)], every, counts[: len(rows)], own, inputs) if own else None
+
+    def of_columns(self, columns: IntArray, *, one_by_one: bool) -> ComponentMoments:
+        """The same in fewer columns."""
+        mean, log_sd = self.mean[:, columns], self.log_sd[:, columns]
+        return replace(self, mean=mean, log_sd=log_sd, one_by_one=one_by_one)
+
+    def beside(self, silos: Sequence[ComponentMoments]) -> ComponentMoments:
+        """The components of other silos, (l, d); by name, those that may match each, (n, l, d)."""
+        keys = ("mean", "log_sd", "size")
+        if self.names is None:
+            mean, log_sd, size = (np.concatenate([getattr(s, k) for s in silos]) for k in keys)
+            return ComponentMoments(mean, log_sd, size)
+        there = np.array([[name in (own.names or ()) for own in silos] for name in self.names])
+        found = [np.ones((*there.shape, getattr(self, key).shape[1])) for key in keys]
+        for number, place in np.argwhere(there):
+            other = silos[place]
+            row = (other.names or ()).index(self.names[number])
+            for array, key in zip(found, keys, strict=True):
+                array[number, place] = getattr(other, key)[row]
+        return ComponentMoments(found[0], found[1], found[2], there=there)
+
+
+def compared(known: dict[str, ComponentMoments]) -> tuple[list[str], IntArray]:
+    """Silos to compare, and columns: those that vary in all of them. ``known`` keeps these."""
+    both = [np.concatenate([own.mean, own.log_sd]) for own in known.values()]
+    fine = [np.asarray(np.isfinite(own).all(axis=0)) for own in both]
+    if len(fine) < 2 or len({len(own) for own in fine}) > 1:
+        return [], np.zeros(0, dtype=np.intp)
+    columns = np.flatnonzero(np.logical_and.reduce(fine))
+    one_by_one = len(columns) <= _MOST_COLUMNS and all(own.one_by_one for own in known.values())
+    if not one_by_one:
+        columns = columns[:: max(-(-len(columns) // _MOST_COLUMNS), 1)]
+    for name, own in known.items():
+        known[name] = own.of_columns(columns, one_by_one=one_by_one)
+    return list(known) if len(columns) else [], columns
+
+
+def _half_log(variance: FloatArray) -> FloatArray:
+    """Logarithms of deviations; of a constant column, minus infinity."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(0.5 * np.log(variance))
