@@ -34,12 +34,7 @@ from klfusion.model_size.densities import (
     log_distance,
     n_directions,
 )
-from klfusion.model_size.distances import (
-    centre_distances,
-    pair_distances,
-    to_clusters,
-    to_others,
-)
+from klfusion.model_size.distances import centre_distances, pair_distances, to_others
 from klfusion.model_size.evidence import (
     LinkageSettings,
     assumed_distance,
@@ -52,6 +47,7 @@ from klfusion.model_size.evidence import (
     within_silos,
 )
 from klfusion.model_size.partitions import PartitionPrior
+from klfusion.model_size.places import Places
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
@@ -126,17 +122,10 @@ class Linked:
         odds = self.log_odds(np.exp(x), others, 1.0) * others / (others + 1.0)
         return float(odds.sum()) + self.prior.of_sizes(np.bincount(labels))
 
-    def scores(self, clusters: Clusters, rows: slice) -> FloatArray:
-        """Log-odds of joining each cluster against opening a new one, (L, G).
-
-        The rows have been taken out.
-        """
-        used = np.flatnonzero(clusters.counts)
-        out = np.full((rows.stop - rows.start, clusters.size), -np.inf)
-        distance = to_clusters(self.problem, rows, clusters.centres_of(used), clusters.mass[used])
-        odds = self.log_odds(distance, 1.0, clusters.counts[used].astype(np.float64))
-        out[:, used] = odds + self.prior.joining(clusters.counts)[used]
-        return out
+    @property
+    def places(self) -> Places:
+        """Log-odds of the places of components."""
+        return Places(self.problem, self.log_odds, self.prior)
 
     # Search -------------------------------------------------------------------------------
 
@@ -163,11 +152,11 @@ class Linked:
     def _swept(self) -> IntArray:
         """Labels after sweeps over the silos, while these raise the evidence."""
         best, value = self.labels, self.evidence(self.labels)
-        clusters = Clusters(self.problem, self.labels)
+        clusters, places = Clusters(self.problem, self.labels), self.places
         for _ in range(_SWEEPS):
-            for rows in self.problem.silos:
+            for rows in self.problem.silos[places.first_unsettled(clusters) :]:
                 clusters.take_out(rows)
-                new = assign_silo(-self.scores(clusters, rows), 0.0)
+                new = assign_silo(-places.scores(clusters, rows), 0.0)
                 opened = np.flatnonzero(new < 0)
                 empty = np.flatnonzero(clusters.counts == 0)
                 free = np.append(empty, clusters.size + np.arange(len(opened)))[: len(opened)]

@@ -14,6 +14,7 @@ from klfusion.model_size.cleaning import (
     may_have_splits,
     merge_splits,
     near_pairs,
+    some_split,
     with_data,
 )
 from klfusion.objective.problem import FusionProblem
@@ -132,8 +133,11 @@ def _clean_units(
         return [_units(p, own) for p, own in zip(posteriors, rows, strict=True)]
     kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
     near = near_pairs(posteriors[0].family, kept, sample)
-    found = []
-    for posterior, own, close in zip(posteriors, rows, near, strict=True):
+    split, found = some_split(posteriors, rows, near, separation), []
+    for posterior, own, close, some in zip(posteriors, rows, near, split, strict=True):
+        if not some:
+            found.append(_units(posterior, own))
+            continue
         groups, natural = zip(*merge_splits(posterior, own, close, separation), strict=True)
         unit = np.full(posterior.n_components, -1, dtype=np.intp)
         unit[np.concatenate(groups)] = np.repeat(np.arange(len(groups)), [*map(len, groups)])
