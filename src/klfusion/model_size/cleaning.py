@@ -96,7 +96,9 @@ def _gaps_in_silos(
     pairs = {size: np.stack(np.triu_indices(size, k=1)) for size in set(sizes[small].tolist())}
     every = [pairs[size] + low for size, low in zip(sizes[small], first[small], strict=True)]
     a, b = np.concatenate(every, axis=1) if every else np.empty((2, 0), dtype=np.intp)
-    gaps, out, low = problem.increases(a, b), list[FloatArray](), 0
+    after = problem.log_partition_of_averages(problem.natural, a, b, np.full(len(a), 2.0))
+    gaps = np.maximum(problem.log_partition[a] + problem.log_partition[b] - 2.0 * after, 0.0)
+    out, low = list[FloatArray](), 0
     for size, few in zip(sizes.tolist(), small.tolist(), strict=True):
         own = np.full((size, size), np.inf)
         if few:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betaln, logsumexp, polygamma
 
-from klfusion._utils.arrays import TINY, FloatArray, IntArray
+from klfusion._utils.arrays import TINY, FloatArray, IntArray, blocks
 
 # Degrees of freedom (k, nu) of log-distances between copies of one component, equally likely.
 _SAME = np.array(
@@ -31,6 +31,7 @@ _STEP, LOWEST, _HIGH = 0.025, -12.0, 4.0  # of the tabulated log-distances
 _Y: FloatArray = np.arange(LOWEST, _HIGH + 0.5 * _STEP, _STEP)
 _LOG_2 = float(np.log(2.0))
 _BLOCK_ENTRIES = 1 << 16  # log-odds in a block, which stays in the cache
+_SMALL_ENTRIES = 1 << 14  # the same, where there are few
 _NO_MORE = -700.0  # its exponential is hardly a normal number, and changes no sum
 _NEVER = -1e4  # log-density that stands for none, finite to be interpolated
 
@@ -43,8 +44,15 @@ def log_distance(distance: FloatArray) -> FloatArray:
 def _log_f(y: FloatArray, k: FloatArray, nu: FloatArray) -> FloatArray:
     """Log-density of the logarithm of an F variate."""
     ratio = k / nu
-    tail = 0.5 * (k + nu) * np.log1p(ratio * np.exp(y))
-    return np.asarray(0.5 * k * (np.log(ratio) + y) - tail - betaln(0.5 * k, 0.5 * nu))
+    tail = np.exp(y)
+    tail *= ratio
+    np.log1p(tail, out=tail)
+    tail *= 0.5 * (k + nu)
+    out = np.log(ratio) + y
+    out *= 0.5 * k
+    out -= tail
+    out -= betaln(0.5 * k, 0.5 * nu)
+    return np.asarray(out)
 
 
 def _logaddexp(
@@ -60,6 +68,14 @@ def _logaddexp(
     np.maximum(smaller, _NO_MORE, out=smaller)  # underflow takes long
     larger += np.log1p(np.exp(smaller, out=smaller), out=smaller)
     return np.asarray(larger)
+
+
+def _log_sum(x: FloatArray) -> FloatArray:
+    """`scipy.special.logsumexp` of finite numbers over the last axis; overwrites them."""
+    largest = x.max(axis=-1)
+    x -= largest[..., None]
+    np.maximum(x, _NO_MORE, out=x)
+    return np.asarray(largest + np.log(np.exp(x, out=x).sum(axis=-1)))
 
 
 def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
@@ -123,15 +139,21 @@ class Different:
         location = np.tile(shift, len(_DIFFERENT)) * _deviation(k, nu)
         if len(y) > 300:  # quantiles say as much
             y = np.quantile(y, (np.arange(300) + 0.5) / 300)
-        each = _log_f(y[:, None] - location, k, nu)
         split = np.where(y < 0, np.log(splits / -LOWEST), -np.inf)[:, None]
-        each = _logaddexp(np.log1p(-splits) + each, split)
+        total = np.zeros(len(k))
+        for own in blocks((len(y), len(k)), _SMALL_ENTRIES):
+            each = _log_f(y[own, None] - location, k, nu)
+            each += np.log1p(-splits)
+            total += _logaddexp(each, split[own], each).sum(axis=0)
         prior = np.minimum(0.0, np.log(max(n_parameters, 1.0) / k))
-        weight = each.mean(axis=0) * max(n_independent, 1) + prior
+        weight = total / len(y) * max(n_independent, 1) + prior
         weight -= logsumexp(weight)
         some = weight > -10.0
-        density = _log_f(_Y[:, None] - location[some], k[some], nu[some])
-        table = logsumexp(density + weight[some], axis=1)
+        location, k, nu, table = location[some], k[some], nu[some], np.empty(len(_Y))
+        for own in blocks((len(_Y), len(k)), _SMALL_ENTRIES):
+            density = _log_f(_Y[own, None] - location, k, nu)
+            density += weight[some]
+            table[own] = _log_sum(density)
         top = int(table.argmax())
         table[top:] = table[top]  # what is farther is no less different
         return cls(centre, table)
@@ -260,7 +282,7 @@ def log_marginal(log_likelihood: FloatArray, centre: float, noise: float) -> Flo
 
     ``noise`` is the log-distance of two estimates of one component, without variation.
     """
-    return np.asarray(logsumexp(log_likelihood + _grid_prior(noise - centre), axis=-1))
+    return _log_sum(log_likelihood + _grid_prior(noise - centre))
 
 
 def _grid_prior(noise: float) -> FloatArray:

@@ -116,9 +116,15 @@ class Linked:
         assert self.same is not None and self.different is not None
         return LogOdds(self.same, self.different, self.settings.failed_fits)
 
+    @cached_property
+    def members(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """`leave_one_out` of the matching."""
+        return leave_one_out(self.problem, self.labels)
+
     def evidence(self, labels: IntArray) -> float:
         """Log-evidence of a matching."""
-        _, x, others = leave_one_out(self.problem, labels)
+        same = labels is self.labels
+        _, x, others = self.members if same else leave_one_out(self.problem, labels)
         odds = self.log_odds(np.exp(x), others, 1.0) * others / (others + 1.0)
         return float(odds.sum()) + self.prior.of_sizes(np.bincount(labels))
 
@@ -133,21 +139,24 @@ class Linked:
         """Improve the matching by assignments of one silo at a time; learn *same* anew."""
         found = self
         for _ in range(3):
-            found = replace(found, same=found._learned())
+            found = found._learned()
             labels = found._swept()
             if (labels == found.labels).all():
                 break
             found = replace(found, labels=labels)
         return found
 
-    def _learned(self) -> Same:
-        """*Same* of the members of the present clusters."""
+    def _learned(self) -> Linked:
+        """With *same* of the members of the present clusters."""
         assert self.different is not None and self.same is not None
-        _, x, others = leave_one_out(self.problem, self.labels)
+        _, x, others = self.members
         shift = farther(others, 1.0, self.same.ratio)
         one = np.zeros(len(x), dtype=np.intp)
         odds = grouped_log_odds(x, shift, one, self.different, self.settings.failed_fits)
-        return Same.of(self.different.centre, odds[0], noise_distance(self.problem))
+        same = Same.of(self.different.centre, odds[0], noise_distance(self.problem))
+        learned = replace(self, same=same)
+        vars(learned)["members"] = self.members
+        return learned
 
     def _swept(self) -> IntArray:
         """Labels after sweeps over the silos, while these raise the evidence."""
@@ -334,5 +343,5 @@ def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArra
     path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
     found = Linked(problem, settings, path, labels, different, before)
     for _ in range(2 if size < problem.n else 0):  # the shift of larger clusters depends on it
-        found = replace(found, same=found._learned())
+        found = found._learned()
     return found

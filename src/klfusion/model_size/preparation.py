@@ -104,7 +104,8 @@ def prepare(
     else:
         units = _clean_units(posteriors, separation, sample)
     sizes = np.array([len(natural) for natural, _ in units])
-    natural = np.concatenate([natural for natural, _ in units])
+    as_given = all(own is p.natural for (own, _), p in zip(units, posteriors, strict=True))
+    natural = stacked.natural if as_given else np.concatenate([own for own, _ in units])
     order = _canonical(natural, sizes, silo_weights)
     number = numbering(order, len(order))
     first = np.repeat(np.cumsum(sizes) - sizes, np.diff(offsets))

@@ -68,15 +68,16 @@ class FusionProblem:
         return in_blocks(self.family.mean, self.natural)
 
     @cached_property
+    def n_parameters(self) -> FloatArray:
+        """Number of parameters that each component's observations estimate, (n,)."""
+        return self.family.n_parameters(self.as_given)
+
+    @cached_property
     def pair_increases(self) -> FloatArray:
         """Jensen gap of each pair of components, (n, n); the diagonal is infinite."""
-        out = np.full((self.n, self.n), np.inf)
-        if self.family.size < _WIDE:
-            a, b = np.triu_indices(self.n, k=1)
-            out[a, b] = self.increases(a, b)
-            return np.asarray(np.minimum(out, out.T))
         weights, sums = self.weights, self.natural * self.weights[:, None]
         weighted = weights * self.log_partition
+        out = np.full((self.n, self.n), np.inf)
 
         def compare(rows: slice) -> None:
             # Rows 0, n - 1, 1, n - 2, ...: any run of these has its share of a triangle.
@@ -88,15 +89,14 @@ class FusionProblem:
                 self._beside(sums, i, later, total, slice(0, len(total)), after)
                 out[i, later] = np.maximum(weighted[i] + weighted[later] - total * after, 0.0)
 
-        share(compare, self.n, self.n**2 * self.family.size // 2)
+        if self.family.size < _WIDE:
+            a, b = np.triu_indices(self.n, k=1)
+            total = weights[a] + weights[b]
+            after = self.log_partition_of_averages(sums, a, b, total)
+            out[a, b] = np.maximum(weighted[a] + weighted[b] - total * after, 0.0)
+        else:
+            share(compare, self.n, self.n**2 * self.family.size // 2)
         return np.asarray(np.minimum(out, out.T))
-
-    def increases(self, a: IntArray, b: IntArray) -> FloatArray:
-        """Jensen gap of components ``a[k]`` and ``b[k]``, (m,)."""
-        weights, sums = self.weights, self.natural * self.weights[:, None]
-        weighted, total = weights * self.log_partition, weights[a] + weights[b]
-        after = self.log_partition_of_averages(sums, a, b, total)
-        return np.asarray(np.maximum(weighted[a] + weighted[b] - total * after, 0.0))
 
     def log_partition_of_averages(
         self, sums: FloatArray, a: IntArray, b: IntArray, mass: FloatArray
@@ -332,7 +332,7 @@ class FusionProblem:
     def chance_per_observation(self) -> FloatArray:
         """Expected divergence per observation between samples of one component, (n,)."""
         assert self._observations is not None  # else `per_observation` is None
-        return 0.5 * self.family.n_parameters(self.as_given) / float(self._observations.sum())
+        return 0.5 * self.n_parameters / float(self._observations.sum())
 
     @property
     def as_given(self) -> FloatArray:
