@@ -31,8 +31,6 @@ _STEP, LOWEST, _HIGH = 0.025, -12.0, 4.0  # of the tabulated log-distances
 _Y: FloatArray = np.arange(LOWEST, _HIGH + 0.5 * _STEP, _STEP)
 _LOG_2 = float(np.log(2.0))
 _BLOCK_ENTRIES = 1 << 16  # log-odds in a block, which stays in the cache
-_SMALL_ENTRIES = 1 << 14  # the same, where there are few
-_NO_MORE = -700.0  # its exponential is hardly a normal number, and changes no sum
 _NEVER = -1e4  # log-density that stands for none, finite to be interpolated
 
 
@@ -65,7 +63,7 @@ def _logaddexp(
     smaller = np.minimum(a, b, out=room)
     larger = np.maximum(a, b, out=out)
     smaller -= larger
-    np.maximum(smaller, _NO_MORE, out=smaller)  # underflow takes long
+    _without_underflow(smaller)
     larger += np.log1p(np.exp(smaller, out=smaller), out=smaller)
     return np.asarray(larger)
 
@@ -74,8 +72,13 @@ def _log_sum(x: FloatArray) -> FloatArray:
     """`scipy.special.logsumexp` of finite numbers over the last axis; overwrites them."""
     largest = x.max(axis=-1)
     x -= largest[..., None]
-    np.maximum(x, _NO_MORE, out=x)
+    _without_underflow(x)
     return np.asarray(largest + np.log(np.exp(x, out=x).sum(axis=-1)))
+
+
+def _without_underflow(x: FloatArray) -> None:
+    """Raise exponents that change no sum; underflow takes several times as long."""
+    np.maximum(x, 0.5 * np.log(TINY), out=x)
 
 
 def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
@@ -141,7 +144,7 @@ class Different:
             y = np.quantile(y, (np.arange(300) + 0.5) / 300)
         split = np.where(y < 0, np.log(splits / -LOWEST), -np.inf)[:, None]
         total = np.zeros(len(k))
-        for own in blocks((len(y), len(k)), _SMALL_ENTRIES):
+        for own in blocks((len(y), len(k)), _BLOCK_ENTRIES):
             each = _log_f(y[own, None] - location, k, nu)
             each += np.log1p(-splits)
             total += _logaddexp(each, split[own], each).sum(axis=0)
@@ -150,7 +153,7 @@ class Different:
         weight -= logsumexp(weight)
         some = weight > -10.0
         location, k, nu, table = location[some], k[some], nu[some], np.empty(len(_Y))
-        for own in blocks((len(_Y), len(k)), _SMALL_ENTRIES):
+        for own in blocks((len(_Y), len(k)), _BLOCK_ENTRIES):
             density = _log_f(_Y[own, None] - location, k, nu)
             density += weight[some]
             table[own] = _log_sum(density)
