@@ -88,8 +88,14 @@ def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
 
 def n_directions(x: FloatArray) -> float:
     """Directions in which components vary, from log-distances of one scale: at least one."""
+    return float(np.interp(-x.var(), *_variance_of_directions()))
+
+
+@lru_cache(maxsize=1)
+def _variance_of_directions() -> tuple[FloatArray, FloatArray]:
+    """Numbers of directions, second, and less the variance of log-distances in each, first."""
     k = np.geomspace(1.0, 2000.0, 400)
-    return float(np.interp(-x.var(), -polygamma(1, 0.5 * k), k))
+    return -polygamma(1, 0.5 * k), k
 
 
 def _places(y: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -233,7 +239,7 @@ class Same:
         places = _places(x - self.centre)  # of both: they have one centre
         inlier = _at(self.table, places) - other.log_density(different - shift)
         outlier = _at(self.outlier, places) - _at(other.table, places)
-        return np.asarray(np.logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier))
+        return _logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier)
 
     @property
     def ratio(self) -> float:

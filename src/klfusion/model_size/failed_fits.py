@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import betaln, logsumexp
+from scipy.special import betaln
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
 from klfusion._utils.running import Report
@@ -200,7 +200,8 @@ class _Search:
         near = np.argwhere(possible[:_NEAREST, :_NEAREST])
         if len(near) == 0:
             return -np.inf
-        odds = logsumexp(self._average_odds(rows, lacked[near])) - np.log(possible.sum())
+        odds = np.logaddexp.reduce(self._average_odds(rows, lacked[near]))
+        odds -= np.log(possible.sum())
         return float(odds - self.own[rows].sum())
 
     def _averages(self, pairs: list[tuple[int, int]]) -> list[tuple[FloatArray, ...]]:

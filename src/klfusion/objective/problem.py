@@ -158,7 +158,7 @@ class FusionProblem:
         """Number of local components."""
         return len(self.natural)
 
-    @property
+    @cached_property
     def largest_silo(self) -> int:
         """Number of components of the largest silo, the least possible global size."""
         return max(int(rows.stop - rows.start) for rows in self.silos)
