@@ -21,9 +21,7 @@ from sklearn.mixture import BayesianGaussianMixture
 
 import klfusion as kf
 from experiments.simulation import FloatArray
-from klfusion.model_size.densities import log_distance
-from klfusion.model_size.distances import pair_distances
-from klfusion.model_size.evidence import leave_one_out
+from klfusion.model_size.evidence import leave_one_out, pairs_within
 from klfusion.model_size.linkage import Linked, at_labels
 from klfusion.pooling.pool import matched
 
@@ -59,11 +57,7 @@ def densities(linked: Linked, panel: Any) -> None:
     """Log-distances within silos and within clusters, with their densities."""
     different, same = linked.different, linked.same
     assert different is not None and same is not None
-    within = [
-        pair_distances(linked.problem, rows)[np.triu_indices(rows.stop - rows.start, k=1)]
-        for rows in linked.problem.silos
-    ]
-    apart = log_distance(np.concatenate(within))
+    apart = pairs_within(linked.problem)
     _, matches, _ = leave_one_out(linked.problem, linked.labels)
     low, high = min(matches.min(), apart.min()) - 1.0, apart.max() + 1.0
     edges, x = np.linspace(low, high, 34), np.linspace(low, high, 400)

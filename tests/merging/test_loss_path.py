@@ -7,6 +7,8 @@ import pytest
 
 import klfusion as kf
 from klfusion.errors import KLFusionError
+from klfusion.merging import loss_path
+from klfusion.merging.agglomeration import penalty_path
 from klfusion.merging.loss_path import least_loss_path
 from klfusion.objective.problem import FusionProblem
 
@@ -244,3 +246,14 @@ def test_the_path_of_losses_is_that_of_all_pairs_at_every_step(seed, within):
         groups = [g for k, g in enumerate(groups) if k not in (i, j)]
         groups.append((a + b, max(chance_a, chance_b)))
     np.testing.assert_allclose(path.losses, np.maximum.accumulate(losses), atol=1e-6)
+
+
+@pytest.mark.parametrize("entries", [1, 1 << 17])
+def test_increases_along_a_path_are_those_of_its_merges(entries, monkeypatch):
+    monkeypatch.setattr(loss_path, "CACHED_ENTRIES", entries)
+    rng, gammas = np.random.default_rng(0), kf.families.Gamma()
+    natural = gammas.natural(rng.uniform(2.0, 90.0, size=12), np.full(12, 3.0))
+    problem = FusionProblem(gammas, natural, np.arange(12), rng.uniform(0.5, 2.0, size=12))
+    path = penalty_path(problem, lambda *_: None)
+    found = loss_path._increases(problem, path.merges)
+    np.testing.assert_allclose(found, np.diff(path.divergences), rtol=1e-9)

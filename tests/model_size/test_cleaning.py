@@ -268,3 +268,23 @@ def test_priors_that_follow_the_data_do_not_split_components():
         mixture = BayesianGaussianMixture(n_components=2, covariance_type="diag", random_state=0)
         models[f"{j}"] = mixture.fit(kinds[own] + rng.normal(size=(40, 3)))
     assert kf.fuse(models).n_components == 6
+
+
+@pytest.mark.parametrize("entries", [1, 1 << 20])
+def test_silos_that_have_splits_are_those_whose_components_merge(entries, monkeypatch):
+    monkeypatch.setattr(cleaning, "BLOCK_ENTRIES", entries)
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(90, 2)), rng.normal([9.0, 0.0], size=(80, 2))
+    silos = [
+        from_data(x[:40], x[40:], y),
+        from_data(x, y),
+        replace(from_data(x[:40], x[40:]), prior=None),
+        from_data(x),
+        from_data(y[:30], x, y[30:]),
+    ]
+    rows = [np.arange(silo.n_components) for silo in silos]
+    near = near_pairs(NW, [silo.natural for silo in silos])
+    found = cleaning.some_split(silos, rows, near, 5.0)
+    merged = [merge_splits(*one, 5.0) for one in zip(silos, rows, near, strict=True)]
+    fewer = [len(one) < silo.n_components for one, silo in zip(merged, silos, strict=True)]
+    assert found.tolist() == fewer == [True, False, False, False, True]

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import f as f_distribution
 
-from klfusion.model_size.densities import Different, Same, _log_f, farther, grid_log_odds
+from klfusion.model_size.densities import (
+    Different,
+    Same,
+    _log_f,
+    _log_sum,
+    _logaddexp,
+    farther,
+    grid_log_odds,
+)
 
 
 @pytest.mark.parametrize(("k", "nu"), [(2, 6), (5, 300), (2000, 3000)])
@@ -53,3 +62,11 @@ def test_few_pairs_do_not_show_more_directions_than_parameters():
     enough = np.tile(pairs, 100)
     few, many = (Different.of(enough, 300, 0.05, n).log_density(near)[0] for n in (2.0, 2000.0))
     assert few == pytest.approx(many, abs=0.5)
+
+
+def test_sums_of_exponentials_are_those_of_the_libraries():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(scale=300.0, size=(2, 20, 30))
+    b[3] = -np.inf
+    np.testing.assert_allclose(_logaddexp(a, b), np.logaddexp(a, b), rtol=1e-14)
+    np.testing.assert_allclose(_log_sum(a.copy()), logsumexp(a, axis=1), rtol=1e-14)

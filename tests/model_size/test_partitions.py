@@ -32,3 +32,8 @@ def test_two_silos_of_one_component_are_equally_likely_to_share_it():
     prior = PartitionPrior(2)
     shared, private = prior.of_sizes(np.array([2])), prior.of_sizes(np.array([1, 1]))
     assert abs(shared - private) < 3.0
+
+
+def test_joining_of_several_partitions_is_that_of_each():
+    prior, sizes = PartitionPrior(5), np.array([[3, 1, 2], [0, 1, 5], [1, 1, 1]])
+    np.testing.assert_array_equal(prior.joining(sizes), [prior.joining(one) for one in sizes])

@@ -115,3 +115,8 @@ def test_the_other_of_a_pair_is_alone_as_well():
     new, certain = undone(np.array([0, 0, 1, 1]), np.array([0.6, 0.7, 1.0, 1.0]), 0.1)
     assert len(set(new[:2])) == 2
     assert certain == pytest.approx([0.4, 0.3, 1.0, 1.0])
+
+
+def test_marginals_of_silos_of_one_size_are_those_of_each():
+    scores = np.random.default_rng(0).normal(scale=4.0, size=(7, 3, 5))
+    np.testing.assert_allclose(marginals(scores), [marginals(one) for one in scores], rtol=1e-14)

@@ -18,7 +18,7 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 TINY = float(np.finfo(np.float64).tiny)  # the smallest number of full precision
 BLOCK_ENTRIES = 1 << 20  # numbers in a block of rows, 8 MB
-_CACHED_ENTRIES = 1 << 17  # the same, where temporary arrays are to stay in the cache
+CACHED_ENTRIES = 1 << 17  # the same, where temporary arrays are to stay in the cache
 
 
 def blocks(shape: tuple[int, ...], entries: int = BLOCK_ENTRIES) -> list[slice]:
@@ -28,7 +28,7 @@ def blocks(shape: tuple[int, ...], entries: int = BLOCK_ENTRIES) -> list[slice]:
 
 
 def in_blocks(
-    function: Callable[[FloatArray], FloatArray], rows: FloatArray, entries: int = _CACHED_ENTRIES
+    function: Callable[[FloatArray], FloatArray], rows: FloatArray, entries: int = CACHED_ENTRIES
 ) -> FloatArray:
     """A function of each row, ``(n, p) -> (n, ...)``, whose temporary arrays stay small."""
     some = blocks(rows.shape, entries)

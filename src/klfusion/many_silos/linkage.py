@@ -13,7 +13,14 @@ from functools import cached_property
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
+from klfusion._utils.arrays import (
+    CACHED_ENTRIES,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    blocks,
+    relabel,
+)
 from klfusion.many_silos.sample import all_found, certified_plan
 from klfusion.many_silos.sweep import Centres, ClusterSums, sweep
 from klfusion.model_size.distances import to_clusters
@@ -52,11 +59,15 @@ class Joining:
 
     def costs(self, batch: FusionProblem) -> FloatArray:
         """Of the components of a batch, (n, G); infinite where a component is alone."""
-        distance = to_clusters(batch, slice(None), self.centres, self.counts)
-        row, g = np.nonzero(distance <= self.farthest)
-        near, distance[:] = distance[row, g], np.inf
-        distance[row, g] = -self._log_odds(near, self.counts[g], self.prior[g])
-        return distance
+        out = np.full((batch.n, len(self.centres)), np.inf)
+        mean, near = batch.family.mean(self.centres), list[tuple[IntArray, IntArray, FloatArray]]()
+        for some in blocks(out.shape, CACHED_ENTRIES):
+            distance = to_clusters(batch, some, self.centres, self.counts, mean)
+            row, g = np.nonzero(distance <= self.farthest)
+            near.append((row + some.start, g, distance[row, g]))
+        rows, g, distance = map(np.concatenate, zip(*near, strict=True))
+        out[rows, g] = -self._log_odds(distance, self.counts[g], self.prior[g])
+        return out
 
 
 def link_many(

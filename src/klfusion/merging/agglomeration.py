@@ -18,11 +18,12 @@ import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, merge_saving
 from klfusion._utils.running import Report, require_memory
-from klfusion.objective.clusters import Clusters, shared_silos
+from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
 
 _ALMOST_NONE = 1e-150  # a penalty at which copies alone become one
+Which = IntArray | slice | int
 
 
 class Merge(NamedTuple):
@@ -47,10 +48,10 @@ class Candidates(Protocol):
 class Pricing(Protocol):
     """Prices of merges, given the increase of the Jensen gaps."""
 
-    def prices(self, increases: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+    def prices(self, increases: FloatArray, a: IntArray | int, b: Which) -> FloatArray:
         """Prices of merging clusters ``a`` and ``b``; a larger increase has a higher price."""
 
-    def increases(self, prices: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+    def increases(self, prices: FloatArray, a: IntArray | int, b: Which) -> FloatArray:
         """The increases that have such prices."""
 
     def merge(self, a: int, b: int) -> None:
@@ -61,18 +62,26 @@ class PenaltyPricing:
     """Price of a merge: the penalty above which it lowers the objective."""
 
     def __init__(self, state: Clusters) -> None:
-        self._counts = state.counts
+        self._counts = state.counts.astype(np.float64)  # of a cluster that is gone: its last
+        self._roots = np.sqrt(self._counts)
 
-    def prices(self, increases: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+    def prices(self, increases: FloatArray, a: IntArray | int, b: Which) -> FloatArray:
         """Increase of the gaps per decrease of ``sum_g sqrt(n_g)``."""
-        return np.asarray(increases / merge_saving(self._counts[a], self._counts[b]))
+        return np.asarray(increases / self._saving(a, b))
 
-    def increases(self, prices: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+    def increases(self, prices: FloatArray, a: IntArray | int, b: Which) -> FloatArray:
         """The inverse of `prices`."""
-        return np.asarray(prices * merge_saving(self._counts[a], self._counts[b]))
+        return np.asarray(prices * self._saving(a, b))
 
     def merge(self, a: int, b: int) -> None:
-        """Nothing to do: the counts are the state's own."""
+        """The counts add up."""
+        self._counts[a] += self._counts[b]
+        self._roots[a] = math.sqrt(self._counts[a])
+
+    def _saving(self, a: IntArray | int, b: Which) -> FloatArray:
+        """`merge_saving` of their counts."""
+        together = np.sqrt(self._counts[a] + self._counts[b])
+        return np.asarray(self._roots[a] + self._roots[b] - together)
 
 
 def agglomerate(
@@ -112,16 +121,16 @@ class Nearest:
         self.nearest = matrix.argmin(axis=1)
         self.smallest = matrix[np.arange(len(matrix)), self.nearest]
 
-    def replace(self, a: int, b: int, others: IntArray, distances: FloatArray) -> None:
-        """Give row ``a`` new distances to ``others``; row ``b`` has none from now on."""
+    def replace(self, a: int, b: int, distances: FloatArray) -> None:
+        """Give row ``a`` new distances (n,); row ``b`` has none from now on."""
         matrix = self.matrix
-        matrix[b, :] = matrix[:, b] = matrix[a, :] = matrix[:, a] = np.inf
-        matrix[a, others] = matrix[others, a] = distances
+        matrix[b] = matrix[:, b] = np.inf
+        matrix[a] = matrix[:, a] = distances
         stale: BoolArray = (self.nearest == a) | (self.nearest == b)
-        stale[[a, b]] = True
-        self._search(np.flatnonzero(stale))
-        closer = matrix[:, a] < self.smallest
-        self.nearest[closer], self.smallest[closer] = a, matrix[closer, a]
+        stale[a] = stale[b] = True
+        self._search(stale.nonzero()[0])
+        closer = (distances < self.smallest).nonzero()[0]
+        self.nearest[closer], self.smallest[closer] = a, distances[closer]
 
     def raise_to(self, a: int, others: IntArray, distances: FloatArray) -> None:
         """Give row ``a`` distances to ``others`` that are no smaller than before."""
@@ -129,27 +138,21 @@ class Nearest:
         self._search(np.append(others[self.nearest[others] == a], a))
 
     def _search(self, rows: IntArray) -> None:
-        self.nearest[rows] = self.matrix[rows].argmin(axis=1)
-        self.smallest[rows] = self.matrix[rows, self.nearest[rows]]
+        own = self.matrix[rows]
+        nearest = own.argmin(axis=1)
+        self.nearest[rows] = nearest
+        self.smallest[rows] = own[np.arange(len(rows)), nearest]
 
 
 class AllPairs:
-    """Candidates: every pair of clusters.
+    """Candidates: every pair of clusters with a finite price.
 
     The ``state`` has single components, with ``prices``, (n, n), infinite for pairs that may not
-    merge. Unless ``apart`` is false, clusters that share a silo stay apart.
+    merge. A union may not merge with what one of its parts may not.
     """
 
-    def __init__(
-        self,
-        state: Clusters,
-        prices: FloatArray,
-        pricing: Pricing,
-        *,
-        apart: bool = True,
-    ) -> None:
+    def __init__(self, state: Clusters, prices: FloatArray, pricing: Pricing) -> None:
         self._state, self._pairs, self._pricing = state, Nearest(prices), pricing
-        self._holds = state.occupied().astype(np.float32) * apart
         self._bounded = np.zeros((state.size, state.size), dtype=bool)
 
     def cheapest(self, most: float) -> Merge | None:
@@ -159,8 +162,8 @@ class AllPairs:
             a = int(pairs.smallest.argmin())
             b = int(pairs.nearest[a])
             if not self._bounded[a, b]:
-                increase = self._pricing.increases(np.array([price]), a, np.array([b]))
-                return Merge(price, a, b, float(increase[0]))
+                increase = self._pricing.increases(np.asarray(price), a, b)
+                return Merge(price, a, b, float(increase))
             self._make_exact(
                 a if self._state.counts[a] > 1 else b, max(price, _WHEN_LOWEST * price)
             )
@@ -169,23 +172,22 @@ class AllPairs:
     def apply(self, merge: Merge) -> None:
         """Merge two clusters; prices of the union are exact where they are low, else bounds."""
         price, a, b, increase = merge
-        state, pricing, holds = self._state, self._pricing, self._holds
-        others = np.flatnonzero(state.counts)
-        others = others[(others != a) & (others != b)]
-        both = np.array([[a], [b]])
-        known = pricing.increases(self._pairs.matrix[both, others], both, others)
-        increases = known.max(axis=0) - increase
-        state.merge(a, b, increase)
+        pricing, matrix, every = self._pricing, self._pairs.matrix, slice(None)
+        increases = np.maximum(
+            pricing.increases(matrix[a], a, every), pricing.increases(matrix[b], b, every)
+        )
+        increases -= increase
+        self._state.merge(a, b, increase)
         pricing.merge(a, b)
-        holds[a] += holds[b]
-        excluded = shared_silos(holds[others], holds[a]) > 0
-        later = ~excluded & (pricing.prices(increases, a, others) > _AFTER_MERGE * price)
-        exact = ~(later | excluded)
-        increases[exact] = state.merge_increases_with(a, others[exact])
-        self._bounded[a, :] = self._bounded[:, a] = False
-        self._bounded[a, others[later]] = self._bounded[others[later], a] = True
-        prices = np.where(excluded, np.inf, pricing.prices(increases, a, others))
-        self._pairs.replace(a, b, others, prices)
+        prices = pricing.prices(increases, a, every)
+        exact = (prices <= _AFTER_MERGE * price).nonzero()[0]
+        if len(exact):
+            found = self._state.merge_increases_with(a, exact)
+            prices[exact] = pricing.prices(found, a, exact)
+        bounded = np.isfinite(prices)
+        bounded[exact] = False
+        self._bounded[a] = self._bounded[:, a] = bounded
+        self._pairs.replace(a, b, prices)
 
     def _make_exact(self, one: int, most: float) -> None:
         """Replace a cluster's bounds up to ``most`` by exact prices."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import CACHED_ENTRIES, FloatArray, IntArray, blocks
 from klfusion._utils.running import Report
-from klfusion.merging.agglomeration import AllPairs, agglomerate
+from klfusion.merging.agglomeration import AllPairs, Which, agglomerate
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
@@ -26,7 +26,8 @@ def path_losses(problem: FusionProblem, path: MergePath) -> FloatArray | None:
     if observed is None:
         return None
     pricing, losses = LossPricing(problem), [0.0]
-    for (a, b), increase in zip(path.merges, _increases(observed, path.merges), strict=True):
+    increases = _increases(observed, path.merges).tolist()
+    for (a, b), increase in zip(path.merges.tolist(), increases, strict=True):
         losses.append(losses[-1] + increase - float(pricing.by_chance(a, b)))
         pricing.merge(a, b)
     return _rising(losses)
@@ -38,15 +39,15 @@ class LossPricing:
     def __init__(self, problem: FusionProblem) -> None:
         self._by_chance = problem.chance_per_observation()
 
-    def by_chance(self, a: IntArray | int, b: IntArray | int) -> FloatArray:
+    def by_chance(self, a: IntArray | int, b: Which) -> FloatArray:
         """Expected increase of merging clusters ``a`` and ``b`` of one component."""
         return np.asarray(np.minimum(self._by_chance[a], self._by_chance[b]))
 
-    def prices(self, increases: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+    def prices(self, increases: FloatArray, a: IntArray | int, b: Which) -> FloatArray:
         """Increases beyond chance, nats per observation."""
         return np.asarray(increases - self.by_chance(a, b))
 
-    def increases(self, prices: FloatArray, a: IntArray | int, b: IntArray) -> FloatArray:
+    def increases(self, prices: FloatArray, a: IntArray | int, b: Which) -> FloatArray:
         """The inverse of `prices`."""
         return np.asarray(prices + self.by_chance(a, b))
 
@@ -67,9 +68,7 @@ def least_loss_path(
     state, pricing = Clusters(observed, every), LossPricing(problem)
     prices = pricing.prices(observed.pair_increases, every[:, None], every)
     excluded = (problem.silo[:, None] == problem.silo) & (not within_silos)
-    candidates = AllPairs(
-        state, np.where(excluded, np.inf, prices), pricing, apart=not within_silos
-    )
+    candidates = AllPairs(state, np.where(excluded, np.inf, prices), pricing)
     made = list(agglomerate(candidates, n, report))
     merges = np.array([(merge.a, merge.b) for merge in made], dtype=np.intp).reshape(-1, 2)
     losses = _rising(np.cumsum([0.0, *(merge.price for merge in made)]))
@@ -83,10 +82,21 @@ def path_of(problem: FusionProblem, path: MergePath) -> MergePath:
 
 def _increases(problem: FusionProblem, merges: IntArray) -> FloatArray:
     """Replay merges: the increase of the Jensen gaps by each, (m,)."""
-    state, increases = Clusters(problem, np.arange(problem.n, dtype=np.intp)), np.empty(len(merges))
-    for step, (a, b) in enumerate(merges):
-        increases[step] = state.merge_increases(np.array([a]), np.array([b]))[0]
-        state.merge(int(a), int(b), float(increases[step]))
+    mass, sums = problem.weights.copy(), problem.weights[:, None] * problem.natural
+    total, after = np.empty((2, len(merges)))
+    for some in blocks((len(merges), problem.family.size), CACHED_ENTRIES):
+        unions = np.empty((len(merges[some]), problem.family.size))
+        for step, (a, b) in enumerate(merges[some].tolist()):
+            mass[a] += mass[b]
+            sums[a] += sums[b]
+            total[some.start + step], unions[step] = mass[a], sums[a]
+        after[some] = problem.family.log_partition_of_average(unions, total[some])
+    of_cluster, increases = problem.weights * problem.log_partition, np.empty(len(merges))
+    of_union = total * after
+    for step, (a, b) in enumerate(merges.tolist()):
+        before = of_cluster[a] + of_cluster[b]
+        increases[step] = max(before - of_union[step], 0.0)
+        of_cluster[a] = before - increases[step]
     return increases
 
 

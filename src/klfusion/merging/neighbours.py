@@ -62,6 +62,7 @@ class Neighbours:
         _, a, b, increase = merge
         near, version, holds = self._near, self._version, self._holds
         self._state.merge(a, b, increase)
+        self._pricing.merge(a, b)
         holds[a] |= holds[b]
         version[a] += 1
         version[b] = -1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
+from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, blocks
 from klfusion.families import Family, GaussianObservations, Tempered
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
 from klfusion.objective.problem import FusionProblem
@@ -90,16 +90,77 @@ def _gaps_in_silos(
     silo = np.repeat(np.arange(len(silos)), [len(own) for own in silos])
     problem = FusionProblem(family, np.concatenate(silos), silo, np.ones(len(silo)))
     problem = problem.centred(*like).comparable(*like)
-    small = [len(own) ** 2 * family.size <= _MAX_TRIAL_ENTRIES for own in silos]
-    return [
-        problem.some(rows).pair_increases if few else np.full((len(own), len(own)), np.inf)
-        for rows, own, few in zip(problem.silos, silos, small, strict=True)
-    ]
+    sizes = np.array([len(own) for own in silos])
+    small = sizes**2 * family.size <= _MAX_TRIAL_ENTRIES
+    first = np.cumsum(sizes) - sizes
+    pairs = {size: np.stack(np.triu_indices(size, k=1)) for size in set(sizes[small].tolist())}
+    every = [pairs[size] + low for size, low in zip(sizes[small], first[small], strict=True)]
+    a, b = np.concatenate(every, axis=1) if every else np.empty((2, 0), dtype=np.intp)
+    after = problem.log_partition_of_averages(problem.natural, a, b, np.full(len(a), 2.0))
+    gaps = np.maximum(problem.log_partition[a] + problem.log_partition[b] - 2.0 * after, 0.0)
+    out, low = list[FloatArray](), 0
+    for size, few in zip(sizes.tolist(), small.tolist(), strict=True):
+        own = np.full((size, size), np.inf)
+        if few:
+            i, j = pairs[size]
+            own[i, j] = own[j, i] = gaps[low : low + len(i)]
+            low += len(i)
+        out.append(own)
+    return out
 
 
 def _median_gap(gaps: Sequence[FloatArray]) -> float:
     all_gaps = np.concatenate([gap[np.triu_indices(len(gap), k=1)] for gap in gaps])
     return float(np.median(all_gaps)) if len(all_gaps) else 0.0
+
+
+def some_split(
+    posteriors: Sequence[Posterior],
+    rows: Sequence[IntArray],
+    near: Sequence[BoolArray],
+    separation: float,
+) -> BoolArray:
+    """Whether `merge_splits` of each silo would merge any of its components, (J,)."""
+    found = np.zeros(len(posteriors), dtype=bool)
+    family = posteriors[0].family
+    silos, step = [], max(1, BLOCK_ENTRIES // family.size)
+
+    def judge(silos: list[tuple[int, IntArray, IntArray]]) -> None:
+        natural = [posteriors[j].natural[rows[j]] for j, _, _ in silos]
+        counts = [np.asarray(posteriors[j].counts)[rows[j]] for j, _, _ in silos]
+        sizes = np.array([len(own) for own in natural])
+        pairs = np.array([len(a) for _, a, _ in silos])
+        common = [common_size(family, own) for own in natural]
+        first = np.repeat(np.cumsum(sizes) - sizes, pairs)
+        gain = gain_of_one(
+            family,
+            np.repeat([np.asarray(posteriors[j].prior) for j, _, _ in silos], pairs, axis=0),
+            np.concatenate(natural),
+            np.concatenate(counts),
+            np.concatenate([a for _, a, _ in silos]) + first,
+            np.concatenate([b for _, _, b in silos]) + first,
+            np.repeat(common, sizes),
+            separation,
+        )
+        found[np.repeat([j for j, _, _ in silos], pairs)[gain > 0]] = True
+
+    n_pairs = 0
+    for j, (posterior, own, close) in enumerate(zip(posteriors, rows, near, strict=True)):
+        if may_have_splits(posterior):
+            a, b = np.nonzero(np.triu(_compared(posterior, own, close), k=1))
+            if len(a):
+                silos.append((j, a, b))
+                n_pairs += len(a)
+        if silos and (n_pairs >= step or j == len(posteriors) - 1):
+            judge(silos)
+            silos, n_pairs = [], 0
+    return found
+
+
+def _compared(posterior: Posterior, rows: IntArray, near: BoolArray) -> BoolArray:
+    """Which components are compared, (L, L): those that are near, and all with few data."""
+    few = np.asarray(posterior.counts)[rows] < _FEW * posterior.family.least_count
+    return np.asarray((near | few[:, None] | few) & ~np.eye(len(rows), dtype=bool))
 
 
 def merge_splits(
@@ -116,8 +177,7 @@ def merge_splits(
     if not may_have_splits(posterior):
         return list(zip(groups, natural, strict=True))
     prior, counts = np.asarray(posterior.prior), np.asarray(posterior.counts)[rows]
-    few = counts < _FEW * posterior.family.least_count
-    near = (near | few[:, None] | few) & ~np.eye(len(rows), dtype=bool)
+    near = _compared(posterior, rows, near)
     family, common = posterior.family, common_size(posterior.family, natural)
     gain = np.full((len(rows), len(rows)), -np.inf)  # of each pair (i, j) with i < j
 
@@ -160,7 +220,7 @@ def gain_of_one(
     counts: FloatArray,
     a: IntArray,
     b: IntArray,
-    common: float,
+    common: FloatArray | float,
     separation: float,
 ) -> FloatArray:
     """Log-evidence gained by describing each pair by one component, (m,); none if far apart.
@@ -170,6 +230,8 @@ def gain_of_one(
     information between observations and components: the whole entropy where the two are far apart,
     almost nothing where they overlap. Where data are few for their dimension, or the prior is wide,
     the evidence favours one component at any distance. So components far apart are not merged.
+    The ``prior`` is one, or one of each pair; ``common`` effective sizes are one, or one of each
+    component.
     """
     if not isinstance(family, Tempered):
         return np.full(len(a), -np.inf)
@@ -225,11 +287,11 @@ def _divergence_of_two(
     share: FloatArray,
     a: IntArray,
     b: IntArray,
-    common: float,
+    common: FloatArray | float,
 ) -> FloatArray:
     """Divergence of two components from their average, in nats per observation.
 
-    All are compared at one effective size, ``common``.
+    Both are compared at one effective size, ``common``.
     """
     size = family.effective_size(natural)
     alike = family.tempered(natural, common / size)
@@ -237,4 +299,4 @@ def _divergence_of_two(
     middle = share[:, None] * alike[a] + (1.0 - share)[:, None] * alike[b]
     gap = share * log_partition[a] + (1.0 - share) * log_partition[b]
     gap -= family.log_partition(middle)
-    return np.asarray(gap / common)
+    return np.asarray(gap / np.broadcast_to(common, size.shape)[a])

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betaln, logsumexp, polygamma
 
-from klfusion._utils.arrays import TINY, FloatArray, IntArray
+from klfusion._utils.arrays import TINY, FloatArray, IntArray, blocks
 
 # Degrees of freedom (k, nu) of log-distances between copies of one component, equally likely.
 _SAME = np.array(
@@ -30,7 +30,7 @@ _DIFFERENT = np.array(
 _STEP, LOWEST, _HIGH = 0.025, -12.0, 4.0  # of the tabulated log-distances
 _Y: FloatArray = np.arange(LOWEST, _HIGH + 0.5 * _STEP, _STEP)
 _LOG_2 = float(np.log(2.0))
-_BLOCK_ENTRIES = 1 << 15  # log-odds in a block, which stays in the cache
+_BLOCK_ENTRIES = 1 << 16  # log-odds in a block, which stays in the cache
 _NEVER = -1e4  # log-density that stands for none, finite to be interpolated
 
 
@@ -42,8 +42,43 @@ def log_distance(distance: FloatArray) -> FloatArray:
 def _log_f(y: FloatArray, k: FloatArray, nu: FloatArray) -> FloatArray:
     """Log-density of the logarithm of an F variate."""
     ratio = k / nu
-    tail = 0.5 * (k + nu) * np.log1p(ratio * np.exp(y))
-    return np.asarray(0.5 * k * (np.log(ratio) + y) - tail - betaln(0.5 * k, 0.5 * nu))
+    tail = np.exp(y)
+    tail *= ratio
+    np.log1p(tail, out=tail)
+    tail *= 0.5 * (k + nu)
+    out = np.log(ratio) + y
+    out *= 0.5 * k
+    out -= tail
+    out -= betaln(0.5 * k, 0.5 * nu)
+    return np.asarray(out)
+
+
+def _logaddexp(
+    a: FloatArray,
+    b: FloatArray,
+    out: FloatArray | None = None,
+    room: FloatArray | None = None,
+) -> FloatArray:
+    """`numpy.logaddexp`, five times as fast, of numbers of which the larger is finite."""
+    smaller = np.minimum(a, b, out=room)
+    larger = np.maximum(a, b, out=out)
+    smaller -= larger
+    _without_underflow(smaller)
+    larger += np.log1p(np.exp(smaller, out=smaller), out=smaller)
+    return np.asarray(larger)
+
+
+def _log_sum(x: FloatArray) -> FloatArray:
+    """`scipy.special.logsumexp` of finite numbers over the last axis; overwrites them."""
+    largest = x.max(axis=-1)
+    x -= largest[..., None]
+    _without_underflow(x)
+    return np.asarray(largest + np.log(np.exp(x, out=x).sum(axis=-1)))
+
+
+def _without_underflow(x: FloatArray) -> None:
+    """Raise exponents that change no sum; underflow takes several times as long."""
+    np.maximum(x, 0.5 * np.log(TINY), out=x)
 
 
 def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
@@ -53,8 +88,14 @@ def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
 
 def n_directions(x: FloatArray) -> float:
     """Directions in which components vary, from log-distances of one scale: at least one."""
+    return float(np.interp(-x.var(), *_variance_of_directions()))
+
+
+@lru_cache(maxsize=1)
+def _variance_of_directions() -> tuple[FloatArray, FloatArray]:
+    """Numbers of directions, second, and less the variance of log-distances in each, first."""
     k = np.geomspace(1.0, 2000.0, 400)
-    return float(np.interp(-x.var(), -polygamma(1, 0.5 * k), k))
+    return -polygamma(1, 0.5 * k), k
 
 
 def _places(y: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -70,6 +111,18 @@ def _at(table: FloatArray, places: tuple[IntArray, FloatArray]) -> FloatArray:
     share = share.reshape(*low.shape, *[1] * (table.ndim - 1))
     below, above = np.take(table, low, axis=0), np.take(table, low + 1, axis=0)
     return np.asarray(below * (1.0 - share) + above * share)
+
+
+def _interpolate(
+    table: FloatArray, places: tuple[IntArray, FloatArray], out: FloatArray, room: FloatArray
+) -> None:
+    """`_at` of a table (y, columns) written to ``out``, (m, columns)."""
+    low, share = places[0], places[1][:, None]
+    np.take(table, low, axis=0, out=out, mode="clip")  # else it would be buffered
+    out *= 1.0 - share
+    np.take(table, low + 1, axis=0, out=room, mode="clip")
+    room *= share
+    out += room
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +148,21 @@ class Different:
         location = np.tile(shift, len(_DIFFERENT)) * _deviation(k, nu)
         if len(y) > 300:  # quantiles say as much
             y = np.quantile(y, (np.arange(300) + 0.5) / 300)
-        each = _log_f(y[:, None] - location, k, nu)
         split = np.where(y < 0, np.log(splits / -LOWEST), -np.inf)[:, None]
-        each = np.logaddexp(np.log1p(-splits) + each, split)
+        total = np.zeros(len(k))
+        for own in blocks((len(y), len(k)), _BLOCK_ENTRIES):
+            each = _log_f(y[own, None] - location, k, nu)
+            each += np.log1p(-splits)
+            total += _logaddexp(each, split[own], each).sum(axis=0)
         prior = np.minimum(0.0, np.log(max(n_parameters, 1.0) / k))
-        weight = each.mean(axis=0) * max(n_independent, 1) + prior
+        weight = total / len(y) * max(n_independent, 1) + prior
         weight -= logsumexp(weight)
         some = weight > -10.0
-        density = _log_f(_Y[:, None] - location[some], k[some], nu[some])
-        table = logsumexp(density + weight[some], axis=1)
+        location, k, nu, table = location[some], k[some], nu[some], np.empty(len(_Y))
+        for own in blocks((len(_Y), len(k)), _BLOCK_ENTRIES):
+            density = _log_f(_Y[own, None] - location, k, nu)
+            density += weight[some]
+            table[own] = _log_sum(density)
         top = int(table.argmax())
         table[top:] = table[top]  # what is farther is no less different
         return cls(centre, table)
@@ -118,7 +177,7 @@ class Different:
         return _at(self.table, _places(x - self.centre))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def _same_grid() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Log-densities of the grid of `Same`, and of outliers, (y, grid); locations, log-prior."""
     steps = np.minimum(1.6 * _deviation(*_SAME.T), 0.5)
@@ -130,6 +189,13 @@ def _same_grid() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     y = _Y[:, None] - location
     outlier = np.where((y > 0) & (_Y[:, None] < 0), -np.log(-location), _NEVER)
     return _log_f(y, k, nu), outlier, location, prior
+
+
+@lru_cache(maxsize=1)
+def _same_densities() -> tuple[FloatArray, FloatArray]:
+    """Densities of the grid of `Same`, and of outliers, (y, grid)."""
+    density, outlier, _, _ = _same_grid()
+    return np.exp(density), np.exp(outlier)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,14 +210,12 @@ class Same:
     @classmethod
     def of(cls, centre: float, log_likelihood: FloatArray, noise: float) -> "Same":
         """Average over the grid, weighted by its log-likelihood; as `log_marginal`."""
-        density, outlier, location, _ = _same_grid()
+        location = _same_grid()[2]
         posterior = log_likelihood + _grid_prior(noise - centre)
         weight = np.exp(posterior - posterior.max())
         weight /= weight.sum()
         with np.errstate(divide="ignore"):
-            table, other = (
-                np.maximum(np.log(np.exp(one) @ weight), _NEVER) for one in (density, outlier)
-            )
+            table, other = (np.maximum(np.log(one @ weight), _NEVER) for one in _same_densities())
         top = int(table.argmax())
         table[:top] = table[top]  # what is nearer is no less alike
         return cls(centre, table, other, float(weight @ location))
@@ -175,7 +239,7 @@ class Same:
         places = _places(x - self.centre)  # of both: they have one centre
         inlier = _at(self.table, places) - other.log_density(different - shift)
         outlier = _at(self.outlier, places) - _at(other.table, places)
-        return np.asarray(np.logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier))
+        return _logaddexp(np.log1p(-outliers) + inlier, np.log(outliers) + outlier)
 
     @property
     def ratio(self) -> float:
@@ -184,19 +248,26 @@ class Same:
 
 
 def grid_log_odds(
-    x: FloatArray, shift: FloatArray, other: Different, outliers: float
+    x: FloatArray,
+    shift: FloatArray,
+    other: Different,
+    outliers: float,
+    room: FloatArray | None = None,
 ) -> FloatArray:
-    """`Same.log_odds` of log-distances (m,) at each point of the grid, (m, grid)."""
-    density, outlier, _, _ = _same_grid()
+    """`Same.log_odds` of log-distances (m,) at each point of the grid, (m, grid).
+
+    The result is in the first part of the ``room``, (3, m, grid) or more, if that is given.
+    """
+    density, outlier, location, _ = _same_grid()
+    if room is None:
+        room = np.empty((3, len(x), len(location)))
+    inlier, failed, beside = room[:, : len(x)]
     places = _places(x - other.centre)
-    inlier = _at(density, places) + (np.log1p(-outliers) - other.log_density(x - shift))[:, None]
-    failed = _at(outlier, places) + (np.log(outliers) - _at(other.table, places))[:, None]
-    larger = np.maximum(inlier, failed)
-    inlier -= failed
-    np.exp(np.negative(np.abs(inlier, out=inlier), out=inlier), out=inlier)
-    inlier += 1.0
-    larger += np.log(inlier, out=inlier)  # `logaddexp` takes five times as long
-    return np.asarray(larger)
+    _interpolate(density, places, inlier, beside)
+    _interpolate(outlier, places, failed, beside)
+    inlier += (np.log1p(-outliers) - other.log_density(x - shift))[:, None]
+    failed += (np.log(outliers) - _at(other.table, places))[:, None]
+    return _logaddexp(inlier, failed, inlier, beside)
 
 
 def grouped_log_odds(
@@ -204,12 +275,13 @@ def grouped_log_odds(
 ) -> FloatArray:
     """Sums of `grid_log_odds` over groups, (groups, grid); those of a group are neighbours."""
     out = np.zeros((group[-1] + 1, len(_same_grid()[2])))
-    step = max(1, _BLOCK_ENTRIES // out.shape[1])
+    step = max(1, min(_BLOCK_ENTRIES // out.shape[1], len(x)))
+    room = np.empty((3, step, out.shape[1]))
     for low in range(0, len(x), step):
         rows = slice(low, low + step)
         own = group[rows]
         first = np.flatnonzero(np.diff(own, prepend=-1))
-        odds = grid_log_odds(x[rows], shift[rows], other, outliers)
+        odds = grid_log_odds(x[rows], shift[rows], other, outliers, room)
         out[own[first]] += np.add.reduceat(odds, first, axis=0)
     return out
 
@@ -219,7 +291,7 @@ def log_marginal(log_likelihood: FloatArray, centre: float, noise: float) -> Flo
 
     ``noise`` is the log-distance of two estimates of one component, without variation.
     """
-    return np.asarray(logsumexp(log_likelihood + _grid_prior(noise - centre), axis=-1))
+    return _log_sum(log_likelihood + _grid_prior(noise - centre))
 
 
 def _grid_prior(noise: float) -> FloatArray:

@@ -5,18 +5,28 @@
 increase it grows with the square of the distance also where components lie far apart.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray, IntArray, blocks
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
 _BLOCK_ENTRIES = 1 << 20  # numbers in a block of centres
 
 
-def pair_distances(problem: FusionProblem, rows: slice = slice(None)) -> FloatArray:
-    """Distances of all pairs of some components, (n, n)."""
-    return _matrix(problem.natural[rows], problem.mean[rows], problem.weights[rows])
+def pair_distances(problem: FusionProblem) -> FloatArray:
+    """Distances of all pairs of components, (n, n)."""
+    return _matrix(problem.natural, problem.mean, problem.weights)
+
+
+def within_each(problem: FusionProblem, rows: IntArray) -> Iterator[FloatArray]:
+    """Distances of all pairs of each of some sets of rows (sets, n), in blocks, (some, n, n)."""
+    wide = max(problem.family.size, rows.shape[1])
+    for some in blocks((len(rows), rows.shape[1], wide)):
+        own = rows[some]
+        yield _matrix(problem.natural[own], problem.mean[own], problem.weights[own])
 
 
 def centre_distances(clusters: Clusters) -> FloatArray:
@@ -37,10 +47,11 @@ def to_clusters(
     of_centres = problem.family.mean(centres) if mean_of_centres is None else mean_of_centres
     if (own == own[:1]).all():
         own = own[:1]
-    out = natural @ of_centres.T
-    out += mean @ centres.T
+    out, other = natural @ of_centres.T, mean @ centres.T
+    out += other
     squares = np.einsum("lp,lp->l", natural, mean)[:, None]
-    np.subtract(squares + np.einsum("gp,gp->g", centres, of_centres), out, out=out)
+    np.add(squares, np.einsum("gp,gp->g", centres, of_centres), out=other)
+    np.subtract(other, out, out=out)
     np.maximum(out, 0.0, out=out)
     out *= 0.5 * own * mass / (own + mass)
     return out
@@ -72,7 +83,13 @@ def between(problem: FusionProblem, rows: IntArray, centres: FloatArray) -> Floa
 
 
 def _matrix(natural: FloatArray, mean: FloatArray, mass: FloatArray) -> FloatArray:
-    products = natural @ mean.T
-    own = np.diag(products)
-    squares = np.maximum(own[:, None] + own - products - products.T, 0.0)
-    return np.asarray(0.5 * mass[:, None] * mass / (mass[:, None] + mass) * squares)
+    """Distances of the pairs of components (..., n, p), (..., n, n)."""
+    products = natural @ mean.mT
+    own = np.einsum("...nn->...n", products)
+    squares = own[..., :, None] + own[..., None, :]
+    squares -= products
+    squares -= products.mT
+    np.maximum(squares, 0.0, out=squares)
+    one, other = mass[..., :, None], mass[..., None, :]
+    squares *= 0.5 * one * other / (one + other)
+    return np.asarray(squares)

@@ -22,7 +22,7 @@ from klfusion.model_size.densities import (
     log_marginal,
     noise_ratio,
 )
-from klfusion.model_size.distances import pair_distances, to_others
+from klfusion.model_size.distances import pair_distances, to_others, within_each
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
@@ -53,19 +53,26 @@ def leave_one_out(
 
 def within_silos(problem: FusionProblem, settings: LinkageSettings) -> Different:
     """*Different*, from the pairs of each silo."""
-    pairs = [
-        pair_distances(problem, rows)[np.triu_indices(rows.stop - rows.start, k=1)]
-        for rows in problem.silos
-    ]
     independent = problem.n - len(problem.silos)
-    return different_of(problem, log_distance(np.concatenate(pairs)), independent, settings)
+    return different_of(problem, pairs_within(problem), independent, settings)
+
+
+def pairs_within(problem: FusionProblem) -> FloatArray:
+    """Log-distances of all pairs of components of one silo, (m,)."""
+    starts = np.array([rows.start for rows in problem.silos])
+    sizes, pairs = np.diff(starts, append=problem.n), list[FloatArray]()
+    for size in np.unique(sizes):  # silos of one size at once
+        rows = starts[sizes == size, None] + np.arange(size)
+        a, b = np.triu_indices(size, k=1)
+        pairs += [found[:, a, b].ravel() for found in within_each(problem, rows)]
+    return log_distance(np.concatenate(pairs))
 
 
 def different_of(
     problem: FusionProblem, pairs: FloatArray, n_independent: int, settings: LinkageSettings
 ) -> Different:
     """*Different*, from log-distances of pairs that count as ``n_independent``."""
-    n_parameters = float(problem.family.n_parameters(problem.as_given).mean())
+    n_parameters = float(problem.n_parameters.mean())
     return Different.of(pairs, n_independent, settings.failed_fits, n_parameters)
 
 
@@ -77,9 +84,10 @@ def gain_of_none(
     If nothing is shared, all pairs differ, not only those ``within`` silos. Few of the latter
     say little of how near different components may lie.
     """
-    x, (a, b) = log_distance(pair_distances(problem)), np.triu_indices(problem.n, k=1)
-    of_all = different_of(problem, x[a, b], problem.n - 1, settings)
-    own = x[a, b][problem.silo[a] == problem.silo[b]]
+    later = np.triu(np.ones((problem.n, problem.n), dtype=bool), k=1)
+    distances, one_silo = pair_distances(problem), problem.silo[:, None] == problem.silo
+    of_all = different_of(problem, log_distance(distances[later]), problem.n - 1, settings)
+    own = log_distance(distances[later & one_silo])
     lost = (within.log_density(own) - of_all.log_density(own)).mean()
     _, matched, others = leave_one_out(problem, labels)
     matched = matched - farther(others, 1.0, noise_ratio(float(matched.mean()) - within.centre))
@@ -181,7 +189,7 @@ def noise_distance(problem: FusionProblem) -> float:
     posteriors state another certainty than they have.
     """
     family, given = problem.family, problem.as_given
-    expected = np.log(max(0.5 * family.n_parameters(given).mean(), 0.5))
+    expected = np.log(max(0.5 * problem.n_parameters.mean(), 0.5))
     if isinstance(family, Tempered):
         stated = np.log(family.effective_size(problem.natural) / family.effective_size(given))
         expected = expected + stated.mean()

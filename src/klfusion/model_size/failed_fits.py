@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import betaln, logsumexp
+from scipy.special import betaln
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
 from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations, Tempered
 from klfusion.model_size.cleaning import common_size, gain_of_one
 from klfusion.model_size.distances import between, centre_distances, to_clusters
-from klfusion.model_size.evidence import LinkageSettings, leave_one_out
+from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.linkage import Linked, link
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
@@ -142,7 +142,7 @@ class _Search:
         self.averages = dict[tuple[int, int], tuple[FloatArray, ...]]()  # of the last pairs
         self.mixed = np.zeros(base.n, dtype=bool)
         self.part_of = np.full(base.n, -1, dtype=np.intp)
-        rows, x, others = leave_one_out(self.problem, linked.labels)
+        rows, x, others = linked.members
         self.alone = np.zeros(base.n)  # log-odds of being of its own cluster
         self.alone[rows] = linked.log_odds(np.exp(x), others, 1.0)
         self.own = np.zeros(base.n)  # the same, where each pair counts once
@@ -200,7 +200,8 @@ class _Search:
         near = np.argwhere(possible[:_NEAREST, :_NEAREST])
         if len(near) == 0:
             return -np.inf
-        odds = logsumexp(self._average_odds(rows, lacked[near])) - np.log(possible.sum())
+        odds = np.logaddexp.reduce(self._average_odds(rows, lacked[near]))
+        odds -= np.log(possible.sum())
         return float(odds - self.own[rows].sum())
 
     def _averages(self, pairs: list[tuple[int, int]]) -> list[tuple[FloatArray, ...]]:
@@ -216,7 +217,8 @@ class _Search:
             masses = self.clusters.mass[first], self.clusters.mass[second]
             mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
             arrays = natural, self.problem.family.mean(natural), mass
-            parts = zip(*(np.split(own, len(new)) for own in arrays), strict=True)
+            each = (own.reshape(len(new), len(_SHARES), *own.shape[1:]) for own in arrays)
+            parts = zip(*each, strict=True)
             found |= zip(new, parts, strict=True)
         self.averages = dict([*self.averages.items(), *found.items()][-_MOST_KEPT:])
         return [found[pair] for pair in pairs]
@@ -228,7 +230,10 @@ class _Search:
         distance = to_clusters(self.problem, rows, natural, mass, mean)
         odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
         of_shares = odds.reshape(len(rows), len(pairs), len(_SHARES))
-        return np.asarray((logsumexp(of_shares, axis=2) - np.log(len(_SHARES))).sum(axis=0))
+        largest = of_shares.max(axis=2)
+        of_shares -= largest[:, :, None]
+        largest += np.log(np.exp(of_shares, out=of_shares).mean(axis=2))
+        return np.asarray(largest.sum(axis=0))
 
     def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).

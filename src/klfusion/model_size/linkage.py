@@ -34,12 +34,7 @@ from klfusion.model_size.densities import (
     log_distance,
     n_directions,
 )
-from klfusion.model_size.distances import (
-    centre_distances,
-    pair_distances,
-    to_clusters,
-    to_others,
-)
+from klfusion.model_size.distances import centre_distances, pair_distances, to_others
 from klfusion.model_size.evidence import (
     LinkageSettings,
     assumed_distance,
@@ -52,6 +47,7 @@ from klfusion.model_size.evidence import (
     within_silos,
 )
 from klfusion.model_size.partitions import PartitionPrior
+from klfusion.model_size.places import Places
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
@@ -120,23 +116,22 @@ class Linked:
         assert self.same is not None and self.different is not None
         return LogOdds(self.same, self.different, self.settings.failed_fits)
 
+    @cached_property
+    def members(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """`leave_one_out` of the matching."""
+        return leave_one_out(self.problem, self.labels)
+
     def evidence(self, labels: IntArray) -> float:
         """Log-evidence of a matching."""
-        _, x, others = leave_one_out(self.problem, labels)
+        same = labels is self.labels
+        _, x, others = self.members if same else leave_one_out(self.problem, labels)
         odds = self.log_odds(np.exp(x), others, 1.0) * others / (others + 1.0)
         return float(odds.sum()) + self.prior.of_sizes(np.bincount(labels))
 
-    def scores(self, clusters: Clusters, rows: slice) -> FloatArray:
-        """Log-odds of joining each cluster against opening a new one, (L, G).
-
-        The rows have been taken out.
-        """
-        used = np.flatnonzero(clusters.counts)
-        out = np.full((rows.stop - rows.start, clusters.size), -np.inf)
-        distance = to_clusters(self.problem, rows, clusters.centres_of(used), clusters.mass[used])
-        odds = self.log_odds(distance, 1.0, clusters.counts[used].astype(np.float64))
-        out[:, used] = odds + self.prior.joining(clusters.counts)[used]
-        return out
+    @property
+    def places(self) -> Places:
+        """Log-odds of the places of components."""
+        return Places(self.problem, self.log_odds, self.prior)
 
     # Search -------------------------------------------------------------------------------
 
@@ -144,30 +139,33 @@ class Linked:
         """Improve the matching by assignments of one silo at a time; learn *same* anew."""
         found = self
         for _ in range(3):
-            found = replace(found, same=found._learned())
+            found = found._learned()
             labels = found._swept()
             if (labels == found.labels).all():
                 break
             found = replace(found, labels=labels)
         return found
 
-    def _learned(self) -> Same:
-        """*Same* of the members of the present clusters."""
+    def _learned(self) -> Linked:
+        """With *same* of the members of the present clusters."""
         assert self.different is not None and self.same is not None
-        _, x, others = leave_one_out(self.problem, self.labels)
+        _, x, others = self.members
         shift = farther(others, 1.0, self.same.ratio)
         one = np.zeros(len(x), dtype=np.intp)
         odds = grouped_log_odds(x, shift, one, self.different, self.settings.failed_fits)
-        return Same.of(self.different.centre, odds[0], noise_distance(self.problem))
+        same = Same.of(self.different.centre, odds[0], noise_distance(self.problem))
+        learned = replace(self, same=same)
+        vars(learned)["members"] = self.members
+        return learned
 
     def _swept(self) -> IntArray:
         """Labels after sweeps over the silos, while these raise the evidence."""
         best, value = self.labels, self.evidence(self.labels)
-        clusters = Clusters(self.problem, self.labels)
+        clusters, places = Clusters(self.problem, self.labels), self.places
         for _ in range(_SWEEPS):
-            for rows in self.problem.silos:
+            for rows in self.problem.silos[places.first_unsettled(clusters) :]:
                 clusters.take_out(rows)
-                new = assign_silo(-self.scores(clusters, rows), 0.0)
+                new = assign_silo(-places.scores(clusters, rows), 0.0)
                 opened = np.flatnonzero(new < 0)
                 empty = np.flatnonzero(clusters.counts == 0)
                 free = np.append(empty, clusters.size + np.arange(len(opened)))[: len(opened)]
@@ -345,5 +343,5 @@ def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArra
     path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
     found = Linked(problem, settings, path, labels, different, before)
     for _ in range(2 if size < problem.n else 0):  # the shift of larger clusters depends on it
-        found = replace(found, same=found._learned())
+        found = found._learned()
     return found

@@ -43,10 +43,14 @@ class PartitionPrior:
         return self._log(*totals)
 
     def joining(self, sizes: IntArray | FloatArray) -> FloatArray:
-        """Log-prior odds of joining each cluster against opening a new one, (G,)."""
-        old = _floats(sizes)[:, None]
-        alone = self.changed(sizes, np.zeros((1, 0)), np.ones((1, 1)))
-        return self.changed(sizes, old, old + 1.0) - alone
+        """Log-prior odds of joining each cluster against opening a new one, (..., G)."""
+        old, there, alone = _floats(sizes), list[FloatArray](), list[FloatArray]()
+        for count in (_is_shared, _is_private, self._log_choices):
+            each = count(old)
+            total = each.sum(axis=-1, keepdims=True)
+            there.append(total - each + count(old + 1.0))
+            alone.append(total + count(np.ones(1)))
+        return self._log(*there) - self._log(*alone)
 
     def _log(self, shared: FloatArray, private: FloatArray, choices: FloatArray) -> FloatArray:
         several = gammaln(shared + 1.0) + gammaln(private + 1.0)

@@ -14,6 +14,7 @@ from klfusion.model_size.cleaning import (
     may_have_splits,
     merge_splits,
     near_pairs,
+    some_split,
     with_data,
 )
 from klfusion.objective.problem import FusionProblem
@@ -103,7 +104,8 @@ def prepare(
     else:
         units = _clean_units(posteriors, separation, sample)
     sizes = np.array([len(natural) for natural, _ in units])
-    natural = np.concatenate([natural for natural, _ in units])
+    as_given = all(own is p.natural for (own, _), p in zip(units, posteriors, strict=True))
+    natural = stacked.natural if as_given else np.concatenate([own for own, _ in units])
     order = _canonical(natural, sizes, silo_weights)
     number = numbering(order, len(order))
     first = np.repeat(np.cumsum(sizes) - sizes, np.diff(offsets))
@@ -132,8 +134,11 @@ def _clean_units(
         return [_units(p, own) for p, own in zip(posteriors, rows, strict=True)]
     kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
     near = near_pairs(posteriors[0].family, kept, sample)
-    found = []
-    for posterior, own, close in zip(posteriors, rows, near, strict=True):
+    split, found = some_split(posteriors, rows, near, separation), []
+    for posterior, own, close, some in zip(posteriors, rows, near, split, strict=True):
+        if not some:
+            found.append(_units(posterior, own))
+            continue
         groups, natural = zip(*merge_splits(posterior, own, close, separation), strict=True)
         unit = np.full(posterior.n_components, -1, dtype=np.intp)
         unit[np.concatenate(groups)] = np.repeat(np.arange(len(groups)), [*map(len, groups)])

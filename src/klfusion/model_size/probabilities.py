@@ -15,6 +15,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
 from klfusion.model_size.distances import centre_distances, to_others
 from klfusion.model_size.linkage import Linked
 from klfusion.model_size.partitions import PartitionPrior
+from klfusion.model_size.places import SomeSilos
 from klfusion.objective.clusters import Clusters
 
 _POWER = 0.5  # of odds: `experiments probabilities` has frequencies beside tempered probabilities
@@ -31,50 +32,52 @@ def memberships(linked: Linked) -> FloatArray:
     """
     clusters = Clusters(linked.problem, linked.labels)
     out = np.zeros((linked.problem.n, clusters.size + 1))
-    for rows in linked.problem.silos:
-        labels = clusters.labels[rows].copy()
-        clusters.take_out(rows)
-        out[rows] = marginals(_POWER * _log_odds(linked, clusters, rows, labels))
-        clusters.put_in(rows, labels)
+    for some in linked.places.of_all(clusters):
+        scores = _POWER * _log_odds(linked, clusters, some)
+        sizes = np.bincount(some.silo)
+        starts = some.rows.start + np.cumsum(sizes) - sizes
+        for size in np.unique(sizes):  # silos of one size at once
+            rows = starts[sizes == size, None] + np.arange(size)
+            out[rows] = marginals(scores[rows - some.rows.start])
     return out
 
 
-def _log_odds(linked: Linked, clusters: Clusters, rows: slice, labels: IntArray) -> FloatArray:
-    """Log-odds of joining each cluster against being alone, (L, G); the rows have been taken out.
+def _log_odds(linked: Linked, clusters: Clusters, some: SomeSilos) -> FloatArray:
+    """Log-odds of joining each cluster of other silos' members against being alone, (m, G).
 
     The prior of each is given that the others of the silo are where their labels say. Where the
     scores leave a doubt, the change of the evidence of the whole cluster decides.
     """
-    prior = _prior_odds(linked.prior, clusters.counts, labels)
-    out = linked.scores(clusters, rows) - linked.prior.joining(clusters.counts) + prior
-    inside: BoolArray = np.ones(linked.problem.n, dtype=bool)
-    inside[rows] = False
-    for row, scores in enumerate(out, rows.start):
-        possible = np.flatnonzero(scores > max(scores.max(initial=0.0), 0.0) - _NEGLIGIBLE)
-        if len(possible) == 0 or (len(possible) == 1 and scores[possible[0]] > _NEGLIGIBLE):
-            continue
-        for g in possible:
-            there = np.flatnonzero(inside & (clusters.labels == g))
+    prior = _prior_odds(linked.prior, clusters, some)
+    out, labels, silo = some.odds + prior, clusters.labels, linked.problem.silo
+    best = np.maximum(out.max(axis=1), 0.0)
+    possible = out > best[:, None] - _NEGLIGIBLE
+    number = possible.sum(axis=1)
+    for k in np.flatnonzero((number > 1) | ((number == 1) & (best <= _NEGLIGIBLE))):
+        row = some.rows.start + int(k)
+        for g in np.flatnonzero(possible[k]):
+            there = np.flatnonzero((silo != silo[row]) & (labels == g))
             gained = _of_cluster(linked, np.append(there, row)) - _of_cluster(linked, there)
-            scores[g] = prior[row - rows.start, g] + gained
+            out[k, g] = prior[k, g] + gained
     return out
 
 
-def _prior_odds(prior: PartitionPrior, counts: IntArray, labels: IntArray) -> FloatArray:
-    """Log-prior odds of each place of a silo's components against being alone, (L, G).
+def _prior_odds(prior: PartitionPrior, clusters: Clusters, some: SomeSilos) -> FloatArray:
+    """Log-prior odds of each place of some components against being alone, (m, G).
 
-    ``counts`` are those without the silo. A component in a place takes it from one of its silo.
+    A component in a place takes it from one of its silo.
     """
-    sizes = counts + np.bincount(labels, minlength=len(counts))
-    left = np.repeat(sizes[labels], len(counts))  # by a component that goes to each place
-    old = np.stack([left, np.tile(sizes, len(labels))], axis=1)
-    new = np.stack([left - 1, np.tile(counts + 1, len(labels))], axis=1)
-    stays = np.arange(len(labels)) * len(counts) + labels
-    old[stays, 1], new[stays, 0], new[stays, 1] = 0, sizes[labels], 0
-    there = prior.changed(sizes, old.astype(np.float64), new.astype(np.float64))
-    own = sizes[labels, None].astype(np.float64)
+    sizes, labels = clusters.counts.astype(np.float64), clusters.labels[some.rows]
+    m, n_places = some.odds.shape
+    left = np.repeat(sizes[labels], n_places)  # by a component that goes to each place
+    old = np.stack([left, np.tile(sizes, m)], axis=1)
+    new = np.stack([left - 1.0, (sizes - some.holds + 1.0)[some.silo].ravel()], axis=1)
+    stays = np.arange(m) * n_places + labels
+    old[stays, 1], new[stays, 0], new[stays, 1] = 0.0, sizes[labels], 0.0
+    there = prior.changed(sizes, old, new).reshape(m, n_places)
+    own = sizes[labels, None]
     alone = prior.changed(sizes, own, np.hstack([own - 1.0, np.ones_like(own)]))
-    return np.asarray(there.reshape(len(labels), -1) - alone[:, None])
+    return np.asarray(there - alone[:, None])
 
 
 def _of_cluster(linked: Linked, members: IntArray) -> float:
@@ -118,16 +121,22 @@ def undone(labels: IntArray, probability: FloatArray, share: float) -> tuple[Int
 
 
 def marginals(scores: FloatArray) -> FloatArray:
-    """Marginals of assignments with such log-odds (L, G) against none, (L, G + 1)."""
+    """Marginals of assignments with such log-odds (..., L, G) against none, (..., L, G + 1)."""
     odds = np.exp(np.clip(scores, -2.0 * _CERTAIN, _CERTAIN))
-    free = np.ones_like(odds)  # messages of clusters: that no other component takes them
-    for _ in range(_PASSES if len(odds) > 1 else 0):
-        before = free
-        free = 1.0 / (1.0 + _others(odds / (1.0 + _others(odds * free, axis=1)), axis=0))
-        if np.abs(free - before).max(initial=0.0) < 1e-6:
+    several = odds.reshape(-1, *odds.shape[-2:])
+    free = np.ones_like(several)  # messages of clusters: that no other component takes them
+    moving = np.arange(len(several))
+    for _ in range(_PASSES if scores.shape[-2] > 1 else 0):
+        own, before = several[moving], free[moving]
+        free[moving] = after = 1.0 / (
+            1.0 + _others(own / (1.0 + _others(own * before, axis=2)), axis=1)
+        )
+        moving = moving[np.abs(after - before).max(axis=(1, 2), initial=0.0) >= 1e-6]
+        if len(moving) == 0:
             break
-    weighted = np.hstack([odds * free, np.ones((len(odds), 1))])
-    return np.asarray(weighted / weighted.sum(axis=1, keepdims=True))
+    weighted = odds * free.reshape(odds.shape)
+    weighted = np.concatenate([weighted, np.ones((*weighted.shape[:-1], 1))], axis=-1)
+    return np.asarray(weighted / weighted.sum(axis=-1, keepdims=True))
 
 
 def _others(values: FloatArray, axis: int) -> FloatArray:

@@ -68,6 +68,11 @@ class FusionProblem:
         return in_blocks(self.family.mean, self.natural)
 
     @cached_property
+    def n_parameters(self) -> FloatArray:
+        """Number of parameters that each component's observations estimate, (n,)."""
+        return self.family.n_parameters(self.as_given)
+
+    @cached_property
     def pair_increases(self) -> FloatArray:
         """Jensen gap of each pair of components, (n, n); the diagonal is infinite."""
         weights, sums = self.weights, self.natural * self.weights[:, None]
@@ -153,7 +158,7 @@ class FusionProblem:
         """Number of local components."""
         return len(self.natural)
 
-    @property
+    @cached_property
     def largest_silo(self) -> int:
         """Number of components of the largest silo, the least possible global size."""
         return max(int(rows.stop - rows.start) for rows in self.silos)
@@ -327,7 +332,7 @@ class FusionProblem:
     def chance_per_observation(self) -> FloatArray:
         """Expected divergence per observation between samples of one component, (n,)."""
         assert self._observations is not None  # else `per_observation` is None
-        return 0.5 * self.family.n_parameters(self.as_given) / float(self._observations.sum())
+        return 0.5 * self.n_parameters / float(self._observations.sum())
 
     @property
     def as_given(self) -> FloatArray:
