@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
+from scipy.stats import rankdata
 
 from klfusion._utils.arrays import TINY, BoolArray, FloatArray
 
@@ -284,10 +285,11 @@ def _effective(x: FloatArray) -> float:
     """The number of independent draws whose mean is as certain as that of ``x`` (n, p).
 
     The least over columns. Means of chains are independent: their variance is that of one chain's.
+    Ranks stand for values, so that one draw far off does not count more than others.
     """
-    x = x - x[0]  # exactly zero if nothing moved
-    means = x.reshape(-1, _CHAINS, x.shape[1]).mean(axis=0)
-    found = _CHAINS * x.var(axis=0) / np.maximum(means.var(axis=0, ddof=1), TINY)
+    ranks = rankdata(x, axis=0)  # equal if nothing moved
+    means = ranks.reshape(-1, _CHAINS, x.shape[1]).mean(axis=0)
+    found = _CHAINS * ranks.var(axis=0) / np.maximum(means.var(axis=0, ddof=1), TINY)
     return float(found.min())
 
 
