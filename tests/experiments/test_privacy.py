@@ -13,7 +13,7 @@ from klfusion.privacy.mechanism import Budget
 
 pytest.importorskip("opendp")
 pytest.importorskip("pandas")
-from experiments import canaries, noisy_draws, privacy
+from experiments import canaries, noisy_bounds, noisy_draws, privacy
 from klfusion.pooling import noisy_gram
 from klfusion.pooling.noisy_sums import noise_aware
 
@@ -68,6 +68,14 @@ def test_longer_runs_of_the_sampler_change_little():
     assert found["as it is"]["error of means"] < 0.15
     assert found["as it is"]["of variances"] < 0.25
     assert noisy_gram._MOVES == 15  # as before
+
+
+def test_wide_bounds_cost_certainty_and_no_coverage(monkeypatch):
+    monkeypatch.setattr(noisy_bounds, "CENTRES", (0.0,))
+    monkeypatch.setattr(noisy_bounds, "WIDTHS", (1.0, 10.0))
+    close, wide = noisy_bounds.study(2, (10.0,), 3).values()
+    assert wide["deviation, epsilon 10"] > 10.0 * close["deviation, epsilon 10"]
+    assert wide["coverage, epsilon 10"] == 1.0
 
 
 def test_with_little_noise_the_region_is_that_of_a_normal_posterior():

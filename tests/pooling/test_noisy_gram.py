@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from klfusion.pooling.noisy_gram import NoisyGram
+from klfusion.pooling import noisy_gram
+from klfusion.pooling.noisy_gram import ENOUGH, NoisyGram
 
 EVEN = np.where(np.eye(3, dtype=bool), 1.0, 0.5)
 
@@ -28,7 +29,9 @@ def noisy(sent, deviation):
 
 
 def drawn(own):
-    return own.draws(own.start(), nothing_else)
+    found, effective = own.draws(own.start(), nothing_else)
+    assert effective >= ENOUGH
+    return found
 
 
 def test_without_noise_the_matrix_is_what_was_sent():
@@ -91,12 +94,56 @@ def test_equal_sums_have_equal_draws():
 def test_slopes_are_those_of_the_density():
     rng = np.random.default_rng(0)
     own = noisy(gram(rng), 10.0)
-    u = np.triu(rng.normal(size=(1, 3, 3))) + 10.0 * np.eye(3)
-    u[0, 0, 0] = 14.0
-    step = 1e-5
-    _, slope = own._log_density(u, nothing_else)
-    for i, j in zip(*np.triu_indices(3), strict=True):
-        moved = np.zeros((3, 3))
-        moved[i, j] = step
-        values = [own._log_density(u + sign * moved, nothing_else)[0] for sign in (1.0, -1.0)]
-        assert slope[0, i, j] == pytest.approx((values[0] - values[1])[0] / (2 * step), rel=1e-4)
+    x = own._position(np.triu(rng.normal(size=(3, 3))) + np.diag([14.0, 9.0, 9.0]))
+    step = 1e-5 * np.eye(len(x))
+    _, slope = own._log_posterior(x[None], nothing_else)
+    up, down = (own._log_posterior(x + sign * step, nothing_else)[0] for sign in (1.0, -1.0))
+    assert slope[0] == pytest.approx((up - down) / 2e-5, rel=1e-4)
+
+
+def test_positions_have_the_volume_of_the_matrix():
+    rng = np.random.default_rng(0)
+    own = noisy(gram(rng), 10.0)
+    u = np.triu(rng.normal(size=(3, 3))) + np.diag([14.0, 9.0, 9.0])
+    x, step = own._position(u), 1e-6
+    assert own._parts(x[None])[0][0] == pytest.approx(u)
+    moved = [own._parts(x + sign * step * np.eye(len(x)))[0] for sign in (1.0, -1.0)]
+    change = (moved[0] - moved[1])[:, *own._place] / (2.0 * step)
+    by_position = (
+        own._log_posterior(x[None], nothing_else)[0] - own._log_density(u[None], nothing_else)[0]
+    )
+    assert by_position == pytest.approx(np.linalg.slogdet(change)[1])
+
+
+def far_from_zero(seed, deviation, n=2000):
+    """Columns that are nearly constant, so that noise may leave a negative eigenvalue."""
+    rng = np.random.default_rng(seed)
+    x = 0.66 + 0.1 * rng.normal(size=(n, 2))
+    z = np.column_stack([np.ones(n), x])
+    off = deviation * rng.normal(size=(3, 3)) * np.sqrt(EVEN)
+    return z.T @ z, noisy(z.T @ z + np.triu(off) + np.triu(off, 1).T, deviation)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_start_is_as_near_as_the_noise(seed):
+    true, own = far_from_zero(seed, 30.0)
+    start = own.start()
+    assert np.linalg.eigvalsh(start)[0] > 0.0
+    assert np.abs(start - own.sent).max() < 6.0 * 30.0
+    assert own.draws(start, nothing_else)[0].mean(axis=0) == pytest.approx(true, abs=4.0 * 30.0)
+
+
+def test_what_noise_hides_is_spread_over_orders_of_magnitude():
+    """Noise is thirty times the least eigenvalue: draws do not stay where they began."""
+    _, own = far_from_zero(0, 300.0)
+    low, high = np.quantile(np.linalg.eigvalsh(drawn(own))[:, 0], [0.01, 0.99])
+    assert high > 10.0 * low
+
+
+def test_chains_that_do_not_move_are_worth_nothing(monkeypatch):
+    def impossible(matrices):
+        return np.full(len(matrices), -np.inf), np.zeros_like(matrices)
+
+    own = noisy(gram(np.random.default_rng(0)), 10.0)
+    monkeypatch.setattr(noisy_gram, "_MOST", 2)
+    assert own.draws(own.start(), impossible)[1] == 0.0

@@ -8,10 +8,13 @@ common one by a share of ``sqrt(2 / f)``, a correlation about zero by ``sqrt(1 /
 is set for either. The root of the common mean square is flat up to its bound, numbers of rows are
 flat, and ``sqrt(1 / f)`` is flat up to where all matrices without negative eigenvalues are alike.
 
-Draws are made by Hamiltonian Monte Carlo, many chains at once. ``f`` is summed over. A round of
-moves begins where the last ended, in units in which the draws of the last have a variance of one.
-There a move takes a quarter of a period, after which a Normal position no longer depends on where
-it came from.
+Draws are made by Hamiltonian Monte Carlo, many chains at once. ``f`` is summed over. A row of ``U``
+is given by the logarithm of its norm and by Fisher's z of its partial correlations. Where noise
+leaves a column or what others leave of it unknown, its size is spread over orders of magnitude, and
+steps of one size fit all of them. A round of moves begins where the last ended, in units in which
+the draws of the last have a variance of one. There a move takes a quarter of a period, after which
+a Normal position no longer depends on where it came from. Rounds go on until there are enough
+effective draws, by how far the means of chains differ.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
+from scipy.stats import rankdata
 
 from klfusion._utils.arrays import TINY, BoolArray, FloatArray
 
@@ -32,10 +36,12 @@ _CHAINS, _MOVES = 64, 15  # moves of each chain per round
 _STEPS = (
     16  # of a move, at most, where steps must be so small that a quarter of a period takes more
 )
-_ROUNDS = 3  # two find units and the size of steps; draws of the third are kept
+_ROUNDS = 2  # that find units and the size of steps; draws of later ones are kept
+_MOST = 64  # rounds, at most, that are kept
 _DEGREES = 16  # midpoints at which sqrt(1 / f) is summed over
 # Share of moves: the best is between .65 and .9 (Betancourt, Byrne and Girolami, 2014).
 _ACCEPTED = 0.8
+ENOUGH = 400.0  # effective draws (Vehtari et al., 2021): means within a twentieth of a deviation
 
 # Of matrices (n, q, q): logarithms (n,) of the likelihood, and symmetric slopes (n, q, q).
 Likelihood = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
@@ -65,35 +71,57 @@ class NoisyGram:
     constant: BoolArray
     largest: FloatArray
 
-    def draws(self, centre: FloatArray, likelihood: Likelihood) -> FloatArray:
-        """Of the true matrix, (n, q, q), given what else was sent; ``centre`` is the start."""
+    def draws(self, centre: FloatArray, likelihood: Likelihood) -> tuple[FloatArray, float]:
+        """Of the true matrix, (n, q, q), given what else was sent, and how many they are worth.
+
+        ``centre`` is the start.
+        """
         root: FloatArray = _root(centre[::-1, ::-1])[::-1, ::-1]
-        u = np.broadcast_to(root, (_CHAINS, *root.shape))
+        start = self._position(root)
         # In these units the noise and the prior have a curvature of one, at the start.
-        unit: FloatArray = np.asarray(np.linalg.inv(_root(self._curvature(root))))
+        unit: FloatArray = np.asarray(np.linalg.inv(_root(self._curvature(start, root))))
+        x = np.broadcast_to(start, (_CHAINS, len(start)))
+        kept: list[FloatArray] = []
+        effective = 0.0
         rng, size = np.random.default_rng(0), len(unit) ** -0.25  # steps shrink so with dimensions
         with np.errstate(over="ignore", invalid="ignore"):  # of moves that fail
-            for last in (False,) * (_ROUNDS - 1) + (True,):
-                found, size = self._round(u, unit, size, likelihood, rng, settled=last)
-                u, unit = found[-_CHAINS:], _units(found[:, *self._place], unit)
-        return np.asarray(found @ np.swapaxes(found, 1, 2))
+            for _ in range(_ROUNDS):
+                found, size = self._round(x, unit, size, likelihood, rng, settled=False)
+                x, unit = found[-_CHAINS:], _units(found, unit)
+            while effective < ENOUGH and len(kept) < _MOST:
+                found, _ = self._round(x, unit, size, likelihood, rng, settled=True)
+                x = found[-_CHAINS:]
+                kept.append(found)
+                effective = _effective(np.concatenate(kept))
+            u, *_ = self._parts(np.concatenate(kept))
+        return np.asarray(u @ np.swapaxes(u, 1, 2)), effective
 
     def start(self) -> FloatArray:
-        """A matrix within the bounds: products are halved until no eigenvalue is negative."""
+        """A matrix within the bounds, as near to what was sent as the noise and they allow.
+
+        Cholesky's method, from the last row to the first: what is left of a diagonal is raised to
+        the deviation of its noise, and a product is at most the root of two diagonals' product.
+        """
         deviation, own = np.sqrt(np.diag(self.noise)), np.diag(self.sent)
         rows = np.where(self.constant, np.maximum(own, deviation), 0.0)
-        top = self.largest @ rows
-        least = np.minimum(deviation, 0.25 * top)
-        diagonal = np.where(self.constant, rows, np.clip(own, least, (1.0 - 1e-9) * top))
-        products = np.where(self.seen, self.sent, 0.0)
-        np.fill_diagonal(products, 0.0)
-        while np.linalg.eigvalsh(products + np.diag(diagonal))[0] <= 1e-12 * diagonal.max():
-            products = 0.5 * products
-        return np.asarray(products + np.diag(diagonal))
+        top = np.where(self.constant, np.inf, self.largest @ rows)
+        least, root = np.minimum(deviation, 0.25 * top), np.zeros_like(self.sent)
+        rest = np.where(self.seen, self.sent, 0.0)
+        np.fill_diagonal(rest, np.minimum(own, top))
+        for k in range(len(rest))[::-1]:
+            size = np.sqrt(np.maximum(np.diag(rest), least[: k + 1]))
+            root[: k + 1, k] = np.clip(rest[: k + 1, k] / size[k], -size, size)
+            root[k, k] = size[k]
+            rest = rest[:k, :k] - np.outer(root[:k, k], root[:k, k])
+        # Raised diagonals may exceed the bounds.
+        squares = np.square(root).sum(axis=1)
+        top = np.where(self.constant, np.inf, self.largest @ np.where(self.constant, squares, 0.0))
+        root *= np.sqrt(np.minimum(1.0, (1.0 - 1e-9) * top / squares))[:, None]
+        return np.asarray(root @ root.T)
 
     def _round(
         self,
-        u: FloatArray,
+        x: FloatArray,
         unit: FloatArray,
         size: float,
         likelihood: Likelihood,
@@ -101,30 +129,28 @@ class NoisyGram:
         *,
         settled: bool,
     ) -> tuple[FloatArray, float]:
-        """``U`` of all chains after each move, and the size of steps, found unless ``settled``."""
-        place, kept = self._place, []
+        """Positions of all chains after each move, and the size of steps, found if not settled."""
+        kept = []
 
-        def at(u: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-            value, slope = self._log_density(u, likelihood)
-            return u, value, slope[:, *place] @ unit.T
+        def at(x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+            value, slope = self._log_posterior(x, likelihood)
+            return x, value, slope @ unit.T
 
-        now = at(u)
+        now = at(x)
         for _ in range(_MOVES):
-            momentum = rng.normal(size=now[2].shape)
+            momentum = rng.normal(size=x.shape)
             before = now[1] - 0.5 * np.square(momentum).sum(axis=1)
-            step = size * rng.uniform(0.8, 1.2, size=(len(u), 1))  # no orbit comes back
+            step = size * rng.uniform(0.8, 1.2, size=(len(x), 1))  # no orbit comes back
             then = now
             for _ in range(min(math.ceil(0.5 * math.pi / size), _STEPS)):
                 momentum = momentum + 0.5 * step * then[2]
-                u = then[0].copy()
-                u[:, *place] += step * momentum @ unit
-                then = at(u)
+                then = at(then[0] + step * momentum @ unit)
                 momentum = momentum + 0.5 * step * then[2]
             gain = then[1] - 0.5 * np.square(momentum).sum(axis=1) - before
             accepted = np.exp(np.minimum(np.nan_to_num(gain, nan=-np.inf), 0.0))
-            taken = rng.uniform(size=len(u)) < accepted
+            taken = rng.uniform(size=len(x)) < accepted
             now = (
-                np.where(taken[:, None, None], then[0], now[0]),
+                np.where(taken[:, None], then[0], now[0]),
                 np.where(taken, then[1], now[1]),
                 np.where(taken[:, None], then[2], now[2]),
             )
@@ -132,6 +158,47 @@ class NoisyGram:
             if not settled:
                 size *= math.exp(accepted.mean() - _ACCEPTED)
         return np.concatenate(kept), size
+
+    def _position(self, u: FloatArray) -> FloatArray:
+        """Of one ``U``, (p,): logarithms of norms of rows, and Fisher's z of correlations."""
+        left = np.sqrt(np.cumsum(np.square(u), axis=1))  # norm of a row up to a column
+        found = np.arctanh(np.triu(u, 1) / np.where(left > 0.0, left, 1.0))
+        np.fill_diagonal(found, np.log(left[:, -1]))
+        return np.asarray(found[self._place])
+
+    def _parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Of positions (n, p): ``U``, partial correlations, and what they leave of a row.
+
+        From the last column to the diagonal, an entry takes the share that is its correlation of
+        ``before``, the norm that is left of the row. It leaves ``left`` of it to the next.
+        """
+        q = len(self.sent)
+        z, diagonal = np.zeros((len(x), q, q)), np.arange(q)
+        z[:, *self._place] = x
+        norms = np.exp(z[:, diagonal, diagonal])
+        z[:, diagonal, diagonal] = 0.0
+        correlations, left = np.tanh(z), 1.0 / np.cosh(z)
+        before = np.repeat(norms[:, :, None], q, axis=2)
+        before[:, :, :-1] *= np.cumprod(left[:, :, :0:-1], axis=2)[:, :, ::-1]
+        u = before * correlations
+        u[:, diagonal, diagonal] = before[:, diagonal, diagonal]
+        return u, correlations, before, left
+
+    def _log_posterior(
+        self, x: FloatArray, likelihood: Likelihood
+    ) -> tuple[FloatArray, FloatArray]:
+        """Logarithm of the posterior of positions (n,) up to a constant, and its slope (n, p)."""
+        u, correlations, before, left = self._parts(x)
+        value, slope = self._log_density(u, likelihood)
+        # The volume of U per volume of positions has these powers of norms, and of what is left.
+        powers, diagonal = np.triu(self.seen, 1).cumsum(axis=1), np.arange(u.shape[1])
+        value = value + x[:, self._place[0] == self._place[1]] @ (powers[:, -1] + 1.0)
+        value = value + (powers * np.log(np.maximum(left, TINY))).sum(axis=(1, 2))
+        part = slope * u
+        up_to = np.cumsum(part, axis=2)
+        found = slope * before * left**2 - correlations * (up_to - part + powers)
+        found[:, diagonal, diagonal] = up_to[:, :, -1] + powers[:, -1] + 1.0
+        return value, found[:, *self._place]
 
     @cached_property
     def _place(self) -> Any:
@@ -202,15 +269,28 @@ class NoisyGram:
         slope[:, diagonal, diagonal] += (f[:, None] - self._others - 1.0) / u[:, diagonal, diagonal]
         return np.where(within, value + more, -np.inf), np.where(failed[:, None, None], 0.0, slope)
 
-    def _curvature(self, u: FloatArray) -> FloatArray:
-        """Of the logarithm of the posterior, (p, p), by entry of ``U``."""
+    def _curvature(self, x: FloatArray, u: FloatArray) -> FloatArray:
+        """Of the logarithm of the posterior, (p, p), by position."""
         i, j = self._place
-        weights = self._weights
+        weights, small = self._weights, 1e-6
         same = np.einsum("im,mj,ml->ijl", weights, u, u)[i[:, None], j[:, None], j]
-        found = weights[np.ix_(i, i)] * u[i][:, j].T * u[i][:, j]
-        found = 2.0 * (np.where(i[:, None] == i, same, 0.0) + found)
-        found[np.diag_indices(len(i))] += ((len(u) + 1) / np.square(u).sum(axis=1))[i]
-        return np.asarray(found)
+        by_entry = weights[np.ix_(i, i)] * u[i][:, j].T * u[i][:, j]
+        by_entry = 2.0 * (np.where(i[:, None] == i, same, 0.0) + by_entry)
+        off = small * np.eye(len(x))
+        change = (self._parts(x + off)[0] - self._parts(x - off)[0])[:, i, j] / (2.0 * small)
+        return np.asarray(change @ by_entry @ change.T + (len(u) + 1.0) * np.eye(len(x)))
+
+
+def _effective(x: FloatArray) -> float:
+    """The number of independent draws whose mean is as certain as that of ``x`` (n, p).
+
+    The least over columns. Means of chains are independent: their variance is that of one chain's.
+    Ranks stand for values, so that one draw far off does not count more than others.
+    """
+    ranks = rankdata(x, axis=0)  # equal if nothing moved
+    means = ranks.reshape(-1, _CHAINS, x.shape[1]).mean(axis=0)
+    found = _CHAINS * ranks.var(axis=0) / np.maximum(means.var(axis=0, ddof=1), TINY)
+    return float(found.min())
 
 
 def _log_diagonal(u: FloatArray) -> FloatArray:

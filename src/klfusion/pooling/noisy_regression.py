@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
+from klfusion.pooling.noisy_gram import ENOUGH
 
 _STEPS = 20  # to the centre of the variances that are proposed: it settles in fewer than ten
 _REPEATS = 4  # variances and coefficients per draw of the sums
+_MOST = 16  # of them, at most, where few of the draws have most of the weight
 _FREEDOM = 5.0  # degrees of freedom of proposals: tails wider than those of the posterior
 _REGION = 0.95  # share of the posterior
 
@@ -66,10 +68,15 @@ class NoisyRegression:
 
     def averaged(
         self, grams: FloatArray, rows: FloatArray, centre: float, width: float
-    ) -> tuple[FloatArray, FloatArray, float, float, float]:
-        """Mean, covariance and radius of coefficients, mean variance of an observation, step."""
-        rng, found = np.random.default_rng(0), []
-        for _ in range(1 if self.squares is None else _REPEATS):
+    ) -> tuple[FloatArray, FloatArray, float, float, float, float]:
+        """Mean, covariance and radius of coefficients, mean variance of an observation, step.
+
+        The last number is how many independent draws the weighted ones are worth.
+        """
+        rng, effective = np.random.default_rng(0), 0.0
+        found: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+        least, most = (1, 1) if self.squares is None else (_REPEATS, _MOST)
+        while len(found) < least or (effective < ENOUGH and len(found) < most):
             variance, log = np.ones(len(rows)), np.zeros(len(rows))
             if self.squares is not None:
                 off = rng.standard_t(_FREEDOM, size=len(rows))
@@ -81,11 +88,9 @@ class NoisyRegression:
                 log += self.likelihood(grams, variance)[0] - self.likelihood(grams, centre)[0]
             theta, weight = self._drawn(grams, variance, rows, rng)
             found.append((theta, variance, log + weight))
-        points, variances, logs = (np.concatenate(part) for part in zip(*found, strict=True))
-        weights = np.exp(logs - logs.max())
-        # Of truncated importance sampling.
-        weights = np.minimum(weights, weights.mean() * math.sqrt(len(weights)))
-        weights /= weights.sum()
+            weights = _weights(np.concatenate([own for *_, own in found]))
+            effective = 1.0 / float(weights @ weights)
+        points, variances = (np.concatenate([own[k] for own in found]) for k in (0, 1))
         mean = weights @ points
         off = points - mean
         step = float(mean @ grams.mean(axis=0) @ mean / rows.mean())
@@ -93,7 +98,8 @@ class NoisyRegression:
         distance = np.sqrt((off * np.linalg.solve(covariance, off.T).T).sum(axis=1))
         order = np.argsort(distance)
         radius = distance[order][np.searchsorted(np.cumsum(weights[order]), _REGION)]
-        return mean, covariance, float(radius), float(weights @ variances), step
+        variance_of_one = float(weights @ variances)
+        return mean, covariance, float(radius), variance_of_one, step, effective
 
     def _drawn(
         self, grams: FloatArray, variance: FloatArray, rows: FloatArray, rng: np.random.Generator
@@ -116,6 +122,13 @@ class NoisyRegression:
         spread = 4.0 * variance * fitted + 2.0 * rows * variance**2 + self.of_squares**2
         spread = spread - (slope * across).sum(axis=1)
         return theta, -0.5 * (np.log(spread) + (self.squares - about) ** 2 / spread)
+
+
+def _weights(logs: FloatArray) -> FloatArray:
+    """That add up to one, of truncated importance sampling."""
+    found = np.exp(logs - logs.max())
+    found = np.minimum(found, found.mean() * math.sqrt(len(found)))
+    return np.asarray(found / found.sum())
 
 
 def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:

@@ -25,7 +25,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import few
-from klfusion.pooling.noisy_gram import NoisyGram
+from klfusion.pooling.noisy_gram import ENOUGH, NoisyGram
 from klfusion.pooling.noisy_regression import NoisyRegression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import regression
@@ -39,6 +39,10 @@ _PUBLIC = ("origin", *_UNITS)  # arrays that no data enter
 
 class ShrunkWarning(UserWarning):
     """One step of Newton's method shrinks effects by more than they are uncertain."""
+
+
+class FewDrawsWarning(UserWarning):
+    """The posterior given sums with noise was not found as well as is wanted."""
 
 
 class Coefficients(NamedTuple):
@@ -184,6 +188,18 @@ def _warn_shrunk(found: Coefficients, rows: list[int], silo: NoisySums) -> None:
         )
 
 
+def _warn_few(effective: float, silos: Sequence[NoisySums]) -> None:
+    """Say that a posterior is not known well."""
+    if effective < ENOUGH:
+        warnings.warn(
+            f"{few([own.name for own in silos])}: the posterior given sums with noise is known "
+            f"from {effective:.0f} effective draws, {ENOUGH:.0f} are wanted, so intervals may be "
+            "wrong. Narrower bounds, fewer columns or a larger epsilon help",
+            FewDrawsWarning,
+            stacklevel=2,
+        )
+
+
 def of_silo(
     silos: Sequence[NoisySums], names: Sequence[str], silo: str
 ) -> tuple[Information, list[str]]:
@@ -251,10 +267,11 @@ def noise_aware(silos: tuple[NoisySums, ...]) -> Coefficients:
         value, slope[:, *block] = model.likelihood(matrices[:, *block], centre)
         return value, slope
 
-    grams = sums.draws(middle, likelihood)
+    grams, drawn = sums.draws(middle, likelihood)
     rows = grams[:, constant, constant].sum(axis=1)
     found = model.averaged(grams[:, *block], rows, centre, width)
-    mean, covariance, radius, variance, step = found
+    mean, covariance, radius, variance, step, weighted = found
+    _warn_few(min(drawn, weighted) if squares is not None else drawn, silos)
     kept, covariance = [names[k] for k in used], matrix @ covariance @ matrix.T
     mean = matrix @ mean + origin
     return Coefficients(mean, covariance, kept, math.sqrt(variance), step, radius)
