@@ -43,7 +43,7 @@ def one_component_each(distance):
     return one_each([[0.0, 0.0], [distance, 0.0]])
 
 
-FALSE_MATCHES = 0.02  # None by default
+FALSE_MATCHES = 0.008  # None by default
 SERIES = {
     "failed_fits": (one_that_strays, np.arange(2.5, 6.0, 0.25)),
     "least_evidence": (two_silos, np.arange(0.5, 2.2, 0.05)),

@@ -78,9 +78,11 @@ def test_a_pair_by_itself_is_one_event():
     problem, truth = units(0, n_silos=2, size=6)
     found = at_labels(problem, LinkageSettings(), truth)
     own, pairs = own_probabilities(found), same(found)
+    there = memberships(found)[np.arange(12), found.labels]  # of one, given the other
     for row in range(6):
-        assert pairs[row, row + 6] <= min(own[row], own[row + 6]) + 1e-9
-        assert pairs[row, row + 6] >= own[row] * own[row + 6] - 1e-9
+        assert own[row] == own[row + 6] == pytest.approx(pairs[row, row + 6], abs=1e-12)
+        assert own[row] <= min(there[row], there[row + 6]) + 1e-9
+        assert own[row] >= there[row] * there[row + 6] - 1e-9
 
 
 def test_two_that_were_left_apart_are_probably_the_same():

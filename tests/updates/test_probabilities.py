@@ -35,6 +35,24 @@ def test_the_probability_of_a_match_is_near_that_of_both_components(fusion):
     assert table[0, 3] == pytest.approx(sure[0] * sure[3], abs=1e-6)
 
 
+@pytest.mark.parametrize("noise", [0.5, 1.0, 1.5])
+def test_a_pair_has_one_probability_whatever_is_asked(noise):
+    rng, family = np.random.default_rng(2), kf.families.DiagonalNormal(8)
+    centres, silos = rng.normal(size=(5, 8)), []
+    for name in "ab":
+        prior = family.natural(rng.normal(size=(1, 8)), np.full((1, 8), 4.0))[0]
+        means = centres + 0.3 * noise * rng.normal(size=centres.shape)
+        natural = family.natural(means, np.full((5, 8), 0.05)) + prior
+        silos.append(kf.Posterior(family, natural, name=name, prior=prior))
+    fusion = kf.fuse(silos)
+    assert fusion.n_components == 5
+    for g in range(5):
+        (a,), (b,) = (np.flatnonzero(own == g) for own in fusion.labels)
+        alone = fusion.probability["a"][a], fusion.probability["b"][b]
+        same = fusion.probability_same(("a", int(a)), ("b", int(b)))
+        assert alone == pytest.approx((same, same), abs=1e-3)
+
+
 def test_parts_of_a_split_count_as_one_and_unmatched_ones_have_none():
     rng = np.random.default_rng(0)
     from sklearn.mixture import BayesianGaussianMixture

@@ -4,8 +4,9 @@ A local fit may fail. It describes two components by one, or one by two. Such a 
 *fragment* is in no other silo, or in few. Each cluster is held against this explanation, the
 smallest first. The log-odds are those of the prior without the cluster against the prior with it,
 of ``n`` failed fits, and of the distances. A mixed component lies near a weighted average of two
-clusters that its silo lacks, for natural parameters of observations add up. A fragment and a
-sibling of its silo, pooled, are as near to the sibling's cluster as the sibling alone.
+clusters that its silo lacks, for natural parameters of observations add up; or both may be a share
+of it, see `shares`. Its silo then holds both. A fragment and a sibling of its silo, pooled, are as
+near to the sibling's cluster as the sibling alone.
 """
 
 from collections.abc import Callable
@@ -22,10 +23,10 @@ from klfusion.model_size.cleaning import common_size, gain_of_one
 from klfusion.model_size.distances import between, centre_distances, to_clusters
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.linkage import Linked, link
+from klfusion.model_size.shares import SHARES, Shares
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
-_SHARES = np.linspace(0.1, 0.9, 17)  # of the first of two clusters in an average
 _NEAREST = 6  # clusters of which all pairs are averaged
 _MOST_KEPT = 64  # pairs of clusters with kept averages: 17 kB per parameter in all
 _ROUNDS = 3  # of leaving out failed fits and matching the rest anew
@@ -153,20 +154,22 @@ class _Search:
         rows = np.flatnonzero(self.linked.labels == cluster)
         if np.isin(rows, self.part_of).any():  # others are parts of these
             return
-        count = self.counts[cluster]
-        without = self.linked.prior.changed(
-            self.counts, np.array([[count]], dtype=np.float64), np.zeros((1, 0))
-        )
-        odds = float(without[0]) - self.linked.prior.of_sizes(self.counts)
-        odds += self._log_failed(int(count))
-        if odds + self._mixed_odds(cluster, rows) > 0:
+        failed = self._log_failed(len(rows)) - self.linked.prior.of_sizes(self.counts)
+        if failed + self._mixed_odds(cluster, rows) > 0:
             self.mixed[rows] = True
             self.counts[cluster] = 0
         elif self.observed:
             gain, siblings = self._fragment_odds(cluster, rows)
-            if odds + gain > 0:
+            if failed + gain + self._log_prior(cluster)[0] > 0:
                 self.part_of[rows] = siblings
                 self.counts[cluster] = 0
+
+    def _log_prior(self, cluster: int, joined: IntArray | None = None) -> FloatArray:
+        """Log-prior without a cluster, whose silos hold the ``joined`` ones, (m, k), instead."""
+        old = np.zeros((1, 0)) if joined is None else self.counts[joined].astype(np.float64)
+        own = np.full((len(old), 1), float(self.counts[cluster]))
+        new = np.minimum(old + own, self.linked.prior.n_silos)
+        return self.linked.prior.changed(self.counts, np.hstack([own, old]), new)
 
     def _log_failed(self, count: int) -> float:
         """Log-odds that so many more fits failed."""
@@ -187,29 +190,39 @@ class _Search:
             self.mixed |= np.isin(self.linked.labels, single)
 
     def _mixed_odds(self, cluster: int, rows: IntArray) -> float:
-        """Log-likelihood ratio of lying on an average of two clusters against being itself.
+        """Log-odds of describing two clusters by one component against being a cluster.
 
-        Most silos of the cluster lack both. All such pairs are equally likely beforehand; only
-        those of the nearest clusters are computed.
+        Most silos of the cluster lack both. A silo of ``n`` fits then holds ``n + 1`` clusters, and
+        all pairs of them are equally likely. Only those of the nearest clusters are computed.
         """
         absent = ~self.holds[:, self.holds[cluster]]  # from the silos of the cluster, (G, n)
         lacked = np.flatnonzero((self.counts > 0) & (absent.mean(axis=1) >= 0.5))
-        lacked = lacked[np.argsort(self.distances[cluster, lacked], kind="stable")]
+        lacked = lacked[np.argsort(self.distances[cluster, lacked], kind="stable")][:_NEAREST]
         here = absent[lacked].astype(np.float64)
-        possible = np.triu(here @ here.T >= 0.5 * len(rows), k=1)
-        near = np.argwhere(possible[:_NEAREST, :_NEAREST])
-        if len(near) == 0:
+        pairs = lacked[np.argwhere(np.triu(here @ here.T >= 0.5 * len(rows), k=1))]
+        if len(pairs) == 0:
             return -np.inf
-        odds = np.logaddexp.reduce(self._average_odds(rows, lacked[near]))
-        odds -= np.log(possible.sum())
-        return float(odds - self.own[rows].sum())
+        odds = self._average_odds(rows, pairs)
+        if len(rows) == 1 and self.observed:  # either statistic may show it
+            odds = np.logaddexp(odds, self._shares.log_odds(int(rows[0]), pairs)) - np.log(2.0)
+        first, last = self._ends[self.base.silo[rows]].T
+        ways = np.log(0.5 * (last - first + 2.0)).sum()
+        odds = odds + self._log_prior(cluster, pairs)
+        return float(np.logaddexp.reduce(odds) - ways - self.own[rows].sum())
+
+    @cached_property
+    def _shares(self) -> Shares:
+        """How large a share of a component a cluster may be."""
+        held = self.holds[:, self.base.silo].T.copy()
+        held[np.arange(self.base.n), self.linked.labels] = False
+        return Shares(self.base.family, self.base.natural, self.centres, held)
 
     def _averages(self, pairs: list[tuple[int, int]]) -> list[tuple[FloatArray, ...]]:
         """Averages of two clusters: natural and mean parameters, and masses, of each pair."""
         found = {pair: self.averages.pop(pair) for pair in pairs if pair in self.averages}
         if new := [pair for pair in pairs if pair not in found]:
-            share = np.tile(_SHARES, len(new))
-            first, second = np.repeat(new, len(_SHARES), axis=0).T
+            share = np.tile(SHARES, len(new))
+            first, second = np.repeat(new, len(SHARES), axis=0).T
             natural = (
                 share[:, None] * self.centres[first] + (1.0 - share)[:, None] * self.centres[second]
             )
@@ -217,7 +230,7 @@ class _Search:
             masses = self.clusters.mass[first], self.clusters.mass[second]
             mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
             arrays = natural, self.problem.family.mean(natural), mass
-            each = (own.reshape(len(new), len(_SHARES), *own.shape[1:]) for own in arrays)
+            each = (own.reshape(len(new), len(SHARES), *own.shape[1:]) for own in arrays)
             parts = zip(*each, strict=True)
             found |= zip(new, parts, strict=True)
         self.averages = dict([*self.averages.items(), *found.items()][-_MOST_KEPT:])
@@ -229,7 +242,7 @@ class _Search:
         natural, mean, mass = map(np.concatenate, zip(*averages, strict=True))
         distance = to_clusters(self.problem, rows, natural, mass, mean)
         odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
-        of_shares = odds.reshape(len(rows), len(pairs), len(_SHARES))
+        of_shares = odds.reshape(len(rows), len(pairs), len(SHARES))
         largest = of_shares.max(axis=2)
         of_shares -= largest[:, :, None]
         largest += np.log(np.exp(of_shares, out=of_shares).mean(axis=2))

@@ -55,7 +55,7 @@ from klfusion.objective.solution import MergePath
 _SWEEPS = 8  # at most, of one refinement
 _CUT = 2.0 / np.pi  # share of the spread of a Normal that a plane through its middle takes
 _FEW_DIRECTIONS = 2.0  # below it a plane may take nearly all of the spread of a sample
-_MOST_PAIRS = 64  # of clusters, compared by all members in one call
+MOST_PAIRS = 64  # of clusters, compared by all members in one call
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
 
@@ -214,7 +214,7 @@ class Linked:
             open_ = [k for k, pair in pairs.items() if pair not in rejected]
             merge = None
             for some in _growing(open_):
-                found = self._union_gains(clusters, a[some], b[some]) + prior[some]
+                found = self.union_gains(clusters, a[some], b[some]) + prior[some]
                 better = int(np.append(found > 0.0, True).argmax())
                 rejected.update(pairs[k] for k in some[:better])
                 if better < len(some):
@@ -226,7 +226,7 @@ class Linked:
             clusters.compact()
         return clusters.labels.copy()
 
-    def _union_gains(self, clusters: Clusters, a: IntArray, b: IntArray) -> FloatArray:
+    def union_gains(self, clusters: Clusters, a: IntArray, b: IntArray) -> FloatArray:
         """Log-likelihood ratio of the union of two clusters against the two, by all members, (m,).
 
         Halves of one cluster have smaller distances within, which is no evidence that they differ:
@@ -268,11 +268,11 @@ class Linked:
 
 
 def _growing(items: list[int]) -> Iterator[list[int]]:
-    """One item, two, four, up to `_MOST_PAIRS`: little is computed in vain before a match."""
+    """One item, two, four, up to `MOST_PAIRS`: little is computed in vain before a match."""
     low, size = 0, 1
     while low < len(items):
         yield items[low : low + size]
-        low, size = low + size, min(2 * size, _MOST_PAIRS)
+        low, size = low + size, min(2 * size, MOST_PAIRS)
 
 
 def link(

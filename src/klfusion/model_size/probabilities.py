@@ -11,9 +11,9 @@ So log-odds are tempered, as a power of the likelihood, before they become proba
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, relabel
-from klfusion.model_size.distances import centre_distances, to_others
-from klfusion.model_size.linkage import Linked
+from klfusion._utils.arrays import FloatArray, IntArray, relabel
+from klfusion.model_size.distances import centre_distances
+from klfusion.model_size.linkage import MOST_PAIRS, Linked
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.model_size.places import SomeSilos
 from klfusion.objective.clusters import Clusters
@@ -21,7 +21,6 @@ from klfusion.objective.clusters import Clusters
 _POWER = 0.5  # of odds: `experiments probabilities` has frequencies beside tempered probabilities
 _PASSES = 30  # of messages, at most; they settle in a few where silos are small
 _CERTAIN = 50.0  # nats; more is certainty, and may overflow
-_NEGLIGIBLE = 10.0  # nats between two places of a component that leave no doubt
 _TINY = float(np.exp(-_CERTAIN))
 
 
@@ -45,21 +44,9 @@ def memberships(linked: Linked) -> FloatArray:
 def _log_odds(linked: Linked, clusters: Clusters, some: SomeSilos) -> FloatArray:
     """Log-odds of joining each cluster of other silos' members against being alone, (m, G).
 
-    The prior of each is given that the others of the silo are where their labels say. Where the
-    scores leave a doubt, the change of the evidence of the whole cluster decides.
+    The prior of each is given that the others of the silo are where their labels say.
     """
-    prior = _prior_odds(linked.prior, clusters, some)
-    out, labels, silo = some.odds + prior, clusters.labels, linked.problem.silo
-    best = np.maximum(out.max(axis=1), 0.0)
-    possible = out > best[:, None] - _NEGLIGIBLE
-    number = possible.sum(axis=1)
-    for k in np.flatnonzero((number > 1) | ((number == 1) & (best <= _NEGLIGIBLE))):
-        row = some.rows.start + int(k)
-        for g in np.flatnonzero(possible[k]):
-            there = np.flatnonzero((silo != silo[row]) & (labels == g))
-            gained = _of_cluster(linked, np.append(there, row)) - _of_cluster(linked, there)
-            out[k, g] = prior[k, g] + gained
-    return out
+    return some.odds + _prior_odds(linked.prior, clusters, some)
 
 
 def _prior_odds(prior: PartitionPrior, clusters: Clusters, some: SomeSilos) -> FloatArray:
@@ -80,28 +67,37 @@ def _prior_odds(prior: PartitionPrior, clusters: Clusters, some: SomeSilos) -> F
     return np.asarray(there - alone[:, None])
 
 
-def _of_cluster(linked: Linked, members: IntArray) -> float:
-    """Log-likelihood ratio of one cluster."""
-    if len(members) < 2:
-        return 0.0
-    problem, others = linked.problem, len(members) - 1.0
-    weights = problem.weights[members]
-    sums, zero = weights @ problem.natural[members], np.zeros(len(members), np.intp)
-    distance = to_others(problem, members, zero, sums[None], np.array([weights.sum()]))
-    return float(linked.log_odds(distance, others, 1.0).sum()) * others / (others + 1.0)
-
-
 def own_probabilities(linked: Linked) -> FloatArray:
-    """Probability that each component is where it is, given the other silos, (n,)."""
+    """Probability that each component is where it is, (n,).
+
+    In a cluster of two it is the probability that both are the same, see `same`.
+    """
     if linked.same is None:  # nothing can match, or nothing does
         return np.ones(linked.problem.n)
+    there, counts = memberships(linked), np.bincount(linked.labels)[linked.labels]
+    stays = _stays(linked, there)
+    pairs = np.flatnonzero(counts == 2)
+    first, second = pairs[np.argsort(linked.labels[pairs], kind="stable")].reshape(-1, 2).T
+    stays[first] = stays[second] = _both(stays, there[:, -1], first, second)
+    return stays
+
+
+def _stays(linked: Linked, there: FloatArray) -> FloatArray:
+    """Probability that each component is where it is, given the other silos, (n,)."""
     alone = np.bincount(linked.labels)[linked.labels] == 1
-    return _own(linked, memberships(linked), alone)
-
-
-def _own(linked: Linked, there: FloatArray, alone: BoolArray) -> FloatArray:
     column = np.where(alone, there.shape[1] - 1, linked.labels)
     return np.asarray(there[np.arange(len(there)), column])
+
+
+def _both(stays: FloatArray, alone: FloatArray, a: IntArray, b: IntArray) -> FloatArray:
+    """Probability that two which are a cluster are the same.
+
+    It is one event. It ends if one of them moves elsewhere, or if both are alone; the latter is
+    one event as well.
+    """
+    elsewhere = 1.0 / np.maximum(stays, _TINY) - 1.0
+    apart = alone / np.maximum(stays, _TINY)
+    return np.asarray(1.0 / (1.0 + elsewhere[a] + elsewhere[b] - np.minimum(apart[a], apart[b])))
 
 
 def undone(labels: IntArray, probability: FloatArray, share: float) -> tuple[IntArray, FloatArray]:
@@ -158,15 +154,13 @@ def same(linked: Linked) -> FloatArray:
     """
     labels, silo = linked.labels, linked.problem.silo
     counts = np.bincount(labels)[labels]
-    there = memberships(linked)
-    stays = _own(linked, there, counts == 1)
+    there, every = memberships(linked), np.arange(linked.problem.n)
+    stays = _stays(linked, there)
     moves = there[:, labels] * np.where(counts > 2, stays, 1.0)  # a smaller rest is the other one
     apart = 1.0 - (1.0 - moves) * (1.0 - moves.T) * (1.0 - _merged(linked)[labels][:, labels])
     single = (counts == 1)[:, None] & (counts == 1)  # either move is the same event
     apart = np.where(single, np.maximum(moves, moves.T), apart)
-    # A pair by itself is one event: it ends if one moves elsewhere, or if both are alone.
-    odds, alone = (1.0 / np.maximum(stays, _TINY) - 1.0, there[:, -1] / np.maximum(stays, _TINY))
-    pair = 1.0 / (1.0 + odds[:, None] + odds - np.minimum(alone[:, None], alone))
+    pair = _both(stays, there[:, -1], every[:, None], every)
     matched = np.where(counts > 2, stays[:, None] * stays, pair)
     out = np.where(labels[:, None] == labels, matched, apart)
     out[silo[:, None] == silo] = 0.0
@@ -175,16 +169,22 @@ def same(linked: Linked) -> FloatArray:
 
 
 def _merged(linked: Linked) -> FloatArray:
-    """Probability that two clusters of several components are one, (G, G)."""
+    """Probability that two clusters of several components are one, (G, G).
+
+    As in `Linked.merged`, both their centres and all their members must say so.
+    """
     clusters = Clusters(linked.problem, linked.labels)
     holds = clusters.occupied().astype(np.float64)
     several = clusters.counts > 1
-    a, b = np.nonzero((holds @ holds.T == 0.0) & several[:, None] & several)
+    a, b = np.nonzero(np.triu((holds @ holds.T == 0.0) & several[:, None] & several))
     out = np.zeros((clusters.size, clusters.size))
     if len(a):
         sizes = np.stack([clusters.counts[a], clusters.counts[b]], axis=1).astype(np.float64)
         after = linked.prior.changed(clusters.counts, sizes, sizes.sum(axis=1, keepdims=True))
         odds = linked.log_odds(centre_distances(clusters)[a, b], *sizes.T)
+        near = np.flatnonzero(odds > -_CERTAIN)
+        for some in np.split(near, np.arange(MOST_PAIRS, len(near), MOST_PAIRS)):
+            odds[some] = np.minimum(odds[some], linked.union_gains(clusters, a[some], b[some]))
         odds += after - linked.prior.of_sizes(clusters.counts)
         out[a, b] = 1.0 / (1.0 + np.exp(-np.clip(_POWER * odds, -_CERTAIN, _CERTAIN)))
-    return out
+    return out + out.T

@@ -1,5 +1,6 @@
 """Probability that two local components are the same, under the default's model."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ def probabilities_same(fusion: Fusion) -> FloatArray:
     auto = method if isinstance(method, Auto) else Auto(topics=topics)
     with comparing(silos):
         units = matched(silos, fusion.labels, fusion.settings.weight_array())
-        problem = auto.compared_for_linkage(units.problem)
+        given = replace(units.problem, prior=units.priors).under_one_prior()
+        problem = auto.compared_for_linkage(given)
         problem = problem.with_variation(fusion.settings.variation_array(problem.family))
         found = same(at_labels(problem, auto.linkage, units.labels))
     rows = _units(fusion, units.problem.silo, units.labels)

@@ -1,0 +1,71 @@
+"""How large a share of a component a cluster may be: evidence that a fit describes two clusters.
+
+Natural parameters of observations add up. So a share ``w`` of a component may be a cluster if the
+rest, ``(eta - w eta_g) / (1 - w)``, is a distribution of the family. A component that describes two
+clusters has a large share of either, also if these vary between silos. Different components hardly
+ever have, and how often they do shows in those of one silo.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion.families import Family, Tempered
+
+SHARES = np.linspace(0.1, 0.9, 17)  # of the first of two clusters in an average
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Components (n, p), and centres of clusters (G, p)."""
+
+    family: Family
+    natural: FloatArray
+    centres: FloatArray
+    held: BoolArray  # clusters of a component's silo other than its own, (n, G)
+
+    def log_odds(self, row: int, pairs: IntArray) -> FloatArray:
+        """Log-likelihood ratio of describing both of two clusters against being another, (k,).
+
+        The statistic is the largest share that either may be, the smaller of both. If the component
+        describes both, it is anything up to one half. Its chance otherwise follows from components
+        of one silo by Laplace's rule of succession.
+        """
+        every, where = np.unique(pairs, return_inverse=True)
+        largest = self._largest(np.full(len(every), row), every)
+        smaller = largest[where.reshape(pairs.shape)].min(axis=1)
+        out = np.full(len(pairs), -np.inf)
+        for share in np.unique(smaller[smaller > 0.0]):
+            known = self._of_different
+            chance = (1.0 + (known >= share).sum()) / (2.0 + len(known))
+            out[smaller == share] = np.log1p(-2.0 * share) - np.log(chance)
+        return out
+
+    @cached_property
+    def _of_different(self) -> FloatArray:
+        """Largest share of each component that each cluster its silo holds may be."""
+        return self._largest(*np.nonzero(self.held))
+
+    def _largest(self, rows: IntArray, clusters: IntArray) -> FloatArray:
+        """Largest share below one half of each row that the cluster may be, (m,); 0 if none."""
+        out, left = np.zeros(len(rows)), np.arange(len(rows))
+        own, centres = self._alike
+        for share in SHARES[SHARES < 0.5]:
+            rest = (own[rows[left]] - share * centres[clusters[left]]) / (1.0 - share)
+            left = left[self.family.inside(rest)]
+            out[left] = share
+        return out
+
+    @cached_property
+    def _alike(self) -> tuple[FloatArray, FloatArray]:
+        """Components and centres at one effective sample size."""
+        family = self.family
+        if not isinstance(family, Tempered):
+            return self.natural, self.centres
+        own, centres = (
+            family.tempered(eta, 1.0 / family.effective_size(eta))
+            for eta in (self.natural, self.centres)
+        )
+        return own, centres
