@@ -46,7 +46,7 @@ def _one(centre: float, width: float, epsilon: float, seed: int) -> tuple[float,
     with seeds_allowed():
         site = kf.privatize(
             LinearRegression(), name="a", data=(x, y), epsilon=epsilon, delta=1e-5,
-            bounds={"x0": pair, "x1": pair, "y": (-3.0 * largest, 3.0 * largest)},
+            bounds={"x0": pair, "x1": pair, "y": (-10.0 * width, 10.0 * width)},
             prior_sd=PRIOR_SD, random_state=rng,
         )  # fmt: skip
     sums = NoisySums.of(site)
