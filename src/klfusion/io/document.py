@@ -29,7 +29,7 @@ from klfusion.io.parts import (
     STRUCTURE,
     VERSION,
 )
-from klfusion.io.strict_json import parse_json
+from klfusion.io.strict_json import canonical_json, parse_json
 from klfusion.io.version_1 import upgraded
 from klfusion.objective.solution import MergePath, Status
 from klfusion.posteriors.alike import Alike
@@ -171,10 +171,14 @@ def _silos(part: dict[str, Any], sizes: list[int], arrays: _Arrays) -> tuple[Pos
         return None
     names: list[str] = part["silo_names"]
     silos: dict[int, Posterior] = {}
+    families: dict[bytes, Family] = {}
     with _code_of_families():
         for some in _kept.unpack(part.pop(_kept.ARRAY), arrays[_kept.ARRAY]):
+            config = canonical_json(some.document["family"])
+            if config not in families:
+                families[config] = family_from_config(some.document["family"])
             alike = Alike(
-                family_from_config(some.document["family"]),
+                families[config],
                 [names[j] for j in some.numbers],
                 some.provenances,
                 _structure(some.document["structure"], some.arrays),

@@ -124,13 +124,15 @@ def unpack(part: dict[str, Any], flat: NDArray[Any]) -> Iterator[SameForm]:
     forms: dict[str, list[int]] = {}
     for j, one in enumerate(each):
         forms.setdefault(_form(one), []).append(j)
-    firsts = [each[numbers[0]] for numbers in forms.values()]
+    waiting = [(each[numbers[0]], numbers) for numbers in forms.values()][::-1]
     each.clear()
+    forms.clear()
     lengths = np.empty(len(origins), dtype=np.intp)
-    for first, numbers in zip(firsts, forms.values(), strict=True):
+    for first, numbers in waiting:
         lengths[numbers] = sum(math.prod(shape) for shape in first["shapes"].values())
     starts = np.cumsum(lengths) - lengths
-    for first, numbers in zip(firsts, forms.values(), strict=True):
+    while waiting:  # what is yielded takes the memory of its document
+        first, numbers = waiting.pop()
         arrays, begin = {}, starts[numbers, None]
         for name, shape in sorted(first["shapes"].items()):
             size = math.prod(shape)

@@ -245,7 +245,7 @@ def _weights(odds: FloatArray) -> FloatArray:
 
 
 def _log_width(information: FloatArray) -> FloatArray:
-    """Log share of the prior, uniform in log scales, that cannot be told from the best one."""
+    """Log share of the prior, uniform in log scales, that fits as well as the best one."""
     return np.asarray(0.5 * np.log(2.0 * np.pi / information) - np.log(_WIDTH))
 
 
