@@ -286,17 +286,18 @@ def shown(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def narrowest(n_silos: int, least: float = 0.93) -> dict[str, float]:
+def narrowest(n_silos: int, least: float = 0.93, gap: float = 0.0) -> dict[str, float]:
     """Width, over that of pooled data where silos agree, of the default and of any right interval.
 
     Silos have one location each, ``m_j ~ N(m, V + T)`` with ``V = 1`` known. An interval may depend
     on the variance of the locations. The narrowest on average at ``T = 0`` that covers ``least`` at
-    every ``T`` is found numerically. The default's coverage is at any ``T``.
+    every ``T`` is found numerically, or at zero and from ``gap`` on. Coverages are at any ``T``.
     """
     freedom = n_silos - 1
     square = np.exp(np.linspace(np.log(0.02), np.log(60.0), 90))  # sample variances
     edges = np.concatenate([[0.0], np.sqrt(square[1:] * square[:-1]), [np.inf]])
     between = np.concatenate([[0.0], np.exp(np.linspace(-3.0, 2.5, 25))])
+    held = (between == 0.0) | (between >= gap)
     scale = np.sqrt(1.0 + between)[:, None]
     weights = np.diff(chi2.cdf(freedom * edges / scale**2, freedom), axis=1)
 
@@ -310,14 +311,15 @@ def narrowest(n_silos: int, least: float = 0.93) -> dict[str, float]:
         "bounds": [(1e-3, None)] * len(square),
         "constraints": {
             "type": "ineq",
-            "fun": lambda half: covered(half) - least,
-            "jac": lambda half: weights * 2.0 * norm.pdf(half / scale) / scale,
+            "fun": lambda half: covered(half)[held] - least,
+            "jac": lambda half: (weights * 2.0 * norm.pdf(half / scale) / scale)[held],
         },
     }  # fmt: skip
     best: Any = minimize(weights[0].dot, default, **options)
     found = covered(default)
     return {
         "narrowest": float(weights[0] @ best.x / z),
+        "its_least_coverage": float(covered(best.x).min()),
         "default": float(weights[0] @ default / z),
         "least_coverage": float(found.min()),
         "most_coverage": float(found.max()),
@@ -329,12 +331,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=200, help="runs per heterogeneity")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
     parser.add_argument("--bound", type=int, metavar="SILOS", help="only the narrowest interval")
+    parser.add_argument("--gap", type=float, default=0.0, help="right at T = 0 and from this on")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
     """Run everything, show the table."""
     if args.bound is not None:
-        console.print(narrowest(args.bound))
+        console.print(narrowest(args.bound, gap=args.gap))
         return
     kinds: list[dict[str, Any]] = [{"n_silos": n} for n in (15, 5)]
     regression = {"model": "regression", "n_components": 1, "dim": 4, "n_points": 1000}

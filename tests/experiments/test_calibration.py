@@ -48,3 +48,10 @@ def test_the_default_is_hardly_wider_than_the_narrowest_right_interval():
     found = calibration.narrowest(5)
     assert 1.15 < found["narrowest"] < found["default"] < 1.21
     assert 0.92 < found["least_coverage"] < found["most_coverage"] < 0.97
+    assert found["its_least_coverage"] == pytest.approx(0.93, abs=1e-4)
+
+
+def test_a_narrower_interval_is_wrong_where_silos_vary_little():
+    found = calibration.narrowest(5, gap=8.0)
+    assert found["narrowest"] < 1.0
+    assert found["its_least_coverage"] < 0.87

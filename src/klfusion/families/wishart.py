@@ -236,9 +236,14 @@ class NormalWishart(GaussianPosterior):
 
     def of_points(self, points: FloatArray) -> FloatArray:
         """Squares and products of each, packed at once."""
-        (row, col), scale = np.triu_indices(self.dim), _packing(self.dim)[1]
-        one = np.ones((len(points), 1))
-        return np.hstack([points, one, points[:, row] * points[:, col] * scale, one])
+        d, low = self.dim, self.dim + 1
+        out = np.ones((len(points), self.size))
+        out[:, :d] = points
+        for k in range(d):
+            np.multiply(points[:, k:], points[:, k, None], out=out[:, low : low + d - k])
+            low += d - k
+        out[:, d + 1 : -1] *= _packing(d)[1]
+        return out
 
     def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
         """Such that a draw with that covariance is at the expected Mahalanobis distance."""

@@ -15,6 +15,7 @@ from klfusion.families import Tempered, require
 from klfusion.families.gaussian import GaussianPosterior
 from klfusion.fusion.by_silo import BySilo
 from klfusion.pooling import reduction
+from klfusion.pooling.gaussian_reduction import by_draws
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures
 from klfusion.posteriors.structure.kinds import HMM, MIXTURE, TOPICS
@@ -58,8 +59,9 @@ def predictive(
     edges = np.cumsum([len(part) for part in parts])[:-1]
     statistics, start = np.concatenate(parts), np.concatenate(labels)
     counts = family.effective_size(statistics)
-    scale = np.repeat(np.array(weights), [len(part) for part in parts])
-    order = np.lexsort(statistics.T)  # results do not depend on the order of silos
+    silo = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    scale = np.array(weights)[silo]
+    order = _sorted(statistics, silo)
     prior = np.mean([p.prior for p in silos if p.prior is not None], axis=0)
     atoms = reduction.Atoms(
         family,
@@ -73,7 +75,9 @@ def predictive(
     if kind == TOPICS:
         natural, share = reduction.by_words(atoms)
     elif kind == MIXTURE and isinstance(family, GaussianPosterior):
-        natural, share = reduction.by_draws(atoms, np.random.default_rng(random_state))
+        sent = np.concatenate([p.natural for p in silos])[order]
+        number = np.cumsum(np.diff(silo[order], prepend=silo[order[0]]) != 0)
+        natural, share = by_draws(atoms, number, sent, np.random.default_rng(random_state))
     else:
         natural, share = reduction.by_components(atoms)
     by_row = np.empty_like(share)
@@ -90,6 +94,14 @@ def predictive(
         provenance=provenance(silos=[p.name for p in silos]),
     )
     return Predictive(posterior, BySilo(found, [p.name for p in silos]))
+
+
+def _sorted(statistics: FloatArray, silo: IntArray) -> IntArray:
+    """Components silo by silo, in an order that does not depend on that of the silos."""
+    position = np.argsort(np.lexsort(statistics.T))
+    first = np.full(silo[-1] + 1, len(silo))
+    np.minimum.at(first, silo, position)
+    return np.lexsort([position, first[silo]])
 
 
 def _check(silos: Sequence[Posterior]) -> str:

@@ -1,0 +1,248 @@
+"""Reduction of Gaussian mixtures to the few components that predict best.
+
+Observations behind local components are not known; their moments are. Expectation maximisation
+takes draws in their place, new ones in each batch, and averages over batches (stochastic
+expectation maximisation: Celeux and Diebolt, 1985).
+
+What lies inside a local component need not be a Gaussian: it may hold two components that other
+silos have apart. So a silo's draws come from the global mixture, with the silo's own weights. The
+silo's responsibilities deal them to its components. Draws of a component are then moved, by an
+affine map, to the mean and covariance that the silo sent. This alternates between two projections,
+of the global mixture onto what was sent and back (Csiszar and Tusnady, 1984).
+
+A silo cannot confirm itself. If it has share ``s`` of a global component, that share of its draws
+is replaced by draws from its Gaussians. So components that no other silo has are Gaussian.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import softmax
+
+from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, FloatArray, IntArray
+from klfusion.families.gaussian import GaussianPosterior
+from klfusion.pooling.reduction import Atoms
+
+# How far the fit gets within half a second: docs/experiments/density.md.
+_BATCHES = 10  # averages of the later half remove the noise
+_DRAWS = 4.5  # draws per parameter of the global mixture in a batch
+_LEAST_DRAWS = 3_000
+_CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
+_ROUNDING = 1e-9  # of a variance
+
+
+def by_draws(
+    atoms: Atoms, silo: IntArray, posteriors: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Natural parameters and shares (n, G) of Gaussian components, from draws.
+
+    Components are sorted by ``silo`` (n,), 0..J-1; ``posteriors`` (n, p) are what silos sent.
+    """
+    local = _Local(atoms, silo, posteriors)
+    total = (atoms.hard * atoms.fitted[:, None]).T @ atoms.statistics
+    order = np.lexsort(total.T)  # results do not depend on the numbers of components
+    total = total[order]
+    weights = np.tile(_shares_of(local.family.effective_size(total)), (local.n_silos, 1))
+    average, shares = np.zeros_like(total), np.zeros((len(atoms.counts), atoms.size))
+    for batch in range(_BATCHES):
+        total, share = local.expectation(_Global(atoms, total, weights), rng)
+        weights = local.weights(share)
+        if (late := batch - _BATCHES // 2) >= 0:
+            average += (total - average) / (late + 1.0)
+            shares += (share - shares) / (late + 1.0)
+    back = np.argsort(order)
+    return atoms.posterior(average[back]), shares[:, back]
+
+
+def _shares_of(values: FloatArray) -> FloatArray:
+    positive = np.maximum(values, TINY)
+    return np.asarray(positive / positive.sum(axis=-1, keepdims=True))
+
+
+class _Global:
+    """The global mixture, given the statistics (G, p) and each silo's weights (J, G)."""
+
+    def __init__(self, atoms: Atoms, total: FloatArray, weights: FloatArray) -> None:
+        family = atoms.family
+        assert isinstance(family, GaussianPosterior)
+        natural = atoms.posterior(total)
+        self.expected = family.mean(_CERTAIN * natural)
+        self.mean, covariance = family.observation_moments(natural)
+        self.root = _root(covariance)
+        self.weights = weights
+
+
+@dataclass(frozen=True, eq=False)
+class _Local:
+    """The silos' components, as those that draws are dealt to."""
+
+    atoms: Atoms
+    silo: IntArray  # 0..J-1, in increasing order
+    posteriors: FloatArray
+
+    @property
+    def family(self) -> GaussianPosterior:
+        assert isinstance(self.atoms.family, GaussianPosterior)
+        return self.atoms.family
+
+    @cached_property
+    def edges(self) -> IntArray:
+        """Where the components of each silo begin, and the end."""
+        return np.flatnonzero(np.diff(self.silo, prepend=-1, append=-1))
+
+    @property
+    def n_silos(self) -> int:
+        return len(self.edges) - 1
+
+    @cached_property
+    def observations(self) -> FloatArray:
+        """Of each silo, (J,)."""
+        return np.add.reduceat(self.atoms.counts, self.edges[:-1])
+
+    @cached_property
+    def expected(self) -> FloatArray:
+        """Expected log-densities, whose products with statistics are the silos' own."""
+        return self.family.mean(self.posteriors)
+
+    @cached_property
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means, and roots of covariances."""
+        mean, covariance = self.family.observation_moments(self.atoms.statistics)
+        return mean, _root(covariance)
+
+    @cached_property
+    def n_draws(self) -> IntArray:
+        """Of each silo in a batch, (J,)."""
+        n_parameters = float(self.family.n_parameters(self.atoms.prior[None])[0]) * self.atoms.size
+        n = max(_LEAST_DRAWS, _DRAWS * n_parameters)
+        return np.asarray(n * _shares_of(self.observations), dtype=np.intp)
+
+    @cached_property
+    def fewest(self) -> int:
+        """Draws of a component: twice as many as a covariance matrix takes."""
+        return 2 * (self.family.dim + 1)
+
+    def blocks(self) -> Iterator[slice]:
+        """Silos whose draws are in memory together."""
+        n = self.n_draws + self.fewest * np.diff(self.edges)
+        block = np.cumsum(n * self.family.size) // BLOCK_ENTRIES
+        for low, high in pairwise(np.flatnonzero(np.diff(block, prepend=-1, append=-1)).tolist()):
+            yield slice(low, high)
+
+    def weights(self, share: FloatArray) -> FloatArray:
+        """Of global components in each silo, (J, G), given shares of its components."""
+        mass = share * self.atoms.counts[:, None]
+        return _shares_of(np.add.reduceat(mass, self.edges[:-1], axis=0))
+
+    def expectation(
+        self, model: _Global, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Expected statistics (G, p), and shares (n, G) of the local components."""
+        total = np.zeros_like(model.expected)
+        share = np.zeros((len(self.atoms.counts), len(total)))
+        log_weights = np.log(np.maximum(model.weights, TINY))
+        for silos in self.blocks():
+            points, cell = self.filled(*self.dealt(model, silos, rng), silos, rng)
+            first = np.flatnonzero(np.diff(cell, prepend=-1))
+            drawn = self.family.of_points(self.moved(points, cell, first))
+            log_p = drawn @ model.expected.T
+            log_p += log_weights[self.silo[cell]]
+            of_draws = np.asarray(softmax(log_p, axis=1))
+            own, n = cell[first], np.diff(first, append=len(cell))
+            share[own] = np.add.reduceat(of_draws, first, axis=0) / n[:, None]
+            of_draws *= np.repeat(self.atoms.fitted[own] / n, n)[:, None]
+            total += of_draws.T @ drawn
+        return total, share
+
+    def dealt(
+        self, model: _Global, silos: slice, rng: np.random.Generator
+    ) -> tuple[FloatArray, IntArray]:
+        """Draws from the global mixture (m, d), each with the local component it is dealt to."""
+        n, size = self.n_draws[silos], len(model.mean)
+        silo = np.repeat(np.arange(len(n)), n)
+        within = np.arange(len(silo)) - np.repeat(np.cumsum(n) - n, n)
+        quantile = (within + rng.random(len(n))[silo]) / n[silo]
+        reached = np.cumsum(model.weights[silos], axis=1)
+        # Silo j has the numbers from 2 j to 2 j + 1, and all are searched at once.
+        reached = reached / reached[:, -1:] + 2.0 * np.arange(len(n))[:, None]
+        which = np.searchsorted(reached.ravel(), quantile + 2.0 * silo) - size * silo
+        which = np.minimum(which, size - 1)
+        order = np.argsort(which, kind="stable")
+        points = np.empty((len(which), self.family.dim))
+        points[order] = _drawn(model.mean, model.root, which[order], rng)
+        cell = self.cells(points, n, silos, rng)
+        mass = self.observations[:, None] * model.weights
+        own = (mass / np.maximum(mass.sum(axis=0), TINY))[silos]
+        alone = np.flatnonzero(rng.random(len(cell)) < own[silo, which])
+        alone = alone[np.argsort(cell[alone], kind="stable")]
+        points[alone] = _drawn(*self.moments, cell[alone], rng)
+        return points, cell
+
+    def cells(
+        self, points: FloatArray, n: IntArray, silos: slice, rng: np.random.Generator
+    ) -> IntArray:
+        """The silos deal ``n`` (J,) of the draws each to their components."""
+        statistics, uniform = self.family.of_points(points), rng.random(len(points))
+        cell = np.empty(len(points), dtype=np.intp)
+        ends = np.cumsum(n).tolist()
+        for low, high, silo in zip([0, *ends], ends, range(self.n_silos)[silos], strict=False):
+            own = slice(*self.edges[silo : silo + 2])
+            log_p = statistics[low:high] @ self.expected[own].T + np.log(self.atoms.counts[own])
+            below = np.cumsum(softmax(log_p, axis=1), axis=1)[:, :-1]
+            cell[low:high] = own.start + (below < uniform[low:high, None]).sum(axis=1)
+        return cell
+
+    def filled(
+        self, points: FloatArray, cell: IntArray, silos: slice, rng: np.random.Generator
+    ) -> tuple[FloatArray, IntArray]:
+        """Draws sorted by component; those with few have new ones, from their Gaussians."""
+        low, high = self.edges[silos.start], self.edges[silos.stop]
+        n = np.bincount(cell - low, minlength=high - low)
+        few = np.repeat(low + np.flatnonzero(n < self.fewest), self.fewest)
+        order = np.argsort(cell, kind="stable")
+        order = order[n[cell[order] - low] >= self.fewest]
+        cells = np.concatenate([cell[order], few])
+        points = np.concatenate([points[order], _drawn(*self.moments, few, rng)])
+        order = np.argsort(cells, kind="stable")
+        return points[order], cells[order]
+
+    def moved(self, points: FloatArray, cell: IntArray, first: IntArray) -> FloatArray:
+        """Draws, sorted by component, moved to the moments that were sent."""
+        mean, root = (values[cell[first]] for values in self.moments)
+        n = np.diff(first, append=len(cell))
+        centre = np.add.reduceat(points, first, axis=0) / n[:, None]
+        away = points - np.repeat(centre, n, axis=0)
+        if root.ndim == 3:
+            runs = [slice(*ends) for ends in pairwise([*first.tolist(), len(cell)])]
+            square = np.stack([away[run].T @ away[run] for run in runs]) / n[:, None, None]
+            square *= 1.0 + _ROUNDING * np.eye(self.family.dim)
+            change = root @ np.linalg.inv(np.linalg.cholesky(square))
+            for run, matrix in zip(runs, change, strict=True):
+                away[run] = away[run] @ matrix.T
+        else:
+            sums = np.add.reduceat(self.family.of_points(away), first, axis=0)
+            _, variance = self.family.observation_moments(sums / n[:, None])
+            away *= np.repeat(root / np.sqrt(variance), n, axis=0)
+        return np.asarray(away + np.repeat(mean, n, axis=0))
+
+
+def _root(covariance: FloatArray) -> FloatArray:
+    full = covariance.ndim == 3
+    return np.asarray(np.linalg.cholesky(covariance) if full else np.sqrt(covariance))
+
+
+def _drawn(
+    mean: FloatArray, root: FloatArray, which: IntArray, rng: np.random.Generator
+) -> FloatArray:
+    """One draw from each of some Gaussians (m,), given by number in increasing order."""
+    away = rng.standard_normal((len(which), mean.shape[1]))
+    if root.ndim == 3:
+        edges = np.flatnonzero(np.diff(which, prepend=-1, append=-1))
+        for low, high in pairwise(edges.tolist()):
+            away[low:high] = away[low:high] @ root[which[low]].T
+    else:
+        away *= root[which]
+    return mean[which] + away
