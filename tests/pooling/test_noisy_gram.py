@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from klfusion.pooling import noisy_gram
 from klfusion.pooling.noisy_gram import ENOUGH, NoisyGram
 
 EVEN = np.where(np.eye(3, dtype=bool), 1.0, 0.5)
@@ -140,10 +139,10 @@ def test_what_noise_hides_is_spread_over_orders_of_magnitude():
     assert high > 10.0 * low
 
 
-def test_chains_that_do_not_move_are_worth_nothing(monkeypatch):
+@pytest.mark.slow
+def test_chains_that_do_not_move_are_worth_nothing():
     def impossible(matrices):
         return np.full(len(matrices), -np.inf), np.zeros_like(matrices)
 
     own = noisy(gram(np.random.default_rng(0)), 10.0)
-    monkeypatch.setattr(noisy_gram, "_MOST", 2)
     assert own.draws(own.start(), impossible)[1] == 0.0

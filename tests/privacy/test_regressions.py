@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import klfusion as kf
-from klfusion.pooling import noisy_gram
+from klfusion.pooling.noisy_gram import NoisyGram
 from klfusion.pooling.noisy_sums import FewDrawsWarning, NoisySums, noise_aware
 from klfusion.privacy.mechanism import seeds_allowed
 
@@ -46,8 +46,8 @@ def test_where_noise_hides_all_a_posterior_is_as_wide_as_the_prior():
 
 
 def test_too_few_draws_are_said(monkeypatch):
-    monkeypatch.setattr(noisy_gram, "_MOVES", 1)
-    monkeypatch.setattr(noisy_gram, "_MOST", 1)
+    draws = NoisyGram.draws
+    monkeypatch.setattr(NoisyGram, "draws", lambda *given: (draws(*given)[0], 12.0))
     with pytest.warns(FewDrawsWarning, match="'a': .* effective draws, 400 are wanted"):
         private(9)
     noise_aware.cache_clear()
