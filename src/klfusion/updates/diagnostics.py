@@ -19,6 +19,7 @@ from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.updates.findings import Finding, findings_of
 from klfusion.updates.heterogeneity import doubtful_columns
+from klfusion.updates.price import price_of
 from klfusion.updates.table import kept_silos
 
 _BySilo = tuple[FloatArray, ...]
@@ -121,13 +122,14 @@ def _margins(fusion: Fusion, silos: list[Posterior]) -> tuple[_BySilo, _BySilo]:
     variation = settings.variation_array(units.problem.family)
     problem = settings.method.compared(units.problem, variation=variation)
     clusters = Clusters(problem, units.labels)
+    penalty = price_of(fusion, clusters)
     present = [j for j, own in enumerate(fusion.labels) if (own >= 0).any()]
     margins, costs = ([np.full(len(own), np.nan) for own in fusion.labels] for _ in range(2))
     for j, rows in zip(present, problem.silos, strict=True):
         own = clusters.labels[rows].copy()  # without gaps, unlike those of the fusion
         clusters.take_out(rows)
         added = clusters.increases(rows)
-        margin = _next_best(added, own, clusters.counts, fusion.penalty)
+        margin = _next_best(added, own, clusters.counts, penalty)
         clusters.put_in(rows, own)
         for row, label in enumerate(units.labels[rows]):
             margins[j][fusion.labels[j] == label] = margin[row]

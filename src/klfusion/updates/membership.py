@@ -14,14 +14,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._fuse import fuse, read_silos
-from klfusion._utils.arrays import (
-    FloatArray,
-    IntArray,
-    by_size,
-    joining,
-    merge_saving,
-    numbering,
-)
+from klfusion._utils.arrays import FloatArray, IntArray, by_size, joining, numbering
 from klfusion._utils.checks import check_flag, check_integer, is_integer, is_number
 from klfusion._utils.package import library_version
 from klfusion._utils.text import brief, few
@@ -32,7 +25,6 @@ from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, ByName, MaxLoss, PathMethod
 from klfusion.methods.matching import check_sizes, comparing
 from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
-from klfusion.objective.clusters import Clusters
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, MergePath, Status, objective
@@ -41,6 +33,7 @@ from klfusion.posteriors import compatibility
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds
 from klfusion.posteriors.vocabularies import words
+from klfusion.updates.price import price_of
 from klfusion.updates.table import TABLES, Table, kept_silos
 
 _History = Sequence[Mapping[str, Any]]
@@ -304,9 +297,7 @@ def _assign_newcomer(
     own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
     clusters = table.clusters
     compared = table.comparison.apply(own, others.problem.natural)
-    penalty = fusion.penalty
-    if penalty > 0 and isinstance(fusion.settings.method, Auto):
-        penalty = _between(penalty, clusters)
+    penalty = price_of(fusion, clusters)
     costs = clusters.increases(slice(0, n_new), compared) + joining(clusters.counts, penalty)
     # Without a penalty the size was given: it grows only for a silo with more components.
     price = penalty if penalty > 0 else 1.0 + n_new * float(costs.max())
@@ -317,17 +308,3 @@ def _assign_newcomer(
     for (rows_of_group, _), label in zip(groups, column, strict=True):
         labels[rows_of_group] = label
     return labels, Matched(own, column, priors_of([new], silo)), compared
-
-
-def _between(penalty: float, clusters: Clusters) -> float:
-    """A penalty halfway, on the scale of logarithms, between that of *same* and of *different*.
-
-    At the fusion's penalty the last components that are the same merge. At another, one component
-    at the centre of a cluster would join the nearest other cluster.
-    """
-    size, mass = clusters.size, clusters.mass / clusters.counts
-    family, silo = clusters.problem.family, np.zeros(size, dtype=np.intp)
-    typical = FusionProblem(family, clusters.centres, silo, mass)
-    of_joining = clusters.increases(slice(0, size), typical) / merge_saving(1, clusters.counts)
-    different = of_joining[~np.eye(size, dtype=bool)].min(initial=np.inf)
-    return float(np.sqrt(penalty * max(different, penalty))) if np.isfinite(different) else penalty
