@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -99,6 +101,16 @@ def test_heads_of_many_features_are_compared_as_a_whole():
     found = reasons(heads(lambda x: 16.0 * x, features=features))
     assert [*found] == ["site-2"]
     assert "of all columns are 1" in found["site-2"]
+
+
+@pytest.mark.parametrize("names", [3, 0.5, "abc", None, ["a"]])
+def test_heads_whose_classes_have_no_names_show_nothing(names):
+    """As a mutated file may have them."""
+    silos = []
+    for own in heads(lambda x: 10.0 * x):
+        structure = replace(own.structure, info={**own.structure.info, "components": names})
+        silos.append(replace(own, structure=structure))
+    assert reasons(silos) == {}
 
 
 def test_heads_without_a_class_in_common_show_nothing():

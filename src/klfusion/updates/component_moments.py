@@ -49,7 +49,9 @@ class ComponentMoments:
     def _of_head(cls, posterior: Posterior, structure: Structure) -> ComponentMoments | None:
         """The largest classes of a head, which share a deviation within classes."""
         names, prior, arrays = structure.info.get(NAMES), posterior.prior, structure.arrays
-        if not names or prior is None or len(names) != posterior.n_components:
+        if not isinstance(names, list | tuple) or prior is None:
+            return None
+        if len(names) != posterior.n_components:
             return None
         added, d = posterior.natural - prior, len(arrays[head.MEAN])
         rows = np.argsort(-added[:, d], kind="stable")
