@@ -24,7 +24,6 @@ class OfMatching:
         2 components are 9.2 nats less probable, odds of 9,700 to 1.
         4 components are 5.7 nats less probable, odds of 300 to 1.
         Of 5 matched local components, 0.13 are expected to be matched wrongly.
-        Least certain, as silo:component: c:1 alone (60%).
         """
         return "\n".join(provided("why")(self))
 

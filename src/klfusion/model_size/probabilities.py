@@ -44,9 +44,24 @@ def memberships(linked: Linked) -> FloatArray:
 def _log_odds(linked: Linked, clusters: Clusters, some: SomeSilos) -> FloatArray:
     """Log-odds of joining each cluster of other silos' members against being alone, (m, G).
 
-    The prior of each is given that the others of the silo are where their labels say.
+    The prior of each is given that the others of the silo are where their labels say. Where a
+    component by itself would join several others, both its distance and all members must say so.
     """
-    return some.odds + _prior_odds(linked.prior, clusters, some)
+    labels = clusters.labels[some.rows]
+    free = (clusters.counts[labels] == 1)[:, None] & (clusters.counts > 1)
+    row, g = np.nonzero(free & ~some.holds[some.silo] & (some.odds > -_CERTAIN))
+    odds = some.odds.copy()
+    odds[row, g] = np.minimum(odds[row, g], _of_unions(linked, clusters, labels[row], g))
+    return odds + _prior_odds(linked.prior, clusters, some)
+
+
+def _of_unions(linked: Linked, clusters: Clusters, a: IntArray, b: IntArray) -> FloatArray:
+    """Log-likelihood ratios of one cluster against two, by all members, (m,)."""
+    out = np.empty(len(a))
+    for some in np.split(np.arange(len(a)), np.arange(MOST_PAIRS, len(a), MOST_PAIRS)):
+        if len(some):
+            out[some] = linked.union_gains(clusters, a[some], b[some])
+    return out
 
 
 def _prior_odds(prior: PartitionPrior, clusters: Clusters, some: SomeSilos) -> FloatArray:
@@ -183,8 +198,7 @@ def _merged(linked: Linked) -> FloatArray:
         after = linked.prior.changed(clusters.counts, sizes, sizes.sum(axis=1, keepdims=True))
         odds = linked.log_odds(centre_distances(clusters)[a, b], *sizes.T)
         near = np.flatnonzero(odds > -_CERTAIN)
-        for some in np.split(near, np.arange(MOST_PAIRS, len(near), MOST_PAIRS)):
-            odds[some] = np.minimum(odds[some], linked.union_gains(clusters, a[some], b[some]))
+        odds[near] = np.minimum(odds[near], _of_unions(linked, clusters, a[near], b[near]))
         odds += after - linked.prior.of_sizes(clusters.counts)
         out[a, b] = 1.0 / (1.0 + np.exp(-np.clip(_POWER * odds, -_CERTAIN, _CERTAIN)))
     return out + out.T
