@@ -202,3 +202,9 @@ def test_other_units_of_a_fit_are_a_finding():
     parts["c"] = parts["c"].assign(**{column: 12.0 * parts["c"][column]})
     found = kf.diagnose(kf.fuse({n: cox(own) for n, own in parts.items()})).findings
     assert any("'c'" in str(one) and repr(column) in str(one) for one in found)
+
+
+def test_fits_whose_covariance_is_no_likelihoods_are_refused():
+    fitted = lifelines.CoxPHFitter().fit(survival(), "T", "E", robust=True)
+    with pytest.raises(KLFusionError, match=r"'a': expected a fit without robust.*kf.coefficients"):
+        kf.extract(fitted, name="a")

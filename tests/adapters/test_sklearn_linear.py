@@ -81,6 +81,22 @@ def test_ridge_regressions_whose_noise_agrees_equal_the_pooled_one():
     assert min(far) < 1e-8 and max(far) < 0.01
 
 
+@pytest.mark.parametrize("kind", [BayesianRidge, ARDRegression])
+def test_small_sites_decide_neither_noise_nor_prior(kind):
+    far = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x = [rng.normal(size=(n, 3)) for n in [6] * 10 + [200]]
+        y = [own @ [1.0, 0.0, 0.5] + rng.normal(size=len(own)) for own in x]
+        silos = [
+            kf.extract(kind().fit(a, b), name=str(k), data=(a, b))
+            for k, (a, b) in enumerate(zip(x, y, strict=True))
+        ]
+        pooled = kind().fit(np.vstack(x), np.concatenate(y))
+        far.append(np.abs(kf.fuse(silos, pooling="product").model().coef_ - pooled.coef_).max())
+    assert np.median(far) < 0.05 and max(far) < 0.15
+
+
 def test_least_squares_comes_back():
     x, y = linear(400)
     fitted = LinearRegression().fit(x, y)

@@ -74,6 +74,7 @@ def extract(
         )
     if at is not None or times is not None or (cox and prior_sd is not None):
         raise KLFusionError("expected data=, with which there can be at, times or another prior")
+    _check_plain(model)
     events = float(np.asarray(model.event_observed).sum())
     if events == 0:
         raise KLFusionError(
@@ -88,6 +89,16 @@ def extract(
     found = _scales(model, names) if cox else {}
     options = replace(options, info={**options.info, "outcome": columns, **found})
     return options.posterior(names, fitted, options.precision(names, own), n, arrays)
+
+
+def _check_plain(model: Any) -> None:
+    """Refuse a fit whose covariance is not that of its likelihood."""
+    for key in ("robust", "weights_col", "cluster_col"):
+        if value := getattr(model, key, None):
+            raise KLFusionError(
+                f"expected a fit without {key}, for its information is not that of a likelihood, "
+                f"got {key}={value!r}: kf.coefficients takes estimates and their covariance"
+            )
 
 
 def _scales(model: Any, names: list[str]) -> dict[str, Any]:

@@ -180,12 +180,14 @@ def _linear(
     if noise is None and bayesian:
         check_fitted(model)
         noise = 1.0 / np.sqrt(float(model.alpha_))
+        freedom = max(n - _effective(model, names), 1.0)
     if noise is None:
         rest = x, np.asarray(outcome), gram, moment, _ridge(model)
         noise, freedom = _residual_deviation(*rest)
     if not (np.isfinite(noise) and noise > 0):
         raise KLFusionError(f"expected noise_sd > 0, got {noise!r}")
     if bayesian and options.prior_sd is None:
+        options = _replace(options, estimated_prior=True)
         strength = np.broadcast_to(model.lambda_, len(names) - (INTERCEPT in names))
     elif options.prior_sd is None:
         strength = np.full(len(names) - (INTERCEPT in names), _ridge(model) / noise**2)
@@ -195,9 +197,19 @@ def _linear(
     arrays = {"noise": noise, "n": n}
     if freedom:
         arrays[FREEDOM] = freedom
-        options = _replace(options, ridge=options.prior_sd is None)
+        options = _replace(options, ridge=options.prior_sd is None and not bayesian)
     likelihood = Information(moment / noise**2, gram / noise**2)
     return options.posterior(names, likelihood, options.precision(names, own), n, arrays)
+
+
+def _effective(model: Any, names: Sequence[str]) -> float:
+    """Number of coefficients that the data of a Bayesian fit determine, the intercept included."""
+    kept = len(model.sigma_)
+    strength = np.broadcast_to(model.lambda_, len(model.coef_))
+    if isinstance(model, ARDRegression):
+        strength = strength[strength < model.threshold_lambda]
+    shrunk = float(strength @ np.diag(model.sigma_)) if kept == len(strength) else 0.0
+    return kept - shrunk + (INTERCEPT in names)
 
 
 def _from_fit(model: Any, n: int | None) -> tuple[list[str], int, FloatArray, FloatArray]:

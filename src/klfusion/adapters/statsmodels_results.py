@@ -123,7 +123,7 @@ def extract(
     arrays: dict[str, float] = {}
     if isinstance(fitted, PHReg):
         arrays = {"events": float(fitted.status.sum())}
-    elif isinstance(fitted, OLS):
+    elif isinstance(fitted, OLS) or _is_normal(info):
         arrays = {"noise": float(np.sqrt(variance)), "n": n}
         if noise_sd is None and model.df_resid > 0 and model.cov_type == "nonrobust":
             arrays[FREEDOM] = float(model.df_resid)
@@ -143,6 +143,11 @@ def extract(
     options.centre(names, likelihood, None, mean)  # an error if there is no largest likelihood
     _check_converged(model)
     return own
+
+
+def _is_normal(info: Mapping[str, Any]) -> bool:
+    """Whether a GLM is a linear regression."""
+    return (info.get("family"), info.get("link")) == ("Gaussian", "Identity")
 
 
 def _info(model: Any) -> dict[str, Any]:
@@ -202,7 +207,7 @@ def rebuild(posterior: Posterior) -> Any:
     link = getattr(families.links, info["link"])()
     family = getattr(families, info["family"])(link=link, **info.get("shape", {}))
     glm = sm.GLM(endog, exog, family=family)
-    scale = float(info["scale"])
+    scale = float(structure.arrays.get("noise", np.sqrt(info["scale"]))) ** 2
     return GLMResultsWrapper(_counted(FusedGLMResults(glm, mean, covariance / scale, scale), n))
 
 

@@ -11,7 +11,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import few
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import Normal
-from klfusion.posteriors.noise import shared_noise
+from klfusion.posteriors.noise import shared_noise, shared_prior
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.regression import KIND, LOCAL, Information, names_of
@@ -160,7 +160,8 @@ def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
     """Regressions with the same shared coefficients in the same order, without local ones.
 
     A coefficient that a silo lacks gets the prior that other silos have for it. The noise of linear
-    regressions is estimated from all silos. Other models are returned unchanged.
+    regressions, and a prior that silos estimated, are from all silos. Other models are returned
+    unchanged.
     """
     if not all(map(is_regression, posteriors)):
         return list(posteriors)
@@ -174,7 +175,7 @@ def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
     check_equal(classes, f"the classes {classes[0][1]}, which classes= sets," if classes else "")
     _check_units(infos)
     _check_variables(infos)
-    split = [_without_local(p) for p in shared_noise(posteriors)]
+    split = [_without_local(p) for p in shared_prior(shared_noise(posteriors))]
     names = [_info(p)["coordinates"] for p in split]
     union = list(dict.fromkeys(key for own in names for key in own))
     if all(own == union for own in names):

@@ -1,4 +1,4 @@
-"""The noise of linear regressions: what each silo's estimate says, and what all of them say.
+"""The noise and prior of linear regressions: what each silo estimates, and what all of them do.
 
 A silo that estimates the variance of its noise from few rows may be far too certain of its
 coefficients by luck. Variances of silos are scaled inverse chi-square with ``nu`` degrees of
@@ -21,6 +21,7 @@ from scipy.special import betaln, gammaln
 from klfusion._utils.arrays import TINY, FloatArray
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.regression import Information
 
 FREEDOM = "freedom"  # array of a structure: residual degrees of freedom of an estimated noise
 
@@ -36,6 +37,27 @@ def shared_noise(posteriors: Sequence[Posterior]) -> list[Posterior]:
     return [
         _with_variance(p, float(own), float(own_noise**2))
         for p, own, own_noise in zip(posteriors, variances, noise, strict=True)
+    ]
+
+
+def shared_prior(posteriors: Sequence[Posterior]) -> list[Posterior]:
+    """Regressions that estimated their priors, with one whose variances are the average of theirs.
+
+    A silo may estimate from few rows that all coefficients are zero. An average of precisions would
+    take its word for all others. Silos with other coefficients are returned unchanged.
+    """
+    infos = [{} if p.structure is None else p.structure.info for p in posteriors]
+    names = {tuple(info.get("coordinates", ())) for info in infos}
+    if len(names) > 1 or not all(info.get("estimated_prior") for info in infos):
+        return list(posteriors)
+    dim = len(infos[0]["coordinates"])
+    precisions = [np.diag(Information.of(np.asarray(p.prior), dim).precision) for p in posteriors]
+    flat = np.min(precisions, axis=0) <= 0.0
+    variance = np.mean(1.0 / np.where(flat, 1.0, precisions), axis=0)
+    prior = Information(np.zeros(dim), np.diag(np.where(flat, 0.0, 1.0 / variance))).natural()
+    return [
+        replace(p, natural=p.natural + (prior - np.asarray(p.prior)), prior=prior)
+        for p in posteriors
     ]
 
 
