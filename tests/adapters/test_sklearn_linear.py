@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -284,3 +286,15 @@ def test_rows_and_outcomes_that_no_regression_has():
     ):
         with pytest.raises(kf.KLFusionError, match=text):
             kf.extract(model, name="a", data=data)
+
+
+def test_noise_that_floats_cannot_square_and_freedom_without_noise_are_refused():
+    x, y = linear(60)
+    silos = [kf.extract(LinearRegression(), name=name, data=(x, y)) for name in "ab"]
+    arrays = dict(silos[0].structure.arrays)
+    huge = replace(silos[0].structure, arrays={**arrays, "noise": np.array(1e200)})
+    with pytest.raises(KLFusionError, match="finite"):
+        kf.fuse([replace(silos[0], structure=huge), silos[1]])
+    del arrays["noise"]
+    with pytest.raises(KLFusionError, match=r"'a'.*expected regression\.noise to be an array"):
+        replace(silos[0], structure=replace(silos[0].structure, arrays=arrays))

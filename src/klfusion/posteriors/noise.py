@@ -33,10 +33,14 @@ def shared_noise(posteriors: Sequence[Posterior]) -> list[Posterior]:
         return list(posteriors)
     rows = [(s.arrays["noise"], s.arrays[FREEDOM]) for s in structures if s is not None]
     noise, freedom = np.array(rows, dtype=np.float64).T
-    variances = moderated(noise**2, freedom)
+    with np.errstate(over="ignore", under="ignore"):
+        own_variances = noise**2
+    if not (np.isfinite(own_variances).all() and (own_variances >= TINY).all()):
+        return list(posteriors)  # beyond what floats can compare
+    variances = moderated(own_variances, freedom)
     return [
-        _with_variance(p, float(own), float(own_noise**2))
-        for p, own, own_noise in zip(posteriors, variances, noise, strict=True)
+        _with_variance(p, float(own), float(before))
+        for p, own, before in zip(posteriors, variances, own_variances, strict=True)
     ]
 
 

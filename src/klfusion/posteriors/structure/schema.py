@@ -217,7 +217,7 @@ def _regression(own: _Checked) -> None:
     own.setting("variables", lambda v: v is None or _are_variables(v), _VARIABLES)
     own.setting("units", lambda v: _are_values(v, str), "a mapping of columns to text")
     own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
-    if "noise" in own.arrays:
+    if own.arrays.keys() & {"noise", "freedom"}:
         own.array("noise", (), above=True)
         own.array("n", ())
         if "freedom" in own.arrays:
