@@ -12,27 +12,22 @@ import json
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments import data, phenotypes_data
+from experiments.phenotype_sizes import dealt_at_random, fitted
 from experiments.phenotypes_data import Consortium, Frame
 from experiments.tables import by_name
 from klfusion.learners import MixedMixture
-from klfusion.learners._mixture import Fit, iterate
 
 DESCRIPTION = "phenotypes of mixed and incomplete data: simulated consortium, heart disease"
 SEEDS = range(40)  # development used seeds from 100 on
 SPLITS = range(20)
 DEALT = 4  # sites to which patients are dealt at random
 LOSS = 0.02  # nats per patient that `MaxLoss` may lose
-SIZES = ("dealt size", "dealt, groups of the pooled model, size", "pooled size, other starts")
-FEWER = (2, 4)  # parts of the patients, of which one is fitted
-OTHER_STARTS = 1000  # added to the seed
-_OF_COMPONENTS = ("natural_", "counts_")
 ROUNDS = 4  # of communication, where hospitals answer more than once
 
 
@@ -62,11 +57,6 @@ def main(args: argparse.Namespace, console: Console) -> None:
         console.print(by_name(title, values, "measure", ".4f"))
     path = args.out / "phenotypes.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")
-
-
-def fitted(schema: kf.Schema, frame: Frame, seed: int) -> MixedMixture:
-    """One site's model, or that of all data."""
-    return MixedMixture(schema, random_state=seed).fit(frame)
 
 
 # Simulated consortium -------------------------------------------------------------------------
@@ -124,9 +114,6 @@ def heart(hospitals: dict[str, Frame], seed: int) -> dict[str, float]:
     models = {name: fitted(schema, frame, seed) for name, frame in train.items()}
     pooled, fusion = fitted(schema, every, seed), kf.fuse(models)
     sites = phenotypes_data.dealt(every, DEALT, rng)
-    dealt = [fitted(schema, frame, seed) for frame in sites]
-    of_pooled = [in_groups(schema, frame, pooled.predict(frame)) for frame in sites]
-    of_sites = kf.fuse(dealt)
     of_loss = kf.fuse(models, method=kf.MaxLoss(LOSS))
     out = {f"alone, {name}": model.score(test) for name, model in models.items()}
     return out | {
@@ -137,50 +124,8 @@ def heart(hospitals: dict[str, Frame], seed: int) -> dict[str, float]:
         "pooled": pooled.score(test),
         "fused size": float(fusion.n_components),
         "pooled size": float(pooled.n_components_),
-        "dealt": of_sites.model().score(test),
-        "dealt size": float(of_sites.n_components),
-        "dealt, of sites": float(np.mean([model.n_components_ for model in dealt])),
-        "dealt, groups of the pooled model, size": float(kf.fuse(of_pooled).n_components),
-        "dealt, nats by which a site's own model is better than these groups": float(
-            np.mean([model.lower_bound_ for model in dealt])
-            - np.mean([bound_from(schema, own, pooled.predict_proba(own)) for own in sites])
-        ),
-        **sizes_of_pooled(schema, every, seed),
+        **dealt_at_random(schema, every, test, pooled, sites, seed),
     }
-
-
-def in_groups(schema: kf.Schema, frame: Frame, labels: NDArray[np.intp]) -> MixedMixture:
-    """A site's model with one component for each group of its patients."""
-    groups = [
-        MixedMixture(schema, n_components=1).fit({k: v[labels == g] for k, v in frame.items()})
-        for g in np.unique(labels)
-    ]
-    model, some = MixedMixture(schema), groups[0]
-    model.set_schema(schema)
-    model.weight_prior_ = 1.0 / model.n_components
-    natural, counts = (np.concatenate([getattr(m, k) for m in groups]) for k in _OF_COMPONENTS)
-    model.set_components(natural, some.prior_, counts)
-    model.measured_ = np.concatenate([m.measured_ for m in groups])
-    return model
-
-
-def bound_from(schema: kf.Schema, frame: Frame, share: NDArray[np.float64]) -> float:
-    """The bound of a site's model that begins with responsibilities, without merges."""
-    model = MixedMixture(schema)
-    model.set_schema(schema)
-    problem, _ = model._problem(frame)
-    first = Fit(share.sum(axis=0), problem.design.sums(share))
-    return iterate(problem, first, model.max_iter).bound
-
-
-def sizes_of_pooled(schema: kf.Schema, every: Frame, seed: int) -> dict[str, float]:
-    """Size of the pooled model of fewer patients, and from other starts."""
-    rng, out = np.random.default_rng([seed, 1]), {}
-    for parts in FEWER:
-        some = phenotypes_data.dealt(every, parts, rng)[0]
-        out[f"pooled size, 1/{parts} of patients"] = float(fitted(schema, some, seed).n_components_)
-    again = fitted(schema, every, seed + OTHER_STARTS)
-    return out | {"pooled size, other starts": float(again.n_components_)}
 
 
 def after_rounds(
@@ -206,6 +151,7 @@ def after_rounds(
 def summary_of_heart(rows: list[dict[str, float]]) -> dict[str, float]:
     """Means over splits."""
     mean = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    sizes = [row["pooled size"] for row in rows]
     best_alone = [max(v for k, v in row.items() if k.startswith("alone")) for row in rows]
     over = [row["fused"] - alone for row, alone in zip(rows, best_alone, strict=True)]
     return mean | {
@@ -220,10 +166,15 @@ def summary_of_heart(rows: list[dict[str, float]]) -> dict[str, float]:
             for key, value in mean.items()
             if key.endswith("rounds")
         },
+        "dealt size is within one of the pooled size": float(
+            np.mean([abs(row["dealt size"] - row["pooled size"]) <= 1 for row in rows])
+        ),
+        "pooled size is: the most frequent one": max(map(sizes.count, sizes)) / len(sizes),
         **{
             f"pooled size is: {key}": float(
-                np.mean([row[key] == row["pooled size"] for row in rows])
+                np.mean([row[key] == size for row, size in zip(rows, sizes, strict=True)])
             )
-            for key in SIZES
+            for key in rows[0]
+            if "size" in key and key.startswith(("dealt", "pooled size,"))
         },
     }

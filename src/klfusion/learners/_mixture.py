@@ -12,9 +12,8 @@ are not in use are at their prior and add nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
@@ -232,18 +231,16 @@ def iterate_from(problem: Problem, fit: Fit, prior: FloatArray, max_iter: int) -
     return fit
 
 
-def simplify(problem: Problem, fit: Fit, max_iter: int) -> Fit:
-    """The best by the bound of a fit, and of all that merges of two components lead to.
+def merges(problem: Problem, fit: Fit, max_iter: int) -> Iterator[Fit]:
+    """The fit, and the fits that merges of two components lead to, down to one component.
 
-    One merge may lower the bound, and the next raise it above what it was. So merges go on until
-    one component is left.
+    One merge may lower the bound, and the next raise it above what it was.
     """
-    best = fit
+    yield fit
     while len(fit.counts) > 1:
         merged = _best_merge(problem, responsibilities(problem, fit))
         fit = iterate(problem, Fit(merged.sum(axis=0), problem.design.sums(merged)), max_iter)
-        best = max(best, fit, key=attrgetter("bound"))
-    return best
+        yield fit
 
 
 def responsibilities(problem: Problem, fit: Fit) -> FloatArray:

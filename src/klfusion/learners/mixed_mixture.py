@@ -26,7 +26,7 @@ from klfusion.learners._mixture import (
     Weights,
     iterate,
     iterate_from,
-    simplify,
+    merges,
     start,
 )
 from klfusion.learners.schema import Schema
@@ -109,6 +109,9 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
     feature_names_in_ : array of str
     schema_ : Schema
     lower_bound_, converged_, lower_bounds_ : float, bool, list
+    bounds_by_size_ : dict of int to float
+        The highest bound of each number of components that was found, in nats. Sizes within a few
+        nats of each other are not told apart by the data.
 
     Examples
     --------
@@ -148,11 +151,14 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
         self.set_schema(Schema.suggest(X) if self.schema is None else self.schema)
         problem, standard = self._problem(X)
         rng, features = generator(self.random_state), _features(self._parts, standard)
-        fits = []
+        fits: list[Fit] = []
         for _ in range(self.n_init):
             first = start(problem.design, features, self.n_components, rng)
-            fits.append(simplify(problem, iterate(problem, first, self.max_iter), self.max_iter))
-        best = max(fits, key=attrgetter("bound"))
+            fits += merges(problem, iterate(problem, first, self.max_iter), self.max_iter)
+        best, size = max(fits, key=attrgetter("bound")), {len(fit.counts) for fit in fits}
+        self.bounds_by_size_ = {
+            k: max(fit.bound for fit in fits if len(fit.counts) == k) for k in sorted(size)
+        }
         self._keep(problem.model.prior + best.sums, best)
         return self
 
