@@ -2,7 +2,8 @@
 
 Silos are those of `experiments.users`. The last one then has one random column, or all, times a
 factor, or two columns by two factors, or every silo standardises its own data; the models are
-fitted again. Heads are those of tables of scikit-learn, whose rows are dealt by class.
+fitted again. Heads are those of tables of scikit-learn, whose rows are dealt by class. Consortia of
+mixed and incomplete tables are those of `experiments.phenotypes`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
+from experiments.phenotype_sizes import fitted
+from experiments.phenotypes_data import Consortium
 from experiments.simulation import FloatArray
 from experiments.tables import of_rows
 from experiments.users import Problem, Scenario, draw, fit
@@ -142,12 +145,32 @@ def run_heads(table: str, sites: str, seed: int) -> dict[str, Any]:
     return found
 
 
+def run_consortium(seed: int) -> dict[str, Any]:
+    """The same of mixtures over mixed and incomplete columns; the last site that has the column."""
+    sites, rng = Consortium.drawn(seed), np.random.default_rng(seed)
+    numbers = [column.name for column in sites.schema if column.kind == "continuous"]
+    column = str(rng.choice(numbers))
+    silos = {k: kf.extract(fitted(sites.schema, f, seed), k) for k, f in sites.train.items()}
+    measured = {k: f for k, f in sites.train.items() if np.isfinite(f[column].astype(float)).any()}
+    last, own = list(measured.items())[-1]
+    other = fitted(sites.schema, own | {column: own[column].astype(float) * FACTOR}, seed)
+    changed = {"honest": silos, "one column": silos | {last: kf.extract(other, last)}}
+    found: dict[str, Any] = {"seed": seed}
+    for name, posteriors in changed.items():
+        reasons = [f for f in findings_of([*posteriors.values()]) if f.reason.endswith(UNITS)]
+        right = [f for f in reasons if f.silo == last and f"column {column!r} " in f.reason]
+        right = right if name == "one column" else []
+        found[name], found[f"{name}, others"] = len(right) == 1, len(reasons) > len(right)
+    return found
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--scenario", choices=SCENARIOS, action="append")
     parser.add_argument("--heads", action="store_true", help="heads instead of mixtures")
+    parser.add_argument("--consortia", action="store_true", help="mixed and incomplete tables")
     parser.add_argument("--bare", action="store_true", help="without priors and counts")
 
 
@@ -158,6 +181,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
         if args.heads:
             cases = [(table, sites) for table in TABLES for sites in SITES]
             runs = {", ".join(case): [run_heads(*case, seed) for seed in seeds] for case in cases}
+        elif args.consortia:
+            runs = {"3 to 20 sites": [run_consortium(seed) for seed in seeds]}
         else:
             names = args.scenario or SCENARIOS
             scenarios = {name: SCENARIOS[name] for name in names}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from experiments.units import SCENARIOS, run
+from experiments.units import SCENARIOS, run, run_consortium
+from klfusion.learners import Column, MixedMixture
 from klfusion.updates.units import other_units
 
 NORMAL = kf.families.NormalWishart(3)
@@ -87,3 +88,54 @@ def test_fitted_mixtures(bare):
     found = run(SCENARIOS["two, all shared"], 7, bare=bare)
     assert found["one column"] and found["standardised alone"]
     assert not found["honest, others"] and not found["standardised in common, others"]
+
+
+def test_a_consortium_of_mixed_and_incomplete_tables():
+    """The experiment, of one consortium."""
+    found = run_consortium(301)
+    assert found["one column"] and not found["honest, others"] and not found["one column, others"]
+
+
+TABLE = kf.Schema(
+    (
+        Column("age", "continuous", (30.0, 80.0), unit="years"),
+        Column("sex", "binary", categories=("f", "m")),
+        Column("creatinine", "continuous", (0.5, 2.0), unit="mg/dl", log=True),
+        Column("dose", "semicontinuous", (5.0, 40.0), unit="mg"),
+        Column("weight", "continuous", (45.0, 120.0), unit="kg", block="body"),
+        Column("height", "continuous", (150.0, 200.0), unit="cm", block="body"),
+    )
+)
+
+
+def patients(rng, n=240):
+    group = rng.integers(2, size=n)
+    old = group == 1
+    return {
+        "age": np.where(old, 70.0, 40.0) + rng.normal(0, 6, n),
+        "sex": np.where(rng.random(n) < np.where(old, 0.8, 0.3), "m", "f"),
+        "creatinine": np.exp(np.where(old, 0.5, -0.3) + rng.normal(0, 0.2, n)),
+        "dose": np.where(rng.random(n) < 0.4, 0.0, np.where(old, 30.0, 12.0) + rng.normal(0, 3, n)),
+        "weight": np.where(old, 92.0, 68.0) + rng.normal(0, 6, n),
+        "height": np.where(old, 168.0, 181.0) + rng.normal(0, 5, n),
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "factor"), [("age", 12.0), ("creatinine", 88.4), ("dose", 0.001), ("height", 0.394)]
+)
+def test_a_column_of_a_table_in_other_units(column, factor):
+    """Logarithms, shared values, blocks, and a site that never measured the column."""
+    rng = np.random.default_rng(8)
+    tables = {name: patients(rng) for name in ("a", "b", "other", "without")}
+    tables["other"][column] = tables["other"][column] * factor
+    del tables["without"][column]
+    silos = [
+        kf.extract(MixedMixture(TABLE, n_components=4, random_state=0).fit(table), name)
+        for name, table in tables.items()
+    ]
+    (found,) = other_units(silos)
+    assert found[:2] == ("other", (TABLE.names.index(column),))
+    assert found.scales == pytest.approx((factor,), rel=0.1)
+    (finding,) = [f for f in kf.diagnose(kf.fuse(silos)).findings if "units" in f.reason]
+    assert finding.silo == "other" and f"column {column!r} " in finding.reason

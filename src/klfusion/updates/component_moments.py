@@ -8,11 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.families import GaussianObservations, Tempered
+from klfusion.families import (
+    GaussianObservations,
+    NormalGamma,
+    NormalWishart,
+    Product,
+    Tempered,
+)
 from klfusion.families.wishart import unpack
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure, head
-from klfusion.posteriors.structure.kinds import NAMES
+from klfusion.posteriors.structure.kinds import NAMES, blocks_of, factors_of
 
 _MOST_COMPONENTS = 20  # the largest
 _MOST_COLUMNS = 32  # to look at one by one; of more, so many are looked at together
@@ -20,7 +26,7 @@ _MOST_COLUMNS = 32  # to look at one by one; of more, so many are looked at toge
 
 @dataclass(frozen=True, eq=False)
 class ComponentMoments:
-    """Means and logarithms of deviations (n, d) of observations, and sizes (n, 1)."""
+    """Means and logarithms of deviations (n, d) of observations, and sizes (n, 1 or d)."""
 
     mean: FloatArray
     log_sd: FloatArray
@@ -33,6 +39,8 @@ class ComponentMoments:
     def of(cls, posterior: Posterior) -> ComponentMoments | None:
         """The largest components of a silo; None unless they have Gaussian observations."""
         family = posterior.family
+        if isinstance(family, Product):
+            return cls._of_table(posterior, family)
         if not isinstance(family, GaussianObservations) or not isinstance(family, Tempered):
             return None
         if posterior.structure is not None and posterior.structure.kind == head.KIND:
@@ -66,10 +74,50 @@ class ComponentMoments:
         own = tuple(str(names[row]) for row in rows)
         return cls(mean[: len(rows)], every, counts[: len(rows)], own, inputs) if own else None
 
+    @classmethod
+    def _of_table(cls, posterior: Posterior, family: Product) -> ComponentMoments | None:
+        """The largest components of a mixture over columns, as observed; NaN if not a number.
+
+        Numbers of a semicontinuous column are those that differ from the shared value. Where
+        logarithms are fitted, moments are those of the log-Normal distribution.
+        """
+        structure = posterior.structure
+        if structure is None or not structure.info.get("schema") or posterior.prior is None:
+            return None
+        schema, added = structure.info["schema"], posterior.natural - posterior.prior
+        column_of = np.repeat(np.arange(len(schema)), [len(blocks_of([own])) for own in schema])
+        mean, variance, size = (np.full((len(added), len(schema)), np.nan) for _ in range(3))
+        kept = np.ones(len(added), dtype=bool)
+        groups = factors_of(blocks_of(schema))
+        for (_, factor, own), group in zip(family.parts(added), groups, strict=True):
+            if not isinstance(factor, NormalGamma | NormalWishart):
+                continue
+            d, n, columns = len(group), own[:, -1:], column_of[group]
+            if n.mean() < factor.least_count:  # hardly measured
+                continue
+            with np.errstate(divide="ignore", invalid="ignore"):
+                mean[:, columns] = own[:, :d] / own[:, d : d + 1]
+                squares = np.einsum("nii->ni", unpack(own[:, d + 1 : -1], d))
+                squares = squares - own[:, d : d + 1] * mean[:, columns] ** 2
+                variance[:, columns] = squares / n
+            size[:, columns] = n
+            kept &= n[:, 0] >= factor.least_count
+        log = np.array([bool(own.get("log")) for own in schema])
+        mean[:, log] = np.exp(mean[:, log] + 0.5 * variance[:, log])
+        variance[:, log] = mean[:, log] ** 2 * np.expm1(variance[:, log])
+        counts = np.nan_to_num(size).sum(axis=1)
+        rows = np.argsort(-counts, kind="stable")
+        rows = rows[kept[rows] & (counts[rows] > 0)][:_MOST_COMPONENTS]
+        mean, log_sd, size = mean[rows], _half_log(variance[rows]), size[rows]
+        lacking = ~np.isfinite(mean + log_sd).all(axis=0)
+        mean[:, lacking], log_sd[:, lacking], size[:, lacking] = np.nan, np.nan, np.nan
+        return cls(mean, log_sd, size) if len(rows) else None
+
     def of_columns(self, columns: IntArray, *, one_by_one: bool) -> ComponentMoments:
         """The same in fewer columns."""
         mean, log_sd = self.mean[:, columns], self.log_sd[:, columns]
-        return replace(self, mean=mean, log_sd=log_sd, one_by_one=one_by_one)
+        size = self.size if self.size.shape[1] == 1 else self.size[:, columns]
+        return replace(self, mean=mean, log_sd=log_sd, size=size, one_by_one=one_by_one)
 
     def beside(self, silos: Sequence[ComponentMoments]) -> ComponentMoments:
         """The components of other silos, (l, d); by name, those that may match each, (n, l, d)."""
@@ -88,12 +136,16 @@ class ComponentMoments:
 
 
 def compared(known: dict[str, ComponentMoments]) -> tuple[list[str], IntArray]:
-    """Silos to compare, and columns: those that vary in all of them. ``known`` keeps these."""
+    """Silos to compare, and columns: those that vary in all of them. ``known`` keeps these.
+
+    Of tables, columns that two silos measured.
+    """
     both = [np.concatenate([own.mean, own.log_sd]) for own in known.values()]
-    fine = [np.asarray(np.isfinite(own).all(axis=0)) for own in both]
-    if len(fine) < 2 or len({len(own) for own in fine}) > 1:
+    if len(both) < 2 or len({own.shape[1] for own in both}) > 1:
         return [], np.zeros(0, dtype=np.intp)
-    columns = np.flatnonzero(np.logical_and.reduce(fine))
+    fine = np.array([np.isfinite(own).all(axis=0) for own in both])
+    lacking = np.array([np.isnan(own).all(axis=0) for own in both])
+    columns = np.flatnonzero((fine | lacking).all(axis=0) & (fine.sum(axis=0) > 1))
     one_by_one = len(columns) <= _MOST_COLUMNS and all(own.one_by_one for own in known.values())
     if not one_by_one:
         columns = columns[:: max(-(-len(columns) // _MOST_COLUMNS), 1)]

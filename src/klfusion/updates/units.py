@@ -103,16 +103,20 @@ class _Pairs:
     """Pairs of a silo's components and those of others, given how much these vary."""
 
     def __init__(self, own: ComponentMoments, others: ComponentMoments, variation: float) -> None:
-        self.x, self.x_log_sd = own.mean[:, None], own.log_sd[:, None]  # (k, 1, d)
-        self.y, self.y_log_sd = others.mean, others.log_sd  # (l, d), or by name (k, l, d)
-        error = 1.0 / own.size[:, None] + 1.0 / others.size  # (k, l, 1)
+        # (k, 1, d) each; (l, d), or by name (k, l, d); NaN where a silo did not measure a column
+        given = [own.mean[:, None], own.log_sd[:, None], others.mean, others.log_sd]
+        self.known = np.isfinite(given[0] + given[2])  # (k, l, d)
+        self.x, self.x_log_sd, self.y, self.y_log_sd = map(np.nan_to_num, given)
+        error = 1.0 / own.size[:, None] + 1.0 / others.size  # (k, l, 1 or d)
+        error = np.nan_to_num(error, nan=1.0)
         self.error = (error + variation**2) * np.exp(2.0 * self.x_log_sd)  # of the mean
         # A deviation that all components share counts once.
-        self.log_error = (0.5 * error + variation**2) * (1 if own.names is None else len(error))
+        log_error = (0.5 * error + variation**2) * (1 if own.names is None else len(error))
+        self.log_error = np.broadcast_to(log_error, self.error.shape)
         all_there = np.ones(error.shape[:2], dtype=bool)
         self.there = all_there if others.there is None else others.there
+        self.new = self._new(given)
         self.plain = self._log_density(np.zeros((1, 1)), slice(None))[0]  # (k, l, d)
-        self.new = self._new()
 
     def _log_density(self, log_scale: FloatArray, columns: BoolArray | slice) -> FloatArray:
         """Of components given that they match, by column: (scales, k, l, columns).
@@ -122,21 +126,33 @@ class _Pairs:
         u = log_scale[:, None, None]
         means = self.x[..., columns] - np.exp(u) * self.y[..., columns]
         logs = self.x_log_sd[..., columns] - u - self.y_log_sd[..., columns]
-        return _log_normal(means, self.error[..., columns]) + _log_normal(logs, self.log_error)
+        return self._where_known(means, logs, columns)
 
-    def _new(self) -> FloatArray:
-        """Log density (k, 1) of a component that no other silo has: as those of all silos."""
+    def _where_known(
+        self, means: FloatArray, logs: FloatArray, columns: BoolArray | slice
+    ) -> FloatArray:
+        """Log density of residuals; where a column says nothing, that of a new component."""
+        found = _log_normal(means, self.error[..., columns])
+        found = found + _log_normal(logs, self.log_error[..., columns])
+        return np.where(self.known[..., columns], found, self.new[..., columns])
+
+    def _new(self, given: Sequence[FloatArray]) -> FloatArray:
+        """Log density (k, 1, d) of a component that no other silo has: as those of all silos."""
         total = np.zeros(self.x.shape)
-        parts = (self.x, self.y, self.error), (self.x_log_sd, self.y_log_sd, self.log_error)
-        for x, y, error in parts:
-            every = np.concatenate([x[:, 0], y[self.there] if y.ndim > 2 else y])
-            variance = every.var(axis=0) + error.min(axis=1, keepdims=True)
-            total = total + _log_normal(x - every.mean(axis=0), variance)
-        return np.asarray(total.sum(axis=2))
+        x, x_log_sd, y, y_log_sd = given
+        for own, other, error in ((x, y, self.error), (x_log_sd, y_log_sd, self.log_error)):
+            every = np.concatenate([own[:, 0], other[self.there] if other.ndim > 2 else other])
+            there = np.isfinite(every)
+            n, every = np.maximum(there.sum(axis=0), 1), np.where(there, every, 0.0)
+            mean = every.sum(axis=0) / n
+            variance = (np.where(there, every - mean, 0.0) ** 2).sum(axis=0) / n
+            variance = variance + error.min(axis=1, keepdims=True)
+            total = total + _log_normal(own - mean, variance)
+        return np.nan_to_num(total)
 
     def _log_odds(self, columns: BoolArray, density: FloatArray) -> FloatArray:
         """Of each match against a new component: (scales, k, l), of the density of columns."""
-        rest = self.plain[..., ~columns].sum(axis=2) - self.new
+        rest = self.plain[..., ~columns].sum(axis=2) - self.new.sum(axis=2)
         n = np.maximum(self.there.sum(axis=1, keepdims=True), 1)
         prior = np.log(_SHARED / (1.0 - _SHARED) / n)
         return np.where(self.there, density.sum(axis=3) + rest + prior, -np.inf)
@@ -157,17 +173,19 @@ class _Pairs:
     def bound(self, columns: BoolArray) -> float:
         """Log evidence if every pair had a scale of its own in these columns: an upper bound."""
         ratio = (self.x_log_sd - self.y_log_sd)[..., columns]
-        density = _log_normal(np.zeros(1), self.error[..., columns])
-        density = density + _log_normal(ratio - _allowed(ratio), self.log_error)
+        density = self._where_known(np.zeros(1), ratio - _allowed(ratio), columns)
         return float(self._evidence(columns, density[None])[0])
 
     def best(self, columns: BoolArray) -> tuple[float, float]:
         """Log evidence that these columns are scaled, and the most probable log scale."""
-        logs = self.x_log_sd[..., columns] - self.y_log_sd[..., columns]
-        rest = self.plain[..., ~columns].sum(axis=2) - logs.var(axis=2)
-        rest = np.where(self.there, rest, -np.inf)
+        logs, known = (self.x_log_sd - self.y_log_sd)[..., columns], self.known[..., columns]
+        n = np.maximum(known.sum(axis=2), 1)
+        mean = np.where(known, logs, 0.0).sum(axis=2) / n
+        squares = np.where(known, logs - mean[..., None], 0.0) ** 2
+        rest = self.plain[..., ~columns].sum(axis=2) - squares.sum(axis=2) / n
+        rest = np.where(self.there & known.any(axis=2), rest, -np.inf)
         order = np.argsort(-rest, axis=None, kind="stable")[:_MOST_STARTS]
-        log_scale = _allowed(logs.mean(axis=2).ravel()[order])
+        log_scale = _allowed(mean.ravel()[order])
         for _ in range(_ROUNDS):
             gradient, information = self._slope(log_scale, columns)
             log_scale = _allowed(log_scale + np.clip(gradient / information, -1.0, 1.0))
@@ -208,9 +226,9 @@ class _Pairs:
         """Log scales (starts, d) of likely pairs, given those of all, and where they gain."""
         u = log_scale.reshape(self.plain.shape)
         scaled = np.exp(u) * self.y
-        change = _log_normal(self.x - scaled, self.error) - self.plain
-        change += _log_normal(self.x_log_sd - u - self.y_log_sd, self.log_error)
-        information = scaled**2 / self.error + 1.0 / self.log_error + _OF_PRIOR
+        logs = self.x_log_sd - u - self.y_log_sd
+        change = self._where_known(self.x - scaled, logs, slice(None)) - self.plain
+        information = self.known * (scaled**2 / self.error + 1.0 / self.log_error) + _OF_PRIOR
         gain = (change + _log_width(information)).reshape(log_scale.shape)
         likely = self.plain.sum(axis=2).ravel() + np.maximum(gain, 0.0).sum(axis=1)
         likely[((gain > 0.0).sum(axis=1) < 2) | ~self.there.ravel()] = -np.inf
@@ -229,12 +247,13 @@ class _Pairs:
         self, weights: FloatArray, log_scale: FloatArray, columns: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         """Gradient and Fisher information by column, (scales, columns) each."""
-        u = log_scale[:, None, None]
+        u, log_error = log_scale[:, None, None], self.log_error[..., columns]
         scaled = np.exp(u) * self.y[..., columns]
         means = (self.x[..., columns] - scaled) * scaled / self.error[..., columns]
-        logs = (self.x_log_sd[..., columns] - u - self.y_log_sd[..., columns]) / self.log_error
-        known = scaled**2 / self.error[..., columns] + 1.0 / self.log_error
-        sums = [np.einsum("skl,sklc->sc", weights, part) for part in (means + logs, known)]
+        logs = (self.x_log_sd[..., columns] - u - self.y_log_sd[..., columns]) / log_error
+        known = scaled**2 / self.error[..., columns] + 1.0 / log_error
+        there = self.known[..., columns]
+        sums = [np.einsum("skl,sklc->sc", weights, there * part) for part in (means + logs, known)]
         return sums[0], sums[1] + _OF_PRIOR
 
 
