@@ -58,6 +58,7 @@ def test_prevalence_of_each_hospital(fusion):
     assert north["prevalence"] == pytest.approx(0.7, abs=0.08)
     assert north["low"] < north["prevalence"] < north["high"]
     assert 0.5 < north["probability"] <= 1.0
+    assert [own["only_here"] for own in view["phenotypes"]].count(True) == 2
     assert sum(own["patients"] for own in view["phenotypes"]) == pytest.approx(300)
     json.dumps(view, allow_nan=False)
 
@@ -172,3 +173,24 @@ def test_a_column_of_logarithms_has_geometric_means():
     means = [np.exp(np.log(frame["cost"][kind == k]).mean()) for k in range(2)]
     value = float(row["value"].replace(",", ""))
     assert min(abs(value / mean - 1.0) for mean in means) < 0.1
+
+
+def test_a_phenotype_of_one_hospital_is_matched_to_no_other(fusion, tmp_path):
+    text = Path(fusion.report(tmp_path / "page.html", one_page=True)).read_text(encoding="utf-8")
+    assert text.count("<td>only here</td>") == 2
+    alone = kf.fuse([fusion.silos[0]])
+    assert not any(own["only_here"] for own in phenotypes(alone, alone.silos)["phenotypes"])
+
+
+def test_columns_are_counted_as_in_the_schema():
+    """A semicontinuous column is two factors, and a block of two columns is one."""
+    columns = [
+        Column("dose", "semicontinuous", (5.0, 40.0)),
+        Column("weight", "continuous", (45.0, 120.0), block="body"),
+        Column("height", "continuous", (150.0, 200.0), block="body"),
+        Column("pulse", "semicontinuous", (50.0, 90.0)),
+    ]
+    rng = np.random.default_rng(0)
+    table = {c.name: rng.choice([0.0, 1.0], 60) * rng.uniform(*c.reference, 60) for c in columns}
+    model = MixedMixture(kf.Schema(columns), n_components=2, random_state=0).fit(table)
+    assert summarize(kf.fuse([model]))["family"] == "Product of 4 columns"

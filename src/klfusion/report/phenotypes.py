@@ -51,14 +51,15 @@ def phenotypes(
     hospitals = [] if sent is None else _hospitals(fusion, sent, min_cell)
     found = []
     for g in range(fusion.n_components):
-        few = counts[g] < min_cell
+        few, own = counts[g] < min_cell, [one[g] for one in hospitals if one[g] is not None]
         found.append(
             {
                 "number": g,
                 "patients": None if few else float(counts[g]),
                 "share": None if few else float(counts[g]) / total,
                 "columns": [] if few else columns[g],
-                "hospitals": [own[g] for own in hospitals if own[g] is not None],
+                "hospitals": own,
+                "only_here": len(own) == 1 < len(hospitals),
             }
         )
     return {

@@ -120,8 +120,10 @@ def findings(fusion: Fusion, silos: Sequence[Posterior] | None = None) -> list[s
 
 
 def _family(posterior: Posterior) -> str:
-    """Columns have names in the view."""
-    return f"Product of {len(getattr(posterior.family, 'factors', ()))} columns"
+    """Columns have names in the view; a semicontinuous one is two factors, a block is one."""
+    factors = getattr(posterior.family, "factors", ())
+    schema = None if posterior.structure is None else posterior.structure.info.get("schema")
+    return f"Product of {len(schema or factors)} columns"
 
 
 def _settings(fusion: Fusion) -> dict[str, Any]:
