@@ -113,9 +113,11 @@ def test_a_suggestion():
 @for_each(
     "frame, message",
     [
-        ({"a": [None, np.nan]}, "column 'a': expected values, got none"),
-        ({"a": [3.0, 3.0]}, "column 'a': expected values that vary, got 3.0 alone"),
+        ({"a": [None, np.nan]}, r"expected a column that can be fitted, got 'a' \(no values\)"),
+        ({"a": [3.0, 3.0]}, r"got 'a' \(all values are 3.0\)"),
+        ({"a": [1.5, 2.5, np.inf, 3.0]}, "column 'a': expected finite numbers, got inf"),
         (np.zeros((2, 2)), "expected a frame"),
+        ({}, "expected a column that can be fitted, got none"),
     ],
 )
 def test_no_suggestion(frame, message):

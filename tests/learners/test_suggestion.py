@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -60,3 +63,54 @@ def test_logarithms_of_skewed_columns():
     low, high = cost.reference
     assert 300.0 < low < 600.0
     assert 1.5e4 < high < 3e4
+
+
+def test_columns_that_are_left_out():
+    n = 40
+    frame = {
+        "id": [f"P{k:03d}" for k in range(n)],
+        "row": np.arange(1000, 1000 + n),
+        "site": ["A"] * n,
+        "empty": [None] * n,
+        "born": [date(1950, 1, 1 + k % 28) for k in range(n)],
+        "text": [f"{k * 1.37:.2f}" for k in range(n)],
+        "both": [1.5, "low"] * (n // 2),
+        "sex": ["f", "m"] * (n // 2),
+        "age": np.linspace(40.5, 80.0, n),
+    }
+    with pytest.warns(UserWarning, match="left out of the schema") as warned:
+        schema = kf.Schema.suggest(frame)
+    assert schema.names == ["sex", "age"]
+    (message,) = [str(one.message) for one in warned]
+    for reason in (
+        "'id' (most values occur once)",
+        "'row' (consecutive numbers, each once)",
+        "'site' (all values are 'A')",
+        "'empty' (no values)",
+        "'born' (values of type date, not text or numbers)",
+        "'text' (numbers as text)",
+        "'both' (text and numbers, such as 'low' and 1.5)",
+    ):
+        assert reason in message
+    known = kf.Schema.suggest({"id": frame["id"]}, kinds={"id": "categorical"})
+    assert len(known.columns[0].categories) == n
+
+
+def test_categories_that_a_frame_declares():
+    """A site that saw some of the stages, or one sex, knows of the others."""
+    pd = pytest.importorskip("pandas")
+    stages = ["I", "II", "III", "IV"]
+    frame = pd.DataFrame(
+        {
+            "stage": pd.Categorical(["I", "II", None], categories=stages, ordered=True),
+            "sex": pd.Categorical(["f", "f", "f"], categories=["f", "m"]),
+            "cost": [Decimal("10.5"), Decimal("12.5"), None],
+        }
+    )
+    stage, sex, cost = kf.Schema.suggest(frame, kinds={"cost": "continuous"})
+    assert (stage.kind, stage.categories) == ("ordered", tuple(stages))
+    assert (sex.kind, sex.categories) == ("binary", ("f", "m"))
+    assert cost.kind == "continuous"
+    twice = pd.concat([frame[["sex"]], frame[["sex"]]], axis=1)
+    with pytest.raises(kf.KLFusionError, match="different names, got 'sex' twice"):
+        kf.Schema.suggest(twice)

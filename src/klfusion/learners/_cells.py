@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.text import brief
+from klfusion._utils.text import brief, few
 from klfusion.errors import KLFusionError
 
 Category = str | int | float | bool
@@ -50,6 +51,9 @@ def columns_of(data: Any) -> dict[str, Any] | None:
         return {str(name): array_of(values) for name, values in data.items()}
     if not hasattr(data, "columns"):
         return None
+    names = [str(name) for name in data.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise KLFusionError(f"expected columns of different names, got {few(twice)} twice")
     return {str(name): array_of(data[name]) for name in data.columns}
 
 
@@ -59,8 +63,19 @@ def array_of(series: Any) -> NDArray[Any]:
     if values.dtype.kind in "fiub" and values.ndim == 1:
         return values
     out = np.empty(len(series), dtype=object)
-    out[:] = list(series)
+    out[:] = [float(v) if isinstance(v, Decimal) else v for v in series]
     return out
+
+
+def levels_of(data: Any, name: str) -> tuple[list[Any], bool] | None:
+    """Categories that a frame declares for a column, and whether they are in order."""
+    if isinstance(data, Mapping):
+        return None
+    own = next(column for column in data.columns if str(column) == name)
+    dtype: Any = getattr(data[own], "dtype", None)
+    if not hasattr(dtype, "categories") or not hasattr(dtype, "ordered"):
+        return None
+    return list(dtype.categories), bool(dtype.ordered)
 
 
 def check_rows(values: FloatArray) -> None:

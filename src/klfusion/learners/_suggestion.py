@@ -20,6 +20,7 @@ from klfusion.learners.column import (
     CONTINUOUS,
     COUNTS,
     NUMERIC,
+    ORDERED,
     SEMICONTINUOUS,
     Column,
 )
@@ -32,22 +33,34 @@ _CENTRAL = (2.5, 97.5)  # percentiles: a reference range holds 95 % by conventio
 _DIGITS = 2  # of a suggested range, which is to say little about any patient
 
 
-def suggested(name: str, values: NDArray[Any], kind: str | None, unit: str | None) -> Column:
-    """A column from values of it."""
+def suggested(
+    name: str,
+    values: NDArray[Any],
+    kind: str | None,
+    unit: str | None,
+    levels: tuple[Sequence[Any], bool] | None,
+) -> Column | str:
+    """A column from values of it; or why there is none.
+
+    ``levels`` are the categories that a frame declares, and whether they are in order.
+    """
     present = [v for v in values.tolist() if not is_missing(v)]
     where = f"column {name!r}"
-    if not present:
-        raise KLFusionError(f"{where}: expected values, got none: leave it out, or add it yourself")
+    if levels is not None and kind not in NUMERIC and len(levels[0]) > 1:
+        ordered = ORDERED if levels[1] and len(levels[0]) > 2 else _of_categories(levels[0])
+        return Column(name, kind or ordered, categories=tuple(levels[0]), unit=unit)
+    reason = _why_not(present) or (None if kind is not None else _why_unclear(present))
+    if reason is not None:
+        return reason
     distinct = sorted(set(map(plain, present)), key=lambda v: (isinstance(v, str), v))
-    numeric = not any(isinstance(v, str | bool) for v in distinct)
-    if len(distinct) == 1:
-        raise KLFusionError(f"{where}: expected values that vary, got {distinct[0]!r} alone")
-    kind = _kind(present, distinct) if kind is None and numeric else kind
     if kind is None:
-        kind = BINARY if len(distinct) == 2 else CATEGORICAL
+        numeric = not any(isinstance(v, str | bool) for v in distinct)
+        kind = _kind(present, distinct) if numeric else _of_categories(distinct)
     if kind not in NUMERIC:
         return Column(name, kind, categories=tuple(distinct), unit=unit)
     values, at = numbers(np.array(present, dtype=object), where), None
+    if not np.isfinite(values).all():
+        raise KLFusionError(f"{where}: expected finite numbers, got {values.max():g}")
     if kind == SEMICONTINUOUS:
         at = float(Counter(values.tolist()).most_common(1)[0][0])
         values = values[values != at]
@@ -58,6 +71,48 @@ def suggested(name: str, values: NDArray[Any], kind: str | None, unit: str | Non
     sizes = (low, high) if log else (high - low, high - low)  # the digits are of these
     ends = _rounded(low, sizes[0], math.floor), _rounded(high, sizes[1], math.ceil)
     return Column(name, kind, ends, unit=unit, point_mass=at, log=log)
+
+
+def _of_categories(distinct: Sequence[Any]) -> str:
+    return BINARY if len(distinct) == 2 else CATEGORICAL
+
+
+def _why_not(present: Sequence[Any]) -> str | None:
+    """Why values make no column, or None."""
+    if not present:
+        return "no values"
+    odd = [v for v in present if not isinstance(v, str | int | float)]
+    if odd:
+        return f"values of type {type(odd[0]).__name__}, not text or numbers"
+    return f"all values are {present[0]!r}" if len(set(present)) == 1 else None
+
+
+def _why_unclear(present: Sequence[Any]) -> str | None:
+    """Why the kind of values is unclear, or None.
+
+    By Good and Turing, the share of values that occur once is the probability that the next is
+    none of those seen. If that is above one half, categories do not describe other patients.
+    """
+    counts = Counter(present)
+    texts = [value for value in counts if isinstance(value, str)]
+    others = sorted(value for value in counts if not isinstance(value, str))
+    if texts and others:
+        return f"text and numbers, such as {texts[0]!r} and {others[0]!r}"
+    if texts:
+        once = sum(n == 1 for n in counts.values()) > 0.5 * len(present)
+        number = "numbers as text" if all(map(_reads_as_number, texts)) else None
+        return (number or "most values occur once") if once and len(texts) > 2 else None
+    numbered = len(others) == len(present) == others[-1] - others[0] + 1
+    whole = numbered and all(float(value).is_integer() for value in others)
+    return "consecutive numbers, each once" if whole and len(others) > _MOST_CODES else None
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
 
 
 def _rounded(end: float, size: float, towards: Callable[[float], int]) -> float:

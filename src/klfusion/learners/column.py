@@ -180,7 +180,7 @@ class Column:
                 with np.errstate(invalid="ignore"):
                     bad |= (out < 0) | (out != np.rint(out)) & ~np.isnan(out)
             elif self.log:
-                expected = "positive numbers, for their logarithm"
+                expected = "positive numbers, for log=True in the schema"
                 bad |= (out <= 0) & (out != self.point_mass)
             if bad.any():
                 row = int(np.flatnonzero(bad)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import brief, few
 from klfusion.errors import KLFusionError
 from klfusion.io.atomic import opened, write_atomically
-from klfusion.learners._cells import array_of, columns_of
+from klfusion.learners._cells import array_of, columns_of, levels_of
 from klfusion.learners._suggestion import suggested
 from klfusion.learners.column import Column
 
@@ -87,7 +88,11 @@ class Schema:
 
         Ranges are rounded percentiles of the data, and categories those that occur. Numbers are
         semicontinuous if one value is far more frequent than any other, and logarithms are fitted
-        if a log-Normal distribution has the higher likelihood.
+        if a log-Normal distribution has the higher likelihood. A frame of pandas may declare
+        categories and their order.
+
+        Left out, with a warning, are columns without values or with one value, identifiers and
+        free text (most values occur once), row numbers, dates, and text mixed with numbers.
 
         Parameters
         ----------
@@ -109,12 +114,22 @@ class Schema:
         for given in (kinds, units):
             if unknown := sorted(set(given) - set(table)):
                 raise KLFusionError(f"expected columns of {few(list(table))}, got {few(unknown)}")
-        return cls(
-            tuple(
-                suggested(name, values, kinds.get(name), units.get(name))
-                for name, values in table.items()
+        found = {
+            name: suggested(name, own, kinds.get(name), units.get(name), levels_of(frame, name))
+            for name, own in table.items()
+        }
+        columns = tuple(own for own in found.values() if isinstance(own, Column))
+        left_out = [f"{name!r} ({own})" for name, own in found.items() if isinstance(own, str)]
+        if not columns:
+            got = ", ".join(left_out) or "none"
+            raise KLFusionError(f"expected a column that can be fitted, got {got}")
+        if left_out:
+            warnings.warn(
+                f"left out of the schema: {', '.join(left_out)}. Add a Column where others have "
+                "values that vary, or give kinds=",
+                stacklevel=2,
             )
-        )
+        return cls(columns)
 
     def encoded(self, data: Any) -> FloatArray:
         """Numbers and positions of categories, (n, columns); NaN for missing cells.
