@@ -62,6 +62,14 @@ def test_kinds_of_patients_are_found(fitted):
     np.testing.assert_allclose(model.counts_.sum(), len(kind))
 
 
+def test_the_size_has_the_highest_bound_of_all_sizes(fitted):
+    model, _, _ = fitted
+    bounds = model.bounds_by_size_
+    assert list(bounds) == sorted(bounds) and min(bounds) == 1
+    assert max(bounds, key=bounds.get) == model.n_components_
+    assert bounds[model.n_components_] == model.lower_bound_
+
+
 def test_measured_cells_are_counted(fitted):
     model, frame, _ = fitted
     there = ~np.isnan(SCHEMA.encoded(frame))

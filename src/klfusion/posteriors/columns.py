@@ -36,7 +36,7 @@ def check_schemas(structures: Sequence[tuple[str, Structure]]) -> None:
                 if own[column].get(key) != expected.get(key):
                     raise IncompatibleSilosError(
                         f"{where}, column {column!r}: expected {key} {expected.get(key)!r} "
-                        f"{agreed}, got {own[column].get(key)!r}",
+                        f"{agreed}, got {own[column].get(key)!r}: agree on one schema",
                         silo=name,
                     )
 

@@ -250,4 +250,4 @@ def _number(value: float, digits: int) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100.0 * share:.0f} %"
+    return f"{100.0 * share:.0f}\N{NO-BREAK SPACE}%"
