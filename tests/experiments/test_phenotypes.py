@@ -7,7 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from experiments import phenotypes, phenotypes_data
+import klfusion as kf
+from experiments import phenotype_sizes, phenotypes, phenotypes_data
+from klfusion.learners import Column
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("KLFUSION_DATA"), reason="needs KLFUSION_DATA, the folder of the data sets"
@@ -30,6 +32,23 @@ def test_a_simulated_consortium():
     summary = phenotypes.summary_of_simulated([found])
     assert summary["ARI, fused over pooled"] > 0.95
     assert summary["imputation error, fused over pooled"] < 1.05
+
+
+def test_what_decides_the_size_of_two_clear_groups():
+    """The joint bound of one site is its own; small groups of patients show the same size."""
+    rng = np.random.default_rng(3)
+    schema = kf.Schema([Column(name, "continuous", (0.0, 10.0)) for name in "ab"])
+    group = rng.integers(2, size=(3, 60))
+    sites = [{name: 8.0 * own + rng.normal(size=60) for name in "ab"} for own in group]
+    every = phenotypes_data.joined(sites)
+    pooled = phenotype_sizes.fitted(schema, every, 0)
+    same = phenotype_sizes.bound_of_sites(schema, every, [pooled], (np.arange(2),))
+    assert same == pytest.approx(pooled.lower_bound_, abs=0.01)
+    found = phenotype_sizes.dealt_at_random(schema, every, every, pooled, sites, 0)
+    sizes = {name: value for name, value in found.items() if "size" in name and "nats" not in name}
+    assert set(sizes.values()) == {2.0}
+    assert 0.0 <= found["dealt, nats lost by sites' own assignments"] < 1.0
+    assert found["pooled, nats above the next size"] > 5.0
 
 
 @needs_data
