@@ -110,8 +110,8 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
     schema_ : Schema
     lower_bound_, converged_, lower_bounds_ : float, bool, list
     bounds_by_size_ : dict of int to float
-        The highest bound of each number of components that was found, in nats. Sizes within a few
-        nats of each other are not told apart by the data.
+        The highest bound of each number of components that was found, in nats. Data do not
+        distinguish sizes within a few nats of each other.
 
     Examples
     --------
