@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import klfusion as kf
+from klfusion.learners import MixedMixture
 from tests.helpers.loops import for_each
 
 RNG = np.random.default_rng(0)
@@ -114,3 +115,25 @@ def test_categories_that_a_frame_declares():
     twice = pd.concat([frame[["sex"]], frame[["sex"]]], axis=1)
     with pytest.raises(kf.KLFusionError, match="different names, got 'sex' twice"):
         kf.Schema.suggest(twice)
+
+
+@for_each("seed", range(12))
+def test_what_is_suggested_fits_the_data(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(8, 60))
+    every = {
+        "normal": rng.normal(0.0, 10.0 ** rng.uniform(-8, 8), n),
+        "skewed": np.exp(rng.normal(0.0, 3.0, n)),
+        "whole": rng.integers(0, 2000, n),
+        "letters": rng.choice(list("abcd"), n).astype(object),
+        "yes": rng.random(n) < 0.3,
+        "dose": np.where(rng.random(n) < 0.5, 0.0, np.exp(rng.normal(0.0, 1.0, n))),
+        "change": np.where(rng.random(n) < 0.5, 0.0, rng.normal(0.0, 1.0, n)),
+        "negative": -np.exp(rng.normal(0.0, 2.0, n)),
+        "visits": rng.poisson(2.0, n).astype(float),
+    }
+    for name in ("normal", "dose", "letters"):
+        every[name][rng.random(n) < 0.2] = np.nan
+    model = MixedMixture(kf.Schema.suggest(every), n_components=3, n_init=1, random_state=0)
+    assert np.isfinite(model.fit(every).score_samples(every)).all()
+    assert not np.isnan(model.schema.encoded(model.impute(every))).any()
