@@ -86,18 +86,6 @@ def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt(polygamma(1, 0.5 * k) + polygamma(1, 0.5 * nu)))
 
 
-def n_directions(x: FloatArray) -> float:
-    """Directions in which components vary, from log-distances of one scale: at least one."""
-    return float(np.interp(-x.var(), *_variance_of_directions()))
-
-
-@lru_cache(maxsize=1)
-def _variance_of_directions() -> tuple[FloatArray, FloatArray]:
-    """Numbers of directions, second, and less the variance of log-distances in each, first."""
-    k = np.geomspace(1.0, 2000.0, 400)
-    return -polygamma(1, 0.5 * k), k
-
-
 def _places(y: FloatArray) -> tuple[IntArray, FloatArray]:
     """The entry of `_Y` below each log-distance, and the share of the way to the next."""
     place = (np.maximum(np.fmin(y, _HIGH), LOWEST) - LOWEST) / _STEP  # NaN is far

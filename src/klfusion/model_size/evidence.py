@@ -36,7 +36,6 @@ class LinkageSettings:
     """The numbers of the model, as `kf.Auto` has them."""
 
     failed_fits: float = 0.05  # share of local components that describe no component
-    least_evidence: float = 1.0  # nats by which sharing must be better than sharing none
     separation: float = 5.0  # standard deviations between different components
 
 

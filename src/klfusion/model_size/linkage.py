@@ -32,7 +32,6 @@ from klfusion.model_size.densities import (
     farther,
     grouped_log_odds,
     log_distance,
-    n_directions,
 )
 from klfusion.model_size.distances import centre_distances, pair_distances, to_others
 from klfusion.model_size.evidence import (
@@ -53,8 +52,6 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
 
 _SWEEPS = 8  # at most, of one refinement
-_CUT = 2.0 / np.pi  # share of the spread of a Normal that a plane through its middle takes
-_FEW_DIRECTIONS = 2.0  # below it a plane may take nearly all of the spread of a sample
 MOST_PAIRS = 64  # of clusters, compared by all members in one call
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
@@ -231,9 +228,7 @@ class Linked:
 
         Halves of one cluster have smaller distances within, which is no evidence that they differ:
         under *different* the density of a component does not depend on its cluster. So that of
-        members stays what it is where a single component joins them, and where the union may be one
-        cluster cut by a plane. That takes at most 2/pi of the spread of a Normal; in samples of one
-        direction it may take nearly all.
+        members stays what it is.
         """
         problem, counts, mass, sums = self.problem, clusters.counts, clusters.mass, clusters.sums
         every, where = np.unique([a, b], return_inverse=True)
@@ -251,19 +246,12 @@ class Linked:
         sizes = np.array([len(pair) for pair in pairs])
         row, group = np.concatenate(pairs), np.repeat(np.arange(len(a)), sizes)
         union = to_others(problem, alone[row], group, sums[a] + sums[b], mass[a] + mass[b])
-        if_different, among = union.copy(), sizes[group] - 1.0
-        ends = np.cumsum(sizes)
-        slices = [slice(end - n, end) for end, n in zip(ends, sizes, strict=True)]
-        for own in slices:
-            inside = some[row[own]]
-            within, all_of_them = before[row[own]][inside], union[own]
-            halves = within.sum() >= (1.0 - _CUT) * all_of_them.sum()
-            few = n_directions(log_distance(all_of_them)) < _FEW_DIRECTIONS
-            if len(within) < len(all_of_them) or halves or few:
-                if_different[own][inside], among[own][inside] = within, others[row[own]][inside]
+        inside = some[row]
+        if_different = np.where(inside, before[row], union)
+        among = np.where(inside, others[row], sizes[group] - 1.0)
         one = self.log_odds(union, among, 1.0, if_different)
-        parts = [(one[own].sum(), two[row[own]][some[row[own]]].sum()) for own in slices]
-        of_one, of_two = np.array(parts).T
+        first = np.cumsum(sizes) - sizes
+        of_one, of_two = (np.add.reduceat(each, first) for each in (one, two[row]))
         return np.asarray(of_one * (sizes - 1.0) / sizes - of_two)
 
 
@@ -323,7 +311,7 @@ def cut(
     steps, different, of_grid = found
     path = replace(path, evidence=evidence)
     gain = float(evidence[steps] - evidence[0])
-    if steps == 0 or gain < settings.least_evidence:
+    if gain <= 0.0:
         return replace(none, path=path, different=different)
     same = Same.of(different.centre, of_grid, noise_distance(problem))
     return Linked(problem, settings, path, path.labels(steps), different, same, gain=gain)
