@@ -177,8 +177,11 @@ def gain_of_one(
     log_partition, of_prior = (family.log_partition(x) for x in (natural, prior))
     of_one = family.log_partition(natural[a] + natural[b] - prior[a])
     fit = log_partition[a] + log_partition[b] - of_one - of_prior[a]
-    total = counts[a] + counts[b] + 2.0 * _TINY
-    share = (counts[a] + _TINY) / total
+    # Where cells are missing, parameters have seen fewer observations than there are.
+    seen = family.effective_size(natural) - family.effective_size(prior)
+    counts = np.clip(seen, _TINY, np.maximum(counts, _TINY))
+    total = counts[a] + counts[b]
+    share = counts[a] / total
     fit -= _of_shares(total, share)
     some = np.flatnonzero(fit < total * entropy(share))
     if len(some):

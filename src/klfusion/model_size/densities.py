@@ -196,10 +196,10 @@ class Same:
     location: float  # relative to the centre
 
     @classmethod
-    def of(cls, centre: float, log_likelihood: FloatArray, noise: float) -> "Same":
+    def of(cls, centre: float, log_likelihood: FloatArray, noise: float, nearest: float) -> "Same":
         """Average over the grid, weighted by its log-likelihood; as `log_marginal`."""
         location = _same_grid()[2]
-        posterior = log_likelihood + _grid_prior(noise - centre)
+        posterior = log_likelihood + _grid_prior(noise - centre, nearest - centre)
         weight = np.exp(posterior - posterior.max())
         weight /= weight.sum()
         with np.errstate(divide="ignore"):
@@ -274,20 +274,24 @@ def grouped_log_odds(
     return out
 
 
-def log_marginal(log_likelihood: FloatArray, centre: float, noise: float) -> FloatArray:
+def log_marginal(
+    log_likelihood: FloatArray, centre: float, noise: float, nearest: float
+) -> FloatArray:
     """Log-likelihoods (..., grid) with the grid integrated out, (...).
 
-    ``noise`` is the log-distance of two estimates of one component, without variation.
+    ``noise`` is the log-distance of two estimates of one component, without variation. *Same* lies
+    no nearer than that, unless the ``nearest`` components do.
     """
-    return _log_sum(log_likelihood + _grid_prior(noise - centre))
+    return _log_sum(log_likelihood + _grid_prior(noise - centre, nearest - centre))
 
 
-def _grid_prior(noise: float) -> FloatArray:
-    """Log-prior of the grid: half for any location, half for that of noise alone."""
+def _grid_prior(noise: float, nearest: float) -> FloatArray:
+    """Log-prior of the grid: half for the location of noise, half for any up to *different*."""
     _, _, location, prior = _same_grid()
-    near = np.abs(location - np.clip(noise, location.min(), location.max())) <= 0.5
-    noisy = prior - logsumexp(prior[near]) + np.where(near, 0.0, _NEVER)
-    return np.asarray(np.logaddexp(prior, noisy) - _LOG_2)
+    at, low = np.clip([noise, min(noise, nearest)], location.min(), location.max())
+    some = np.abs(location - at) <= 0.5, location >= low - 0.5
+    parts = [prior - logsumexp(prior[own]) + np.where(own, 0.0, _NEVER) for own in some]
+    return np.asarray(np.logaddexp(*parts) - _LOG_2)
 
 
 def noise_ratio(location: FloatArray | float) -> FloatArray:

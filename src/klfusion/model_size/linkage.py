@@ -150,7 +150,8 @@ class Linked:
         shift = farther(others, 1.0, self.same.ratio)
         one = np.zeros(len(x), dtype=np.intp)
         odds = grouped_log_odds(x, shift, one, self.different, self.settings.failed_fits)
-        same = Same.of(self.different.centre, odds[0], noise_distance(self.problem))
+        noise, nearest = noise_distance(self.problem), float(x.min())
+        same = Same.of(self.different.centre, odds[0], noise, nearest)
         learned = replace(self, same=same)
         vars(learned)["members"] = self.members
         return learned
@@ -301,19 +302,19 @@ def cut(
         return none
     if different is not None or problem.n > len(problem.silos):
         known, different = different, different or within_silos(problem, settings)
-        evidence, likelihood = path_evidence(problem, path, different, settings)
+        evidence, likelihood, nearest = path_evidence(problem, path, different, settings)
         best = int(evidence.argmax())
         if best and known is None:
             evidence[0] += gain_of_none(problem, path.labels(best), different, settings)
         found = best, different, likelihood[best]
     else:
-        evidence, found = evidence_of_singles(problem, path, settings)
+        evidence, found, nearest = evidence_of_singles(problem, path, settings)
     steps, different, of_grid = found
     path = replace(path, evidence=evidence)
     gain = float(evidence[steps] - evidence[0])
     if gain <= 0.0:
         return replace(none, path=path, different=different)
-    same = Same.of(different.centre, of_grid, noise_distance(problem))
+    same = Same.of(different.centre, of_grid, noise_distance(problem), nearest)
     return Linked(problem, settings, path, path.labels(steps), different, same, gain=gain)
 
 
@@ -327,7 +328,7 @@ def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArra
         assumed = np.array([assumed_distance(problem, x, settings.separation)])
         pairs = x[np.triu(apart, k=1)] if size > 1 else assumed
         different = different_of(problem, pairs, max(size - 1, 1), settings)
-    before = Same.of(different.centre, np.zeros(1), noise)
+    before = Same.of(different.centre, np.zeros(1), noise, noise)
     path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
     found = Linked(problem, settings, path, labels, different, before)
     for _ in range(2 if size < problem.n else 0):  # the shift of larger clusters depends on it
