@@ -67,6 +67,11 @@ METHODS = {
             [f.observation_moments(x)[0], full(f.observation_moments(x)[1]).reshape(6, -1)], axis=1
         ),
     },
+    "EmpiricalPrior": {
+        "with_empirical_prior": lambda f, x, y: np.concatenate(
+            f.with_empirical_prior(x, y[:2], np.repeat([0, 1], 3))
+        ),
+    },
     "SiloVariation": {
         "variation_size": lambda f, x, y: f.variation_size,
         "variation": lambda f, x, y: f.variation(x, LABELS),

@@ -61,10 +61,6 @@ def test_the_least_certain_decisions_come_first_and_are_named():
         ({"n_components": 4}, "4 components: the size was asked for."),
         ({"method": kf.Penalised(0.001)}, "6 components: the size at a penalty of 0.001 nats."),
         ({"method": "relaxed"}, "the method 'relaxed' gives no evidence of other sizes."),
-        (
-            {"method": kf.Auto(least_evidence=1e3)},
-            "To share components must be better than to share none by 1e+03 nats.",
-        ),
     ],
 )
 def test_other_reasons_of_a_size(options, expected):

@@ -33,7 +33,7 @@ def silos(n_silos=5, n_true=40, own=25, dim=30, noise=0.3, seed=0):
 
 def test_the_path_is_that_of_all_pairs():
     posteriors, _ = silos()
-    problem = prepare(posteriors, np.ones(5), separation=None).problem.centred()
+    problem = prepare(posteriors, np.ones(5), clean=False).problem.centred()
     near, whole = neighbour_path(problem, silent), penalty_path(problem, silent)
     assert near.n_components[-1] <= whole.n_components[-1] + 2
     steps = 125 - 40
@@ -101,7 +101,7 @@ def test_outgoing_weights_count_as_much_as_incoming_at_most():
     def compared(scale, *like):
         natural = normal.natural(mean * [1, 1, 1, 1, scale, scale], np.full((40, 6), 0.1))
         posterior = kf.Posterior(normal, natural, name="a")
-        problem = prepare([posterior], np.ones(1), separation=None).problem
+        problem = prepare([posterior], np.ones(1), clean=False).problem
         found = Networks(outgoing=2).compared(problem, *like).natural
         return natural, normal.params(found)["mean"].var(axis=0)
 

@@ -12,8 +12,9 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import klfusion as kf
 from klfusion.model_size import cleaning
-from klfusion.model_size.cleaning import merge_splits, near_pairs, with_data
+from klfusion.model_size.cleaning import merge_splits, merged, split_silos, with_data
 from klfusion.posteriors.structure import Structure
+from tests.families.cases import CASES
 
 NW = kf.families.NormalWishart(2)
 PRIOR = NW.natural([[0.0, 0.0]], [0.01], [np.eye(2)], [3.0])[0]
@@ -34,12 +35,11 @@ def from_data(*clusters, name="a", **kwargs):
 
 
 def grouped(posterior):
-    return sorted(sorted(group.tolist()) for group, _ in merged(posterior))
+    return sorted(sorted(own.tolist()) for own in groups_of(posterior))
 
 
-def merged(posterior):
-    rows = np.arange(posterior.n_components)
-    return merge_splits(posterior, rows, ~np.eye(len(rows), dtype=bool), kf.Auto().separation)
+def groups_of(posterior):
+    return merge_splits(posterior, np.arange(posterior.n_components))
 
 
 def test_a_split_cluster_is_put_together_exactly():
@@ -47,8 +47,8 @@ def test_a_split_cluster_is_put_together_exactly():
     x, y = rng.normal(size=(100, 2)), rng.normal([8.0, 0.0], size=(80, 2))
     split = from_data(x[:40], x[40:], y)
     assert grouped(split) == [[0, 1], [2]]
-    together = next(eta for rows, eta in merged(split) if len(rows) == 2)
-    np.testing.assert_allclose(together, from_data(x, y).natural[0], rtol=1e-10)
+    expected = from_data(x, y).natural
+    np.testing.assert_allclose(merged(split, groups_of(split)), expected, rtol=1e-10)
 
 
 def test_different_clusters_stay_apart():
@@ -69,25 +69,22 @@ def test_without_the_means_to_tell_nothing_is_put_together(change):
     assert grouped(replace(from_data(x[:50], x[50:]), **change)) == [[0], [1]]
 
 
-def test_only_components_nearer_than_usual_may_belong_together():
+@pytest.mark.parametrize("width", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("origin", [0.0, 100.0])
+def test_a_prior_of_any_width_and_place_decides_the_same(width, origin):
     rng = np.random.default_rng(4)
-    x = [rng.normal(c, size=(60, 2)) for c in ([0.0, 0.0], [0.2, 0.0], [9.0, 0.0], [0.0, 9.0])]
-    near = near_pairs(NW, [from_data(*x).natural, from_data(*x[1:]).natural])
-    assert np.argwhere(near[0]).tolist() == [[0, 1], [1, 0]]
-    assert not near[1].any()
-    alone = from_data(x[0])
-    rows = np.arange(2)
-    apart = merge_splits(from_data(*x[:2]), rows, np.zeros((2, 2), dtype=bool), 5.0)
-    assert len(apart) == 2
-    assert near_pairs(NW, [alone.natural, alone.natural])[0].tolist() == [[False]]
+    x = [rng.normal(c, size=(60, 2)) for c in ([0.0, 0.0], [0.2, 0.0], [5.0, 0.0], [0.0, 12.0])]
+    silo = from_data(*x)
+    prior = NW.natural([[origin, 0.0]], [0.01], [width * np.eye(2)], [3.0])[0]
+    other = replace(silo, natural=silo.natural - PRIOR + prior, prior=prior)
+    assert grouped(silo) == grouped(other) == [[0, 1], [2], [3]]
 
 
-def test_components_farther_apart_than_the_separation_stay_two():
-    rng = np.random.default_rng(4)
-    x = [rng.normal(c, size=(60, 2)) for c in ([0.0, 0.0], [0.2, 0.0])]
-    rows, near = np.arange(2), np.ones((2, 2), dtype=bool)
-    assert len(merge_splits(from_data(*x), rows, near, 1.0)) == 1
-    assert len(merge_splits(from_data(*x), rows, near, 0.01)) == 2
+def test_counts_that_the_parameters_deny_are_no_error():
+    x = np.random.default_rng(4).normal(size=(60, 2))
+    silo = from_data(x[:30], x[30:])
+    denied = replace(silo, prior=silo.natural.mean(axis=0))  # less than nothing was observed
+    assert grouped(denied) in ([[0, 1]], [[0], [1]])
 
 
 def test_empty_components_are_left_out_but_never_all():
@@ -254,7 +251,7 @@ def test_a_merge_recomputes_only_its_own_pairs(monkeypatch):
         return gain_of_one(family, prior, natural, counts, a, *rest)
 
     monkeypatch.setattr(cleaning, "gain_of_one", counted)
-    groups = cleaning.merge_splits(silo, np.arange(n), np.ones((n, n), dtype=bool), 5.0)
+    groups = cleaning.merge_splits(silo, np.arange(n))
     assert len(groups) < n / 2
     assert sum(compared) <= n * (n - 1)
 
@@ -283,8 +280,16 @@ def test_silos_that_have_splits_are_those_whose_components_merge(entries, monkey
         from_data(y[:30], x, y[30:]),
     ]
     rows = [np.arange(silo.n_components) for silo in silos]
-    near = near_pairs(NW, [silo.natural for silo in silos])
-    found = cleaning.some_split(silos, rows, near, 5.0)
-    merged = [merge_splits(*one, 5.0) for one in zip(silos, rows, near, strict=True)]
-    fewer = [len(one) < silo.n_components for one, silo in zip(merged, silos, strict=True)]
+    found = split_silos(silos, rows)
+    fewer = [len(groups_of(silo)) < silo.n_components for silo in silos]
     assert found.tolist() == fewer == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["normal-wishart", "normal-gamma", "isotropic-normal-gamma"])
+def test_priors_that_say_more_than_posteriors_are_no_error(kind):
+    case = next(case for case in CASES if case.family.name == kind)
+    natural = case.draw(np.random.default_rng(0), 4)
+    prior = 3.0 * natural[:1]
+    found, new = case.family.with_empirical_prior(natural, prior, np.zeros(4, dtype=np.intp))
+    assert case.family.inside(found).all()
+    assert case.family.inside(new).all()

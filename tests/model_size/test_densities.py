@@ -39,7 +39,7 @@ def test_what_is_nearer_is_no_less_alike_and_what_is_farther_no_less_different()
     assert (np.diff(different.log_density(x)) >= -1e-9).all()
     near = np.full(20, different.centre - 4.0) + np.linspace(-0.5, 0.5, 20)
     odds = grid_log_odds(near, np.zeros(20), different, 0.05).sum(axis=0)
-    same = Same.of(different.centre, odds, different.centre - 3.0)
+    same = Same.of(different.centre, odds, different.centre - 3.0, different.centre - 4.0)
     odds = same.log_odds(x, x, np.zeros(len(x)), different, 0.05)
     assert odds[0] == odds.max()
     assert odds[-1] < -3.0

@@ -110,25 +110,3 @@ def test_distances_to_others_leave_a_component_out():
     centre = problem.natural[rest].mean(axis=0)
     both = UNITS.separation(problem.natural[:1], centre[None]) ** 2
     assert np.exp(x[0]) == pytest.approx(0.5 * 5 / 6 * both[0])
-
-
-def test_more_evidence_asked_for_gives_no_fewer_components():
-    rng = np.random.default_rng(5)
-    means = np.array([[0.0, 0.0], [6.0, 0.0]])
-    silos = [
-        kf.Posterior(
-            NW,
-            NW.natural(
-                means[own] + 0.3 * rng.normal(size=(2, 2)),
-                [40.0, 40.0],
-                [40.0 * np.eye(2)] * 2,
-                [41.0, 41.0],
-            ),
-            name=f"{j}",
-        )
-        for j, own in enumerate([[0, 1], [0, 1]])
-    ]
-    sizes = [
-        kf.fuse(silos, method=kf.Auto(least_evidence=nats)).n_components for nats in (0.1, 1e3)
-    ]
-    assert sizes == [2, 4]

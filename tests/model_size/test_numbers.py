@@ -12,17 +12,7 @@ import pytest
 
 import klfusion as kf
 from klfusion.model_size.evidence import LinkageSettings
-from tests.model_size.test_linkage import NW, UNITS, one_each
-
-
-def two_silos(noise):
-    """Two silos with the same two components, which differ by noise."""
-    rng, means = np.random.default_rng(5), np.array([[0.0, 0.0], [6.0, 0.0]])
-    shapes = [40.0, 40.0], [40.0 * np.eye(2)] * 2, [41.0, 41.0]
-    return [
-        kf.Posterior(NW, NW.natural(means + noise * rng.normal(size=(2, 2)), *shapes), name=f"{j}")
-        for j in range(2)
-    ]
+from tests.model_size.test_linkage import UNITS, one_each
 
 
 def one_that_strays(distance):
@@ -46,7 +36,6 @@ def one_component_each(distance):
 FALSE_MATCHES = 0.008  # None by default
 SERIES = {
     "failed_fits": (one_that_strays, np.arange(2.5, 6.0, 0.25)),
-    "least_evidence": (two_silos, np.arange(0.5, 2.2, 0.05)),
     "separation": (one_component_each, np.arange(1.0, 6.0, 0.5)),
     "false_matches": (one_that_strays, np.arange(2.0, 4.5, 0.1)),
 }

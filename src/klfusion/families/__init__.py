@@ -4,6 +4,7 @@ from klfusion.families.capabilities import (
     CERTAIN,
     Centred,
     DiscreteOutcomes,
+    EmpiricalPrior,
     GaussianObservations,
     Located,
     SiloVariation,
@@ -13,14 +14,21 @@ from klfusion.families.capabilities import (
 )
 from klfusion.families.family import Family, family_from_config, registered_families
 from klfusion.families.gamma import Gamma, InverseGamma
-from klfusion.families.gaussian import IsotropicNormalGamma, NormalGamma
 from klfusion.families.normal import DiagonalNormal, Normal
+from klfusion.families.normal_gamma import IsotropicNormalGamma, NormalGamma
 from klfusion.families.probabilities import Beta, Categorical, Dirichlet
 from klfusion.families.product import Product
 from klfusion.families.wishart import NormalWishart, Wishart
 
 __all__ = ["Beta", "Categorical", "DiagonalNormal", "Dirichlet", "Family", "Gamma", "InverseGamma"]
 __all__ += ["IsotropicNormalGamma", "Normal", "NormalGamma", "NormalWishart", "Product", "Wishart"]
-__all__ += ["Centred", "DiscreteOutcomes", "GaussianObservations", "Located", "SiloVariation"]
+__all__ += [
+    "Centred",
+    "DiscreteOutcomes",
+    "EmpiricalPrior",
+    "GaussianObservations",
+    "Located",
+    "SiloVariation",
+]
 __all__ += ["CERTAIN", "Tempered", "UncertainLocation", "require"]
 __all__ += ["family_from_config", "registered_families"]

@@ -117,6 +117,20 @@ class GaussianObservations(Capability):
         """Mean ``(n, d)`` and covariance, ``(n, d, d)`` or diagonal ``(n, d)``, of observations."""
 
 
+class EmpiricalPrior(Capability):
+    """Posteriors whose prior can be learned from several components."""
+
+    @abstractmethod
+    def with_empirical_prior(
+        self, natural: FloatArray, prior: FloatArray, silo: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Components (n, p) and priors (J, p), as if each silo had a prior typical of its own.
+
+        A component has the prior of its ``silo``, (n,), in ascending order. The new prior is as
+        weak as the old one. Where nothing can be learned a silo stays as it is.
+        """
+
+
 class SiloVariation(Capability):
     """Posteriors with a model of variation between silos, by random effects."""
 

@@ -257,6 +257,18 @@ def _block_diagonal(blocks: Sequence[FloatArray]) -> FloatArray:
     return out
 
 
+class _LearningProduct(Product, can.EmpiricalPrior):
+    def with_empirical_prior(
+        self, natural: FloatArray, prior: FloatArray, silo: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        found = [
+            f.with_empirical_prior(x, y, silo) if isinstance(f, can.EmpiricalPrior) else (x, y)
+            for (_, f, x), (_, _, y) in zip(self.parts(natural), self.parts(prior), strict=True)
+        ]
+        components, priors = zip(*found, strict=True)
+        return stack(*components), stack(*priors)
+
+
 class _DiscreteProduct(Product, can.DiscreteOutcomes):
     def coarser(
         self, natural: FloatArray, weights: FloatArray, most: int
@@ -297,6 +309,7 @@ _DERIVED: tuple[tuple[type[can.Capability], Callable[..., bool], type[Product]],
     (can.UncertainLocation, all, _UncertainProduct),
     (can.Located, all, _LocatedProduct),
     (can.GaussianObservations, all, _GaussianProduct),
+    (can.EmpiricalPrior, any, _LearningProduct),
     (can.DiscreteOutcomes, any, _DiscreteProduct),
     (can.SiloVariation, any, _VaryingProduct),
 )

@@ -115,14 +115,9 @@ def _by_evidence(fusion: Fusion, known: list[Size]) -> list[str]:
 def _moved(fusion: Fusion, best: int) -> str:
     """Why the size is not the one of highest evidence on the path."""
     n, method = _components(fusion.n_components), fusion.settings.method
-    least, share = getattr(method, "least_evidence", 0.0), getattr(method, "false_matches", None)
+    share = getattr(method, "false_matches", None)
     if fusion.status is Status.KEPT:
         return f"This fusion has {n}: the size was picked, or silos came or went."
-    if fusion.path is not None and fusion.n_components == fusion.path.n_components[0]:
-        return (
-            f"To share components must be better than to share none by {least:.3g} nats. It is "
-            f"not, so all {n} stay apart."
-        )
     if share is not None and fusion.n_components > best:
         return (
             f"This fusion has {n}: matches were undone until at most {share:.0%} of the rest are "

@@ -41,13 +41,9 @@ class Auto(PathMethod):
     ----------
     failed_fits : float
         Share of local components that are expected to describe no component of their own.
-    least_evidence : float
-        Log-odds, in nats, by which sharing components must be better than sharing none; 1 nat is
-        odds of 2.7.
     separation : float
-        Standard deviations of observations between different components. Components of one silo
-        that lie farther apart are never splits of one. Where every silo has one component, no silo
-        shows what different ones look like, and they are assumed to lie so far apart.
+        Standard deviations of observations between different components, where every silo has one
+        component: no silo shows what different ones look like.
     false_matches : float, optional
         Expected share of wrong matches: the least probable are undone until the rest has at most
         this share.
@@ -69,27 +65,20 @@ class Auto(PathMethod):
     name: ClassVar[str] = "auto"
     one_prior: ClassVar[bool] = True
     failed_fits: float = LinkageSettings.failed_fits
-    least_evidence: float = LinkageSettings.least_evidence
     separation: float = LinkageSettings.separation
     false_matches: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("failed_fits", self.failed_fits, high=0.5)
-        check_number("least_evidence", self.least_evidence)
         check_number("separation", self.separation)
         if self.false_matches is not None:
             check_number("false_matches", self.false_matches, high=1.0)
 
     @property
-    def split_separation(self) -> float:
-        """Standard deviations beyond which two components of a silo are no splits of one."""
-        return self.separation
-
-    @property
     def linkage(self) -> LinkageSettings:
         """The numbers of the model."""
-        return LinkageSettings(self.failed_fits, self.least_evidence, self.separation)
+        return LinkageSettings(self.failed_fits, self.separation)
 
     def match(self, problem: FusionProblem, search: Search) -> Matching:
         """Link the components; where the size is given or silos are sampled, use the path."""

@@ -138,8 +138,7 @@ def match_silos(
 ) -> tuple[Prepared, Matching]:
     """Prepare the silos' components and match those; global components are ordered by size."""
     search = method.search(n_components, rng, report)
-    separation = method.split_separation if len(posteriors) > 1 else None
-    prepared = prepare(posteriors, weights, separation=separation)
+    prepared = prepare(posteriors, weights, clean=method.cleans and len(posteriors) > 1)
     problem = prepared.problem
     check_size(method, n_components, problem.largest_silo, problem.n, posteriors)
     if len(posteriors) == 1 and not method.within_silos:

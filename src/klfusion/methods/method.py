@@ -22,7 +22,6 @@ from klfusion.errors import KLFusionError
 from klfusion.many_silos.sample import fuse_many
 from klfusion.merging.local_search import refine
 from klfusion.methods.search import certified
-from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.divergences import KL, chosen_divergence
@@ -72,14 +71,6 @@ class Method(ABC):
         if not (is_number(self.tol) and self.tol >= 0):
             raise KLFusionError(f"expected tol to be a number >= 0, got {self.tol!r}")
         chosen_divergence(self.divergence)
-
-    @property
-    def split_separation(self) -> float | None:
-        """Standard deviations beyond which two components of a silo are no splits of one.
-
-        None if empty and split components are not searched for.
-        """
-        return LinkageSettings.separation if self.cleans else None
 
     @property
     def given_penalty(self) -> float | None:

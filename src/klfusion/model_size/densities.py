@@ -86,18 +86,6 @@ def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt(polygamma(1, 0.5 * k) + polygamma(1, 0.5 * nu)))
 
 
-def n_directions(x: FloatArray) -> float:
-    """Directions in which components vary, from log-distances of one scale: at least one."""
-    return float(np.interp(-x.var(), *_variance_of_directions()))
-
-
-@lru_cache(maxsize=1)
-def _variance_of_directions() -> tuple[FloatArray, FloatArray]:
-    """Numbers of directions, second, and less the variance of log-distances in each, first."""
-    k = np.geomspace(1.0, 2000.0, 400)
-    return -polygamma(1, 0.5 * k), k
-
-
 def _places(y: FloatArray) -> tuple[IntArray, FloatArray]:
     """The entry of `_Y` below each log-distance, and the share of the way to the next."""
     place = (np.maximum(np.fmin(y, _HIGH), LOWEST) - LOWEST) / _STEP  # NaN is far
@@ -208,10 +196,10 @@ class Same:
     location: float  # relative to the centre
 
     @classmethod
-    def of(cls, centre: float, log_likelihood: FloatArray, noise: float) -> "Same":
+    def of(cls, centre: float, log_likelihood: FloatArray, noise: float, nearest: float) -> "Same":
         """Average over the grid, weighted by its log-likelihood; as `log_marginal`."""
         location = _same_grid()[2]
-        posterior = log_likelihood + _grid_prior(noise - centre)
+        posterior = log_likelihood + _grid_prior(noise - centre, nearest - centre)
         weight = np.exp(posterior - posterior.max())
         weight /= weight.sum()
         with np.errstate(divide="ignore"):
@@ -286,20 +274,24 @@ def grouped_log_odds(
     return out
 
 
-def log_marginal(log_likelihood: FloatArray, centre: float, noise: float) -> FloatArray:
+def log_marginal(
+    log_likelihood: FloatArray, centre: float, noise: float, nearest: float
+) -> FloatArray:
     """Log-likelihoods (..., grid) with the grid integrated out, (...).
 
-    ``noise`` is the log-distance of two estimates of one component, without variation.
+    ``noise`` is the log-distance of two estimates of one component, without variation. *Same* lies
+    no nearer than that, unless the ``nearest`` components do.
     """
-    return _log_sum(log_likelihood + _grid_prior(noise - centre))
+    return _log_sum(log_likelihood + _grid_prior(noise - centre, nearest - centre))
 
 
-def _grid_prior(noise: float) -> FloatArray:
-    """Log-prior of the grid: half for any location, half for that of noise alone."""
+def _grid_prior(noise: float, nearest: float) -> FloatArray:
+    """Log-prior of the grid: half for the location of noise, half for any up to *different*."""
     _, _, location, prior = _same_grid()
-    near = np.abs(location - np.clip(noise, location.min(), location.max())) <= 0.5
-    noisy = prior - logsumexp(prior[near]) + np.where(near, 0.0, _NEVER)
-    return np.asarray(np.logaddexp(prior, noisy) - _LOG_2)
+    at, low = np.clip([noise, min(noise, nearest)], location.min(), location.max())
+    some = np.abs(location - at) <= 0.5, location >= low - 0.5
+    parts = [prior - logsumexp(prior[own]) + np.where(own, 0.0, _NEVER) for own in some]
+    return np.asarray(np.logaddexp(*parts) - _LOG_2)
 
 
 def noise_ratio(location: FloatArray | float) -> FloatArray:

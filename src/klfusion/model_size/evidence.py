@@ -36,7 +36,6 @@ class LinkageSettings:
     """The numbers of the model, as `kf.Auto` has them."""
 
     failed_fits: float = 0.05  # share of local components that describe no component
-    least_evidence: float = 1.0  # nats by which sharing must be better than sharing none
     separation: float = 5.0  # standard deviations between different components
 
 
@@ -97,8 +96,11 @@ def gain_of_none(
 
 def path_evidence(
     problem: FusionProblem, path: MergePath, different: Different, settings: LinkageSettings
-) -> tuple[FloatArray, FloatArray]:
-    """Log-evidence of each cut, (m + 1,), and log-likelihood ratios at the grid, (m + 1, grid)."""
+) -> tuple[FloatArray, FloatArray, float]:
+    """Log-evidence of each cut, (m + 1,), log-likelihood ratios at the grid, (m + 1, grid).
+
+    The last is the log-distance of the nearest components.
+    """
     rows, starts = _unions(problem.n, path.merges)
     group = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     weights = problem.weights[rows]
@@ -115,8 +117,9 @@ def path_evidence(
     gained *= (others / (others + 1.0))[:, None]
     likelihood = np.vstack([np.zeros(gained.shape[1]), _along(gained, before)])
     prior = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
-    marginal = log_marginal(likelihood, different.centre, noise_distance(problem))
-    return marginal + prior, likelihood
+    nearest = float(x.min())
+    marginal = log_marginal(likelihood, different.centre, noise_distance(problem), nearest)
+    return marginal + prior, likelihood, nearest
 
 
 def _unions(n: int, merges: IntArray) -> tuple[IntArray, IntArray]:
@@ -148,13 +151,16 @@ def _along(of_union: FloatArray, before: IntArray) -> FloatArray:
 
 def evidence_of_singles(
     problem: FusionProblem, path: MergePath, settings: LinkageSettings
-) -> tuple[FloatArray, tuple[int, Different, FloatArray]]:
+) -> tuple[FloatArray, tuple[int, Different, FloatArray], float]:
     """Evidence of each cut where every silo has one component, and the best cut with its fit.
+
+    The last is the log-distance of the nearest components.
 
     No pair is known to differ. So the pairs of different clusters show, at each cut of at most
     `_MOST_SINGLES` clusters, what *different* looks like; for one cluster it is assumed.
     """
     x, noise = log_distance(pair_distances(problem)), noise_distance(problem)
+    nearest = float(x[np.triu_indices(problem.n, k=1)].min())
     evidence = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
     assumed = np.array([assumed_distance(problem, x, settings.separation)])
     best = 0, different_of(problem, assumed, 1, settings), np.zeros(0)
@@ -168,10 +174,10 @@ def evidence_of_singles(
         shift = farther(others, 1.0, ratio)
         odds = grid_log_odds(own, shift, different, settings.failed_fits)
         odds = (odds * (others / (others + 1.0))[:, None]).sum(axis=0)
-        evidence[steps] += float(log_marginal(odds, different.centre, noise))
+        evidence[steps] += float(log_marginal(odds, different.centre, noise, nearest))
         if evidence[steps] > evidence[best[0]]:
             best = steps, different, odds
-    return evidence, best
+    return evidence, best, nearest
 
 
 def assumed_distance(problem: FusionProblem, x: FloatArray, separation: float) -> float:

@@ -19,7 +19,7 @@ from scipy.special import betaln
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
 from klfusion._utils.running import Report
 from klfusion.families import GaussianObservations, Tempered
-from klfusion.model_size.cleaning import common_size, gain_of_one
+from klfusion.model_size.cleaning import common_sizes, gain_of_one, with_typical_priors
 from klfusion.model_size.distances import between, centre_distances, to_clusters
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.linkage import Linked, link
@@ -288,16 +288,23 @@ class _Search:
         return out
 
     def _silo_odds(self, sibling: IntArray, part: IntArray) -> FloatArray:
-        """Log-evidence of one component against two in the silo's own data, where known, (m,).
-
-        At most zero: under a wide prior it favours one component at any distance.
-        """
-        given, prior, counts = self.given, self.given.prior, self.given.counts
-        if prior is None or counts is None or not isinstance(given.family, Tempered):
+        """Log-evidence of one component against two in the silo's own data, where known, (m,)."""
+        given, counts = self.given, self.given.counts
+        if given.prior is None or counts is None or not isinstance(given.family, Tempered):
             return np.zeros(len(part))
-        common = common_size(given.family, given.natural)
-        parts = given.natural, counts, sibling, part, common, self.linked.settings.separation
-        return np.minimum(gain_of_one(given.family, prior[part], *parts), 0.0)
+        natural, prior, common = self._typical
+        return gain_of_one(given.family, prior, natural, counts, sibling, part, common)
+
+    @cached_property
+    def _typical(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Components and priors as if silos had typical priors, (n, p); their common sizes."""
+        family, silo = self.given.family, self.given.silo
+        first = np.unique(silo, return_index=True)[1]
+        assert self.given.prior is not None
+        natural, prior = with_typical_priors(
+            family, self.given.natural, self.given.prior[first], silo
+        )
+        return natural, prior[silo], common_sizes(family, natural, silo)
 
     def _pooled_odds(self, part: IntArray, sibling: IntArray) -> FloatArray:
         """Log-odds of parts (m,) and siblings (m,), pooled, in the place of the siblings alone."""

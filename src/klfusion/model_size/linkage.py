@@ -32,7 +32,6 @@ from klfusion.model_size.densities import (
     farther,
     grouped_log_odds,
     log_distance,
-    n_directions,
 )
 from klfusion.model_size.distances import centre_distances, pair_distances, to_others
 from klfusion.model_size.evidence import (
@@ -53,8 +52,6 @@ from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import MergePath
 
 _SWEEPS = 8  # at most, of one refinement
-_CUT = 2.0 / np.pi  # share of the spread of a Normal that a plane through its middle takes
-_FEW_DIRECTIONS = 2.0  # below it a plane may take nearly all of the spread of a sample
 MOST_PAIRS = 64  # of clusters, compared by all members in one call
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
@@ -153,7 +150,8 @@ class Linked:
         shift = farther(others, 1.0, self.same.ratio)
         one = np.zeros(len(x), dtype=np.intp)
         odds = grouped_log_odds(x, shift, one, self.different, self.settings.failed_fits)
-        same = Same.of(self.different.centre, odds[0], noise_distance(self.problem))
+        noise, nearest = noise_distance(self.problem), float(x.min())
+        same = Same.of(self.different.centre, odds[0], noise, nearest)
         learned = replace(self, same=same)
         vars(learned)["members"] = self.members
         return learned
@@ -231,9 +229,7 @@ class Linked:
 
         Halves of one cluster have smaller distances within, which is no evidence that they differ:
         under *different* the density of a component does not depend on its cluster. So that of
-        members stays what it is where a single component joins them, and where the union may be one
-        cluster cut by a plane. That takes at most 2/pi of the spread of a Normal; in samples of one
-        direction it may take nearly all.
+        members stays what it is.
         """
         problem, counts, mass, sums = self.problem, clusters.counts, clusters.mass, clusters.sums
         every, where = np.unique([a, b], return_inverse=True)
@@ -251,19 +247,12 @@ class Linked:
         sizes = np.array([len(pair) for pair in pairs])
         row, group = np.concatenate(pairs), np.repeat(np.arange(len(a)), sizes)
         union = to_others(problem, alone[row], group, sums[a] + sums[b], mass[a] + mass[b])
-        if_different, among = union.copy(), sizes[group] - 1.0
-        ends = np.cumsum(sizes)
-        slices = [slice(end - n, end) for end, n in zip(ends, sizes, strict=True)]
-        for own in slices:
-            inside = some[row[own]]
-            within, all_of_them = before[row[own]][inside], union[own]
-            halves = within.sum() >= (1.0 - _CUT) * all_of_them.sum()
-            few = n_directions(log_distance(all_of_them)) < _FEW_DIRECTIONS
-            if len(within) < len(all_of_them) or halves or few:
-                if_different[own][inside], among[own][inside] = within, others[row[own]][inside]
+        inside = some[row]
+        if_different = np.where(inside, before[row], union)
+        among = np.where(inside, others[row], sizes[group] - 1.0)
         one = self.log_odds(union, among, 1.0, if_different)
-        parts = [(one[own].sum(), two[row[own]][some[row[own]]].sum()) for own in slices]
-        of_one, of_two = np.array(parts).T
+        first = np.cumsum(sizes) - sizes
+        of_one, of_two = (np.add.reduceat(each, first) for each in (one, two[row]))
         return np.asarray(of_one * (sizes - 1.0) / sizes - of_two)
 
 
@@ -313,19 +302,19 @@ def cut(
         return none
     if different is not None or problem.n > len(problem.silos):
         known, different = different, different or within_silos(problem, settings)
-        evidence, likelihood = path_evidence(problem, path, different, settings)
+        evidence, likelihood, nearest = path_evidence(problem, path, different, settings)
         best = int(evidence.argmax())
         if best and known is None:
             evidence[0] += gain_of_none(problem, path.labels(best), different, settings)
         found = best, different, likelihood[best]
     else:
-        evidence, found = evidence_of_singles(problem, path, settings)
+        evidence, found, nearest = evidence_of_singles(problem, path, settings)
     steps, different, of_grid = found
     path = replace(path, evidence=evidence)
     gain = float(evidence[steps] - evidence[0])
-    if steps == 0 or gain < settings.least_evidence:
+    if gain <= 0.0:
         return replace(none, path=path, different=different)
-    same = Same.of(different.centre, of_grid, noise_distance(problem))
+    same = Same.of(different.centre, of_grid, noise_distance(problem), nearest)
     return Linked(problem, settings, path, path.labels(steps), different, same, gain=gain)
 
 
@@ -339,7 +328,7 @@ def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArra
         assumed = np.array([assumed_distance(problem, x, settings.separation)])
         pairs = x[np.triu(apart, k=1)] if size > 1 else assumed
         different = different_of(problem, pairs, max(size - 1, 1), settings)
-    before = Same.of(different.centre, np.zeros(1), noise)
+    before = Same.of(different.centre, np.zeros(1), noise, noise)
     path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
     found = Linked(problem, settings, path, labels, different, before)
     for _ in range(2 if size < problem.n else 0):  # the shift of larger clusters depends on it

@@ -10,11 +10,9 @@ import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, numbering
 from klfusion.model_size.cleaning import (
-    Sample,
-    may_have_splits,
     merge_splits,
-    near_pairs,
-    some_split,
+    merged,
+    split_silos,
     with_data,
 )
 from klfusion.objective.problem import FusionProblem
@@ -85,24 +83,14 @@ def stack_silos(posteriors: Sequence[Posterior], silo_weights: FloatArray) -> Fu
     )
 
 
-def prepare(
-    posteriors: Sequence[Posterior],
-    silo_weights: FloatArray,
-    *,
-    separation: float | None,
-    sample: Sample | None = None,
-) -> Prepared:
-    """Stack the silos; leave out empty components and merge split ones.
-
-    Those farther apart than a ``separation`` are no splits; None keeps all components. For a batch
-    of silos, ``sample`` has the statistics of all.
-    """
+def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean: bool) -> Prepared:
+    """Stack the silos; if ``clean``, leave out empty components and merge split ones."""
     stacked = stack_silos(posteriors, silo_weights)
     offsets = np.concatenate([[0], np.cumsum([p.n_components for p in posteriors])])
-    if separation is None:
-        units = [(p.natural, np.arange(p.n_components)) for p in posteriors]
+    if clean:
+        units = _clean_units(posteriors)
     else:
-        units = _clean_units(posteriors, separation, sample)
+        units = [(p.natural, np.arange(p.n_components)) for p in posteriors]
     sizes = np.array([len(natural) for natural, _ in units])
     as_given = all(own is p.natural for (own, _), p in zip(units, posteriors, strict=True))
     natural = stacked.natural if as_given else np.concatenate([own for own, _ in units])
@@ -125,24 +113,17 @@ def prepare(
     return Prepared(problem, unit, stacked, offsets)
 
 
-def _clean_units(
-    posteriors: Sequence[Posterior], separation: float, sample: Sample | None
-) -> list[_Units]:
+def _clean_units(posteriors: Sequence[Posterior]) -> list[_Units]:
     """Without empty components, splits merged."""
-    rows = [with_data(p) for p in posteriors]
-    if not any(may_have_splits(p) for p in posteriors):
-        return [_units(p, own) for p, own in zip(posteriors, rows, strict=True)]
-    kept = [p.natural[own] for p, own in zip(posteriors, rows, strict=True)]
-    near = near_pairs(posteriors[0].family, kept, sample)
-    split, found = some_split(posteriors, rows, near, separation), []
-    for posterior, own, close, some in zip(posteriors, rows, near, split, strict=True):
+    rows, found = [with_data(p) for p in posteriors], list[_Units]()
+    for posterior, own, some in zip(posteriors, rows, split_silos(posteriors, rows), strict=True):
         if not some:
             found.append(_units(posterior, own))
             continue
-        groups, natural = zip(*merge_splits(posterior, own, close, separation), strict=True)
+        groups = merge_splits(posterior, own)
         unit = np.full(posterior.n_components, -1, dtype=np.intp)
         unit[np.concatenate(groups)] = np.repeat(np.arange(len(groups)), [*map(len, groups)])
-        found.append((np.stack(natural), unit))
+        found.append((merged(posterior, groups), unit))
     return found
 
 

@@ -4,7 +4,7 @@ Each step is a task on one batch of silos. Only sums, labels and structures come
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
@@ -22,7 +22,7 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import MaxLoss, Method, PathMethod, method_for
 from klfusion.methods.matching import check_size
 from klfusion.methods.method import no_size
-from klfusion.model_size.cleaning import Sample
+from klfusion.model_size.cleaning import with_data
 from klfusion.model_size.preparation import prepare, stack_silos
 from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.objective.batches import ProblemBatches, SiloStore
@@ -91,7 +91,7 @@ def fuse_batches(
     order = rng.permutation(len(silos))
     reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
     some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, _SAMPLE)))]))
-    sample = Sample.of(some)
+    sample = _Sample.of(some)
     if not method.one_prior or n_components is not None:
         sample = replace(sample, prior=None)
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
@@ -103,8 +103,7 @@ def fuse_batches(
     found = matching.labels
     own_found = store.by_batch(found)
     report("adding up", 0, None)
-    separation, size = method.split_separation, int(found.max()) + 1
-    added = partial(_added, sample=sample, separation=separation, size=size)
+    added = partial(_added, clean=method.cleans, size=int(found.max()) + 1)
     spread, members, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)
     labels, order = _ordered(_flat(spread), found, min_support)
     natural = np.sum(sums, axis=0)[order] / np.sum(mass, axis=0)[order, None]
@@ -162,17 +161,31 @@ def _described(posteriors: Sequence[Posterior]) -> list[SiloDescription]:
     return [SiloDescription(*(getattr(p, name) for name in names)) for p in posteriors]
 
 
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Statistics of a sample of silos, so that batches are treated alike."""
+
+    natural: FloatArray  # components, (n, p)
+    prior: FloatArray | None  # average of the silos' priors, (p,); None if any is unknown
+
+    @classmethod
+    def of(cls, posteriors: Sequence[Posterior]) -> "_Sample":
+        """Of some silos."""
+        priors = [p.prior for p in posteriors if p.prior is not None]
+        prior = np.mean(priors, axis=0) if len(priors) == len(posteriors) else None
+        return cls(np.concatenate([p.natural[with_data(p)] for p in posteriors]), prior)
+
+
 def _problem(
     posteriors: Sequence[Posterior],
     weights: FloatArray,
     numbers: IntArray,
-    sample: Sample,
+    sample: _Sample,
     method: PathMethod,
     variation: FloatArray | None,
 ) -> FusionProblem:
     """Components in comparable form; each silo has its number among all."""
-    separation = method.split_separation
-    problem = prepare(posteriors, weights, separation=separation, sample=sample).problem
+    problem = prepare(posteriors, weights, clean=method.cleans).problem
     if sample.prior is not None:
         problem = problem.under_one_prior(sample.prior)
     problem = method.compared(problem, sample.natural, variation=variation)
@@ -183,12 +196,11 @@ def _added(
     posteriors: Sequence[Posterior],
     weights: FloatArray,
     found: IntArray,
-    sample: Sample,
-    separation: float | None,
+    clean: bool,
     size: int,
 ) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
     """By silo, labels and which components took part; by cluster, mass and sums."""
-    prepared = prepare(posteriors, weights, separation=separation, sample=sample)
+    prepared = prepare(posteriors, weights, clean=clean)
     kept = np.flatnonzero(found >= 0)
     mass, sums, _ = prepared.problem.some(kept).sums(found[kept], size)
     labels, members = prepared.spread(found), prepared.is_member

@@ -24,7 +24,7 @@ from klfusion.fusion.assemble import EMPTY, UNSUPPORTED, assemble, match_diverge
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, ByName, MaxLoss, PathMethod
 from klfusion.methods.matching import check_sizes, comparing
-from klfusion.model_size.cleaning import may_have_splits, merge_splits, near_pairs, with_data
+from klfusion.model_size.cleaning import merge_splits, merged, with_data
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, MergePath, Status, objective
@@ -281,18 +281,11 @@ def _assign_newcomer(
     fusion: Fusion, table: Table, new: Posterior, weight: float
 ) -> tuple[IntArray, Matched, FusionProblem]:
     """A new silo matched by one assignment: its labels, its units, and these as compared."""
-    groups = [(np.array([row]), eta) for row, eta in enumerate(new.natural)]
-    size, others = fusion.n_components, table.units
-    separation = fusion.settings.method.split_separation
-    if isinstance(fusion.settings.method, PathMethod) and separation is not None:
-        rows = with_data(new)
-        near = np.zeros((len(rows), len(rows)), dtype=bool)
-        if may_have_splits(new):
-            # Distances between global components show how far apart different ones are.
-            centres = others.problem.average(others.labels, size)
-            near = near_pairs(new.family, [new.natural[rows], centres])[0]
-        groups = merge_splits(new, rows, near, separation)
-    n_new, natural = len(groups), np.stack([eta for _, eta in groups])
+    groups = [np.array([row]) for row in range(new.n_components)]
+    size, others, method = fusion.n_components, table.units, fusion.settings.method
+    if isinstance(method, PathMethod) and method.cleans:
+        groups = merge_splits(new, with_data(new))
+    n_new, natural = len(groups), merged(new, groups)
     silo = np.zeros(n_new, dtype=np.intp)
     own = FusionProblem(new.family, natural, silo, np.full(n_new, weight))
     clusters = table.clusters
@@ -305,6 +298,6 @@ def _assign_newcomer(
     opened = column < 0
     column[opened] = size + np.arange(int(opened.sum()))
     labels = np.full(new.n_components, -1, dtype=np.intp)
-    for (rows_of_group, _), label in zip(groups, column, strict=True):
-        labels[rows_of_group] = label
+    for rows, label in zip(groups, column, strict=True):
+        labels[rows] = label
     return labels, Matched(own, column, priors_of([new], silo)), compared
