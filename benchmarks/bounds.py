@@ -8,14 +8,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 import klfusion as kf
 from benchmarks.measure import Measured, Row, compare, measure
-from klfusion.io import container, parts, storage, strict_json
+from klfusion.io import container, kept, parts, storage, strict_json
 from klfusion.posteriors.structure import Structure
 
 LOADING = 1.0 / 10e6  # seconds of CPU per byte
@@ -30,6 +32,10 @@ def run(quick: bool = False) -> list[Row]:
     rows = [
         _loaded(f"loading {n:,} silos of one {what}", many(silo, n)) for what, silo in smallest()
     ]
+    rows += [
+        _loaded(f"loading {n:,} silos, each of another {what}", different(n, make))
+        for what, make in FORMS.items()
+    ]
     rows.append(_loaded("loading a regression of many names", many_names(10 * n)))
     for dim in (2, DIM):
         fused = measure(partial(kf.fuse, strange(N_COMPONENTS // (20 if quick else 1), dim)))
@@ -40,6 +46,7 @@ def run(quick: bool = False) -> list[Row]:
     return rows
 
 
+@cache
 def smallest() -> list[tuple[str, kf.Posterior]]:
     """The smallest silos of some families."""
     gamma, wishart = kf.families.Gamma(), kf.families.NormalWishart(1)
@@ -55,19 +62,64 @@ def smallest() -> list[tuple[str, kf.Posterior]]:
 
 
 def many(silo: kf.Posterior, n_silos: int, last: str = "last") -> bytes:
-    """The file of a fusion of so many copies of a silo, made by hand: fusing takes longer."""
+    """The file of a fusion of so many copies of a silo."""
     names = [*(f"{j:x}" for j in range(n_silos - 1)), last]
-    fusion = kf.fuse([replace(silo, name=name) for name in names[:2]], pooling="average")
+    return together([replace(silo, name=names[0])] * n_silos, names)
+
+
+def different(n_silos: int, make: Callable[[int], kf.Posterior]) -> bytes:
+    """The file of silos of which no two have one form."""
+    return together([make(j) for j in range(n_silos)], [f"{j:x}" for j in range(n_silos)])
+
+
+def together(silos: Sequence[kf.Posterior], names: Sequence[str]) -> bytes:
+    """The file of a fusion of silos, made by hand: fusing takes longer, or is impossible."""
+    rate = smallest()[0][1]
+    fusion = kf.fuse([replace(rate, name=name) for name in "ab"], pooling="average")
     document, arrays = parts.take_apart(replace(fusion, path=None, probability=None))
-    own = document["fusion"]
-    own["silo_names"], own["settings"]["weights"] = names, [1.0] * n_silos
-    own["silos"]["each"] = own["silos"]["each"][:1] * n_silos
-    arrays["silos"] = np.tile(arrays["silos"][: len(arrays["silos"]) // 2], n_silos)
-    arrays |= {"labels": np.zeros(n_silos, np.int64), "divergences": np.zeros(n_silos)}
-    arrays["offsets"] = np.arange(n_silos + 1)
+    own, sizes = document["fusion"], [silo.n_components for silo in silos]
+    own["silo_names"], own["settings"]["weights"] = [*names], [1.0] * len(silos)
+    taken = [parts.posterior_parts(silo) for silo in silos]
+    own["silos"], arrays["silos"] = kept.pack(taken)
+    arrays |= {"labels": np.zeros(sum(sizes), np.int64), "divergences": np.zeros(sum(sizes))}
+    arrays["offsets"] = np.cumsum([0, *sizes])
     document["sha256"] = storage._digest(document, arrays)
     text = strict_json.canonical_json(document).decode()
     return b"".join(container.encode({"klfusion": text}, arrays))
+
+
+def _rate(kind: str, arrays: dict[str, Any] | None = None, **info: Any) -> kf.Posterior:
+    return replace(smallest()[0][1], structure=Structure(kind, arrays or {}, info))
+
+
+def _mixture(j: int) -> kf.Posterior:
+    arrays, info = (
+        {"counts": np.array([9.0]), "weight_prior": np.ones(())},
+        {"covariance_type": f"{j:x}"},
+    )
+    return replace(smallest()[1][1], structure=Structure("mixture", arrays, info))
+
+
+def _regression(j: int) -> kf.Posterior:
+    normal = kf.families.Normal(1)
+    natural, info = normal.natural([[0.0]], [[[1.0]]]), {"coordinates": [f"{j:x}"], "local": []}
+    return kf.Posterior(
+        normal, natural, prior=natural[0], structure=Structure("regression", {}, info)
+    )
+
+
+# Silos by their number.
+FORMS: dict[str, Callable[[int], kf.Posterior]] = {
+    "kind": lambda j: _rate(f"{j:x}"),
+    "info": lambda j: _rate("own", a=j),
+    "kind of mixture": _mixture,
+    "name of a coefficient": _regression,
+    "name of an array": lambda j: _rate("own", {f"{j:x}": np.ones(1)}),
+    "shape of an empty array": lambda j: _rate("own", {"x": np.ones((0, j))}),
+    "name of a factor": lambda j: kf.Posterior(
+        kf.families.Product(**{f"a{j:x}": kf.families.Gamma()}), np.ones((1, 2))
+    ),
+}
 
 
 def many_names(n: int) -> bytes:

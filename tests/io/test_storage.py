@@ -964,6 +964,42 @@ def test_silos_of_several_forms_keep_their_order():
         np.testing.assert_array_equal(ours.natural, theirs.natural)
 
 
+def test_silos_of_other_forms_are_those_that_were_saved():
+    """Kinds, infos, names and shapes of arrays, factors and sizes: one file of all of them."""
+    made = [make(j) for make in bounds.FORMS.values() for j in range(3)]
+    made += [replace(tiny(), prior=tiny().natural[0]), replace(tiny(), counts=[3.0, 0.0])]
+    names = [f"s{j}" for j in range(len(made))]
+    back = storage.loads(bounds.together(made, names)).silos
+    assert [own.name for own in back] == names
+    for ours, theirs in zip(back, made, strict=True):
+        same(replace(theirs, name=ours.name), ours)
+
+
+def test_a_bad_silo_of_another_form_is_named():
+    document, arrays = _parts.take_apart(
+        storage.loads(bounds.different(50, bounds.FORMS["kind of mixture"]))
+    )
+    for value, message in [(np.nan, "finite numbers in mixture"), (-1.0, "numbers > 0, got -1")]:
+        changed = arrays["silos"].copy()
+        changed[-1] = value
+        with pytest.raises(KLFusionError, match=f"silo '31'.*{message}"):
+            storage.loads(forge(document, {**arrays, "silos": changed}))
+
+
+def test_one_long_info_in_many_forms_is_refused():
+    """It would be read once for each form, which takes quadratic time."""
+    normal = families.Normal(1)
+    natural = normal.natural([[0.0]], [[[1.0]]])
+    info = {"coordinates": ["x"], "local": [f"{k:x}" for k in range(2_000)]}
+
+    def silo(j: int) -> Posterior:
+        own = Structure("regression", {f"{j:x}": np.ones(0)}, info)
+        return Posterior(normal, natural, prior=natural[0], structure=own)
+
+    assert len(storage.loads(bounds.different(10, silo)).silos) == 10
+    refuse(bounds.different(100, silo), "expected infos of at most 10 times the file in all forms")
+
+
 def test_names_of_coefficients_take_linear_time():
     """Two hundred thousand names: a quadratic check would take minutes."""
     normal = families.Normal(1)

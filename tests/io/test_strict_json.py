@@ -95,19 +95,9 @@ def test_many_small_arrays_take_ten_times_the_file_at_most_or_are_refused(shape:
         assert peak_of(data)[1] < strict_json.MOST_TIMES * len(data) + strict_json.FREE, n
 
 
-def test_silos_of_different_forms_take_ten_times_the_file_at_most():
-    """Each silo is then checked and kept by itself."""
-    n, silos = 3_000, [SMALL, replace(SMALL, name="b")]
-    document, arrays = parts.take_apart(replace(kf.fuse(silos), path=None, probability=None))
-    own = document["fusion"]
-    own["silo_names"], own["settings"]["weights"] = [f"{j:x}" for j in range(n)], [1.0] * n
-    one = own["silos"]["each"][0]
-    kinds = [{"kind": f"{j:x}", "info": one["provenance"]} for j in range(n)]
-    own["silos"]["each"] = [{**one, "structure": kind} for kind in kinds]
-    arrays["silos"] = np.tile(arrays["silos"][:4], n)
-    arrays |= {"labels": np.zeros(2 * n, np.int64), "divergences": np.zeros(2 * n)}
-    arrays["offsets"] = 2 * np.arange(n + 1)
-    data = signed(document, arrays)
+@for_each("what", bounds.FORMS)
+def test_silos_of_different_forms_take_ten_times_the_file_at_most(what: str):
+    data = bounds.different(3_000, bounds.FORMS[what])
     loads, peak = peak_of(data)
     assert loads
     assert peak < strict_json.MOST_TIMES * len(data) + strict_json.FREE

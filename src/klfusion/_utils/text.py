@@ -11,6 +11,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether text can be written: a half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def few(names: Sequence[Any], most: int = 5) -> str:
     """The first few of many names, as in ``'a', 'b', 'c' and 4 more``."""
     shown = ", ".join(map(repr, names[:most]))

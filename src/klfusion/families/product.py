@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any, ClassVar, Self
 
@@ -40,12 +40,8 @@ class Product(Family):
 
     def __new__(cls, /, **factors: Family) -> Product:
         """A product of the class that declares what these factors can do."""
-        found = tuple(
-            derived
-            for capability, of_factors, derived in _DERIVED
-            if of_factors(isinstance(factor, capability) for factor in factors.values())
-        )
-        return super().__new__(_class_with(found) if factors else cls)
+        kinds = frozenset(map(type, factors.values()))
+        return super().__new__(_class_of(kinds) if factors else cls)
 
     def __init__(self, /, **factors: Family) -> None:
         if not factors:
@@ -315,7 +311,19 @@ _DERIVED: tuple[tuple[type[can.Capability], Callable[..., bool], type[Product]],
 )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
+def _class_of(kinds: frozenset[type]) -> type[Product]:
+    """The class of products of factors of these classes."""
+    return _class_with(
+        tuple(
+            derived
+            for capability, of_factors, derived in _DERIVED
+            if of_factors(issubclass(kind, capability) for kind in kinds)
+        )
+    )
+
+
+@cache  # one of each subset of what can be derived
 def _class_with(derived: tuple[type[Product], ...]) -> type[Product]:
     """The class of products that do what each of these do."""
     if not derived:

@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,10 @@ from klfusion.io.parts import (
     STRUCTURE,
     VERSION,
 )
-from klfusion.io.strict_json import canonical_json, parse_json
+from klfusion.io.strict_json import parse_json
 from klfusion.io.version_1 import upgraded
 from klfusion.objective.solution import MergePath, Status
-from klfusion.posteriors.alike import Alike
+from klfusion.posteriors.alike import Together
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
 
@@ -44,13 +44,21 @@ _FUSION = {"status": str, **_LISTS, **dict.fromkeys(NUMBERS, (int, float, str))}
 _Arrays = Mapping[str, NDArray[Any]]
 
 
+class Checked(NamedTuple):
+    """A checked document, its family, and what it says about silos."""
+
+    document: dict[str, Any]
+    family: Family
+    silos: _kept.Silos | None
+
+
 def parsed(data: bytes, entries: Mapping[str, Entry], size: int) -> Any:
     """The JSON document beside these arrays in a file of ``size`` bytes."""
     return parse_json(data, size, sum(8 * math.prod(own.shape) for own in entries.values()))
 
 
-def check(document: Any, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], Family]:
-    """Check every field, dtype and shape before any array is read."""
+def check(document: Any, entries: Mapping[str, Entry], size: int) -> Checked:
+    """Check every field, dtype and shape in a file of ``size`` bytes before any array is read."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileFormatError(f"expected a {FORMAT!r} document, got {reprlib.repr(document)}")
     version = document.get("version")
@@ -68,14 +76,17 @@ def check(document: Any, entries: Mapping[str, Entry]) -> tuple[dict[str, Any], 
     _check_fields(document["posterior"], _POSTERIOR, "posterior")
     if document["posterior"]["structure"] is not None:
         _check_fields(document["posterior"]["structure"], {"kind": str, "info": dict}, "structure")
+    silos = None
     if kind == "fusion":
-        kept: dict[str, Any] = {_kept.ARRAY: dict} if _kept.ARRAY in document["fusion"] else {}
-        _check_fields(document["fusion"], _FUSION | kept, "fusion")
-        _check_words(document["fusion"])
+        fusion = document["fusion"]
+        _check_fields(fusion, _FUSION | dict.fromkeys({_kept.ARRAY} & {*fusion}, dict), "fusion")
+        _check_words(fusion)
+        if _kept.ARRAY in fusion:
+            silos = _kept.check(fusion[_kept.ARRAY], len(fusion["silo_names"]), size)
     with _code_of_families():
         family = family_from_config(document["posterior"]["family"])
-        _check_layout(entries, _expected_shapes(document, family.size, entries))
-    return document, family
+        _check_layout(entries, _expected_shapes(document, family.size, silos, entries))
+    return Checked(document, family, silos)
 
 
 def _check_fields(value: dict[str, Any], types: Mapping[str, Any], where: str) -> None:
@@ -101,7 +112,7 @@ def _check_words(fusion: dict[str, Any]) -> None:
 
 
 def _expected_shapes(
-    document: dict[str, Any], size: int, entries: Mapping[str, Entry]
+    document: dict[str, Any], size: int, kept: _kept.Silos | None, entries: Mapping[str, Entry]
 ) -> dict[str, tuple[int, ...]]:
     """Expected shape of every array; free lengths are those of the file."""
 
@@ -125,8 +136,8 @@ def _expected_shapes(
             path_shapes = [(m, 2), (m,), (m + 1,), (m + 1,), (total,), (m + 1,), (m + 1,)]
             named = {f"{PATH}{k}": s for k, s in zip(PATH_FIELDS, path_shapes, strict=True)}
             shapes |= {k: s for k, s in named.items() if k not in OPTIONAL or k in entries}
-        if _kept.ARRAY in document["fusion"]:
-            shapes[_kept.ARRAY] = (_kept.check(document["fusion"][_kept.ARRAY], silos),)
+        if kept is not None:
+            shapes[_kept.ARRAY] = (kept.n_numbers(),)
     return shapes
 
 
@@ -143,10 +154,14 @@ def _check_layout(entries: Mapping[str, Entry], shapes: Mapping[str, tuple[int, 
             raise FileFormatError(f"array {name!r}: expected shape {shape}, got {entry.shape}")
 
 
-def build(document: dict[str, Any], family: Family, arrays: _Arrays) -> Posterior | Fusion:
+def build(checked: Checked, arrays: _Arrays) -> Posterior | Fusion:
     """Build the object from a checked document, which is used up, and arrays, all checked."""
-    posterior, fusion = _posterior(document["posterior"], family, arrays), document.get("fusion")
-    return posterior if fusion is None else _fusion(fusion, posterior, arrays)
+    document, fusion = checked.document, checked.document.get("fusion")
+    posterior = _posterior(document["posterior"], checked.family, arrays)
+    if fusion is None:
+        return posterior
+    fusion.pop(_kept.ARRAY, None)  # takes as much memory as the posteriors
+    return _fusion(fusion, posterior, checked.silos, arrays)
 
 
 def _posterior(part: Mapping[str, Any], family: Family, arrays: _Arrays) -> Posterior:
@@ -165,28 +180,20 @@ def _structure(part: Mapping[str, Any] | None, arrays: _Arrays) -> Structure | N
     return Structure(part["kind"], own, part["info"])
 
 
-def _silos(part: dict[str, Any], sizes: list[int], arrays: _Arrays) -> tuple[Posterior, ...] | None:
+def _silos(
+    kept: _kept.Silos | None, names: Sequence[str], sizes: list[int], arrays: _Arrays
+) -> tuple[Posterior, ...] | None:
     """The silos' posteriors, if the file has them."""
-    if _kept.ARRAY not in part:
+    if kept is None:
         return None
-    names: list[str] = part["silo_names"]
     silos: dict[int, Posterior] = {}
-    families: dict[bytes, Family] = {}
+    flat, starts, together = arrays[_kept.ARRAY], kept.starts(), Together()
     with _code_of_families():
-        for some in _kept.unpack(part.pop(_kept.ARRAY), arrays[_kept.ARRAY]):
-            config = canonical_json(some.document["family"])
-            if config not in families:
-                families[config] = family_from_config(some.document["family"])
-            alike = Alike(
-                families[config],
-                [names[j] for j in some.numbers],
-                some.provenances,
-                _structure(some.document["structure"], some.arrays),
-                some.arrays["natural"],
-                some.arrays.get("prior"),
-                some.arrays.get("counts"),
-            )
-            silos.update(zip(some.numbers, alike.posteriors(), strict=True))
+        for numbers, alike in _kept.unpack(kept, names, flat):
+            silos.update(zip(numbers, together.add(alike), strict=True))
+        infinite = np.flatnonzero(~np.isfinite(flat))[:1]
+        at = np.searchsorted(starts, infinite, side="right") - 1
+        together.check(silos[j] for j in at.tolist())
     for j, size in enumerate(sizes):
         if silos[j].n_components != size:
             raise FileFormatError(
@@ -196,12 +203,14 @@ def _silos(part: dict[str, Any], sizes: list[int], arrays: _Arrays) -> tuple[Pos
     return tuple(silos[j] for j in range(len(names)))
 
 
-def _fusion(part: dict[str, Any], posterior: Posterior, arrays: _Arrays) -> Fusion:
+def _fusion(
+    part: dict[str, Any], posterior: Posterior, kept: _kept.Silos | None, arrays: _Arrays
+) -> Fusion:
     labels, offsets = arrays["labels"].astype(np.intp, copy=False), arrays["offsets"]
     _check_range("labels", labels, -1, posterior.n_components - 1)
     if offsets[0] != 0 or offsets[-1] != len(labels) or (offsets[1:] < offsets[:-1]).any():
         raise FileFormatError(f"array 'offsets': expected to rise from 0 to {len(labels)}")
-    posteriors = _silos(part, np.diff(offsets).tolist(), arrays)
+    posteriors = _silos(kept, part["silo_names"], np.diff(offsets).tolist(), arrays)
     silos = [slice(low, high) for low, high in pairwise(offsets.tolist())]
     names, path = tuple(part["silo_names"]), None
     if "path.merges" in arrays:

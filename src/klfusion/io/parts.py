@@ -32,19 +32,19 @@ def take_apart(obj: Posterior | Fusion) -> tuple[dict[str, Any], dict[str, NDArr
             f"expected a Posterior or a Fusion, got {type(obj).__name__}: "
             "kf.extract(model, name=...) gives the posterior of a fitted model"
         )
-    own, arrays = _posterior_parts(obj.posterior if isinstance(obj, Fusion) else obj)
+    own, arrays = posterior_parts(obj.posterior if isinstance(obj, Fusion) else obj)
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "kind": "posterior"}
     document["posterior"] = own
     if isinstance(obj, Fusion):
         document |= {"kind": "fusion", "fusion": _fusion_document(obj)}
         arrays |= _fusion_arrays(obj)
         if obj.silos is not None:
-            packed = _kept.pack([_posterior_parts(silo) for silo in obj.silos])
+            packed = _kept.pack([posterior_parts(silo) for silo in obj.silos])
             document["fusion"]["silos"], arrays[_kept.ARRAY] = packed
     return document, arrays
 
 
-def _posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def posterior_parts(posterior: Posterior) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Document and arrays of a posterior."""
     structure, part = posterior.structure, None
     arrays = {key: getattr(posterior, key) for key in ("natural", "prior", "counts")}

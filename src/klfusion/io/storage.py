@@ -87,7 +87,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The document of a file, with dtype and shape per array; all is checked but the hash."""
     with _files.opened(path) as (stream, size):
         header, _, found = _read_document(stream, size)
-        document, _ = _document.check(found, header.entries)
+        document = _document.check(found, header.entries, size).document
     return {**document, "arrays": {k: entry.as_json() for k, entry in header.entries.items()}}
 
 
@@ -112,8 +112,9 @@ def _encode(obj: Posterior | Fusion) -> list[memoryview]:
         data = canonical_json(document)
         chunks = container.encode({_KEY: data.decode()}, arrays)
         entries = {name: container.entry_of(array) for name, array in arrays.items()}
-        written = _document.parsed(data, entries, sum(map(len, chunks)))
-        _document.build(*_document.check(written, entries), arrays)
+        size = sum(map(len, chunks))
+        written = _document.parsed(data, entries, size)
+        _document.build(_document.check(written, entries, size), arrays)
         return chunks
     except RecursionError as error:
         raise KLFusionError("cannot be saved: provenance or info contains itself") from error
@@ -138,12 +139,12 @@ def _decode(stream: BinaryIO, size: int, max_bytes: int) -> Posterior | Fusion:
     if size > max_bytes:
         raise FileFormatError(f"expected at most {max_bytes} bytes, got {size}: raise max_bytes")
     header, text, document = _read_document(stream, size)
-    checked, family = _document.check(document, header.entries)
+    checked = _document.check(document, header.entries, size)
     in_file_order = sorted(header.entries, key=lambda name: header.entries[name].begin)
     arrays = {name: container.read_array(stream, header, name) for name in in_file_order}
     _check_digest(text, document, arrays)
     del text, document  # what is built takes their memory
-    return _document.build(checked, family, arrays)
+    return _document.build(checked, arrays)
 
 
 def _check_digest(

@@ -1,7 +1,6 @@
 """Strict JSON: canonical when written; when read, its memory is known before any is taken."""
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ from klfusion.errors import FileFormatError, KLFusionError
 
 MAX_DEPTH = 64  # of nested lists and mappings
 _MAX_DIGITS = 40  # of an integer; a seed of 128 bits has 39
-_LONG = re.compile(rb"[0-9]{%d}" % (_MAX_DIGITS + 1))  # else no integer needs a check
+_LONG = b"0" * (_MAX_DIGITS + 1)  # else no integer needs a check
+_DIGITS_ALONE = bytes(ord("0" if chr(code).isdecimal() else " ") for code in range(256))
 
 # Bytes that CPython takes, each rounded up as its allocator does.
 _STRING, _NOT_ASCII = 64, 16  # beside its characters
@@ -21,7 +21,7 @@ _IN_LIST, _IN_MAPPING = 9, 44  # a further place; a list grows by an eighth, a m
 _KEY = _STRING + 66  # a new key, and its place among all keys, which may be doubling
 MOST_TIMES = 10  # the size of a file that its loading may take in memory
 FREE = 2**20  # bytes that the loading of any file may take beside
-_BLOCK = 2**14  # characters looked at together
+_BLOCK, _KEYS = 2**14, 2**10  # characters, and keys, looked at together
 _STRUCTURAL = b'",:[]{}'
 _REST = bytes(set(range(256)) - {*_STRUCTURAL})
 
@@ -59,7 +59,9 @@ def parse_json(data: bytes, size: int, n_arrays: int) -> Any:
         return mapping
 
     try:
-        short: dict[str, Any] = {"parse_int": _short_int} if _LONG.search(data) else {}
+        short: dict[str, Any] = (
+            {"parse_int": _short_int} if _LONG in data.translate(_DIGITS_ALONE) else {}
+        )
         value = json.loads(data.decode(), object_hook=counted, parse_constant=_no_constant, **short)
     except (RecursionError, ValueError) as error:  # the latter for bad JSON and bad UTF-8
         raise FileFormatError(f"expected a JSON header, got {error}") from error
@@ -94,8 +96,13 @@ class _Marks:
         begin, end = quotes[: len(quotes) // 2 * 2].reshape(-1, 2).T
         is_key = codes[np.minimum(end + 1, len(codes) - 1)] == ord(":")
         n_bytes = int((end - begin).sum()) + len(self.data) - len(self.plain)
-        begin, end = begin[is_key], end[is_key]
-        found = (hash(self.plain[low:high]) for low, high in zip(begin, end, strict=True))
+        places = np.stack((begin[is_key], end[is_key]))
+        begin, end = places
+        found = (
+            hash(self.plain[low:high])
+            for at in range(0, len(begin), _KEYS)
+            for low, high in places[:, at : at + _KEYS].T.tolist()
+        )
         new = np.unique(np.fromiter(found, np.int64, len(begin)), return_index=True)[1]
         length = end - begin
         return len(begin) - len(new), n_bytes - int(length.sum() - length[new].sum())

@@ -1,118 +1,178 @@
-"""Posteriors of many silos in one form, checked at once: a file may hold a hundred thousand."""
+"""Posteriors of many silos, checked together: a file may hold a hundred thousand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, Never, TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.text import is_unicode
 from klfusion.errors import InvalidPosteriorError
-from klfusion.families import Family
+from klfusion.families import Family, Product
+from klfusion.families.family import CHECKED_ROWS
 from klfusion.posteriors.posterior import MAY_BE_FLAT, Posterior
-from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure import Structure, regression
+from klfusion.posteriors.structure.schema import check_kind
 
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, eq=False)
-class Alike:
-    """Silos of one family, of one kind and info of structure, with arrays of the same shapes.
-
-    Arrays, also those of the structure, are float64 and ``(m, ...)``: a row per silo.
-    """
+class Alike(NamedTuple):
+    """Silos of one family with as many components: arrays are float64, ``(m, ...)``."""
 
     family: Family
     names: Sequence[str]
     provenances: Sequence[Mapping[str, Any]]
-    structure: Structure | None
+    structures: Sequence[Structure | None]
+    forms: Sequence[int]  # equal where structures have one kind, one info and arrays of one shape
     natural: FloatArray
     prior: FloatArray | None = None
     counts: FloatArray | None = None
 
-    def posteriors(self) -> list[Posterior]:
-        """One per silo. Where a check of all fails, halves are checked, down to a single silo."""
-        half = len(self.names) // 2
-        try:
-            self._check()
-        except MemoryError:
-            raise
-        except Exception:  # a family may be user code
-            if half:
-                both = self._some(slice(half)), self._some(slice(half, None))
-                return [posterior for own in both for posterior in own.posteriors()]
-            natural, prior, counts = self._rows(0)
-            name, own, provenance = self.names[0], self._some(0).structure, self.provenances[0]
-            return [Posterior(self.family, natural, name, prior, counts, own, provenance)]
-        for array in (*self._arrays, *self._around.values()):
+    def silos(self) -> list[Posterior]:
+        """One posterior per silo, without a check; arrays are views."""
+        for array in (self.natural, self.prior, self.counts):
             if array is not None:
                 array.flags.writeable = False
-        return [self._checked(j) for j in range(len(self.names))]
+        return [
+            unchecked(
+                Posterior,
+                family=self.family,
+                natural=self.natural[j],
+                name=name,
+                prior=None if self.prior is None else self.prior[j],
+                counts=None if self.counts is None else self.counts[j],
+                structure=self.structures[j],
+                provenance=self.provenances[j],
+            )
+            for j, name in enumerate(self.names)
+        ]
 
-    @property
-    def _arrays(self) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
-        return self.natural, self.prior, self.counts
 
-    @property
-    def _around(self) -> Mapping[str, FloatArray]:
-        return {} if self.structure is None else self.structure.arrays
+class Together:
+    """Silos of any form; what `Posterior` checks of each is checked of all at once.
 
-    def _some(self, rows: Any) -> Alike:
-        own = self.structure
-        if own is not None:
-            own = replace(own, arrays={key: array[rows] for key, array in own.arrays.items()})
-        arrays = self._rows(rows)
-        return Alike(self.family, self.names[rows], self.provenances[rows], own, *arrays)
+    Numbers are checked by family, structures by form. An error is that of the silo by itself.
+    """
 
-    def _rows(self, rows: Any) -> Iterator[Any]:
-        """Natural parameters, prior and counts of some silos."""
-        return (None if array is None else array[rows] for array in self._arrays)
+    def __init__(self) -> None:
+        self._natural: defaultdict[Family, _Rows] = defaultdict(_Rows)  # and priors
+        self._flat: defaultdict[tuple[Family, bool], _Rows] = defaultdict(_Rows)
+        self._counts = _Rows()
 
-    def _check(self) -> None:
-        """Refuse all if one is bad; all may be refused though none is."""
-        family, own = self.family, self.structure
-        for array in (*self._arrays, *self._around.values()):
-            if array is not None and not np.isfinite(array).all():
-                raise InvalidPosteriorError("expected finite numbers")
-        if not all(self.names):
-            raise InvalidPosteriorError("expected names")
-        # All that is asked of counts, and of arrays of a structure, is a shape and a lower bound.
-        if own is not None:
-            own = replace(own, arrays={key: a.min(axis=0) for key, a in self._around.items()})
-        counts = None if self.counts is None else self.counts.min(axis=0)
-        priors = [None]
-        if self.prior is not None:
-            if own is not None and own.kind in MAY_BE_FLAT:
-                priors = [*np.unique(self.prior, axis=0)]
+    def add(self, alike: Alike) -> list[Posterior]:
+        """The posteriors, checked but for their numbers, which `check` does."""
+        silos, family = alike.silos(), alike.family
+        natural, prior, counts = alike.natural, alike.prior, alike.counts
+        m, n = len(silos), silos[0].n_components
+        if (
+            natural.shape != (m, max(n, 1), family.size)
+            or (prior is not None and prior.shape != (m, family.size))
+            or (counts is not None and counts.shape != (m, n))
+        ):
+            _refuse(silos)
+        for silo in silos:
+            if not silo.name or not is_unicode(silo.name):
+                _refuse([silo])
+        forms: dict[int, list[Posterior]] = {}
+        for form, silo in zip(alike.forms, silos, strict=True):
+            forms.setdefault(form, []).append(silo)
+        for some in forms.values():
+            _check_structures(some)
+        if prior is not None:
+            self._add_priors(alike, prior, silos)
+        self._add(family, natural.reshape(m * n, -1), silos)
+        if counts is not None:
+            self._counts.add(counts.ravel(), silos)
+        return silos
+
+    def _add_priors(self, alike: Alike, prior: FloatArray, silos: Sequence[Posterior]) -> None:
+        which: defaultdict[bool | None, list[int]] = defaultdict(list)
+        for j, own in enumerate(alike.structures):
+            flat = own is not None and own.kind in MAY_BE_FLAT
+            which["variables" in own.info if own is not None and flat else None].append(j)
+        for convex, rows in which.items():
+            some = [silos[j] for j in rows]
+            if convex is None:
+                self._add(alike.family, prior[rows], some)
             else:
-                family.check(self.prior)
-                priors = [self.prior[0]]
-        for prior in priors:
-            Posterior(family, self.natural[0], "".join(self.names), prior, counts, own)
-        family.check(self.natural.reshape(-1, family.size))
+                self._flat[alike.family, convex].add(prior[rows], some)
 
-    def _checked(self, j: int) -> Posterior:
-        """The posterior of one silo, without a check; its arrays are views."""
-        own = self.structure
-        if own is not None:
-            around = {key: array[j, ...] for key, array in own.arrays.items()}
-            own = _made(Structure, kind=own.kind, arrays=around, info=own.info)
-        natural, prior, counts = self._rows(j)
-        return _made(
-            Posterior,
-            family=self.family,
-            natural=natural,
-            name=self.names[j],
-            prior=prior,
-            counts=counts,
-            structure=own,
-            provenance=self.provenances[j],
-        )
+    def _add(self, family: Family, rows: FloatArray, silos: Sequence[Posterior]) -> None:
+        if isinstance(family, Product):
+            for _, factor, columns in family.parts(rows):
+                self._add(factor, columns, silos)
+        else:
+            self._natural[family].add(rows, silos)
+
+    def check(self, infinite: Iterable[Posterior] = ()) -> None:
+        """Refuse the first silo that is not one by itself; those ``infinite`` are known."""
+        for silo in infinite:
+            _refuse([silo])
+        for family, rows in self._natural.items():
+            rows.check(family.inside)
+        for (family, convex), rows in self._flat.items():
+            rows.check(partial(regression.are_priors, family=family, convex=convex))
+        self._counts.check(lambda counts: np.isfinite(counts) & (counts >= 0))
 
 
-def _made(cls: type[_T], /, **fields: Any) -> _T:
+def _check_structures(silos: Sequence[Posterior]) -> None:
+    """Check structures of one form: all that is asked of their numbers are lower bounds."""
+    first = silos[0]
+    own = first.structure
+    if own is None:
+        return
+    if len(silos) > 1:
+        every = [silo.structure.arrays for silo in silos if silo.structure is not None]
+        lowest = {key: np.min([arrays[key] for arrays in every], axis=0) for key in own.arrays}
+        own = unchecked(Structure, kind=own.kind, arrays=lowest, info=own.info)
+    try:
+        check_kind(own, first.family, first.n_components, f"silo {first.name!r}")
+    except InvalidPosteriorError:
+        for silo in silos:  # zeros in different places are no zeros
+            replace(silo)
+
+
+class _Rows:
+    """Rows of numbers that one call checks, and the silos that have them, equally many each."""
+
+    def __init__(self) -> None:
+        self.rows: list[FloatArray] = []
+        self.silos: list[Sequence[Posterior]] = []
+
+    def add(self, rows: FloatArray, silos: Sequence[Posterior]) -> None:
+        self.rows.append(rows)
+        self.silos.append(silos)
+
+    def check(self, are_good: Callable[[FloatArray], BoolArray]) -> None:
+        """Refuse the silo of the first bad row."""
+        rows = np.concatenate(self.rows) if self.rows else np.empty(0)
+        for low in range(0, len(rows), CHECKED_ROWS):
+            good = are_good(rows[low : low + CHECKED_ROWS])
+            if not good.all():
+                _refuse([self._silo(low + int(np.argmin(good)))])
+
+    def _silo(self, row: int) -> Posterior:
+        """The silo that has a row."""
+        lengths = np.array([len(rows) for rows in self.rows])
+        k = int(np.searchsorted(np.cumsum(lengths), row, side="right"))
+        within = row - int(lengths[:k].sum())
+        return self.silos[k][within * len(self.silos[k]) // int(lengths[k])]
+
+
+def _refuse(silos: Sequence[Posterior]) -> Never:
+    """Make posteriors by themselves, which checks them, until one is refused."""
+    for silo in silos:
+        replace(silo)
+    raise InvalidPosteriorError(f"silo {silos[0].name!r}: expected numbers of {silos[0].family}")
+
+
+def unchecked(cls: type[_T], /, **fields: Any) -> _T:
     """A frozen dataclass without a call of its ``__post_init__``."""
     made = object.__new__(cls)
     vars(made).update(fields)

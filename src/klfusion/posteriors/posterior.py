@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.text import brief
+from klfusion._utils.text import brief, is_unicode
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
 from klfusion.families import Family
 from klfusion.posteriors.structure import Structure, components, regression
@@ -73,10 +73,8 @@ class Posterior:
         name = self.name
         if not isinstance(name, str) or not name:
             raise InvalidPosteriorError(f"expected name to be a non-empty string, got {name!r}")
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidPosteriorError(f"expected a name in Unicode, got {name!r}") from error
+        if not is_unicode(name):
+            raise InvalidPosteriorError(f"expected a name in Unicode, got {name!r}")
         where = f"silo {name!r}"
         natural = _frozen(self.natural, f"{where}: natural")
         if natural.ndim == 2 and len(natural) == 0:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families import Family, Normal
 from klfusion.families.wishart import pack, unpack
@@ -84,14 +84,21 @@ def check_prior(prior: FloatArray, family: Family, where: str, *, convex: bool =
     """
     if not isinstance(family, Normal) or not np.isfinite(prior).all():
         family.check(prior[None], f"{where}, prior")
-        return
-    dim = family.dim
-    values = np.linalg.eigvalsh(Information.of(prior, dim).precision)
-    if not (convex or values[0] >= -_ROUNDING * max(values[-1], 1.0)):
-        raise InvalidPosteriorError(
-            f"{where}: expected a prior whose precision has no negative eigenvalue, "
-            f"got {values[0]:.6g}"
-        )
+    elif not are_priors(prior[None], family, convex=convex)[0]:
+        lowest = np.linalg.eigvalsh(Information.of(prior, family.dim).precision)[0]
+        expected = "expected a prior whose precision has no negative eigenvalue"
+        raise InvalidPosteriorError(f"{where}: {expected}, got {lowest:.6g}")
+
+
+def are_priors(priors: FloatArray, family: Family, *, convex: bool = False) -> BoolArray:
+    """Which rows (n, p) are priors that `check_prior` accepts."""
+    if not isinstance(family, Normal):
+        return family.inside(priors)
+    good: BoolArray = np.asarray(np.isfinite(priors).all(axis=1))
+    if not convex:
+        values = np.linalg.eigvalsh(unpack(priors[good, family.dim :], family.dim))
+        good[good] = values[:, 0] >= -_ROUNDING * np.maximum(values[:, -1], 1.0)
+    return good
 
 
 def names_of(info: Mapping[str, Any], key: str, where: str) -> list[str]:

@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
-from klfusion._utils.checks import is_integer, is_number
-from klfusion._utils.text import brief
+from klfusion._utils.checks import is_integer
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families import (
     DiagonalNormal,
@@ -20,54 +18,13 @@ from klfusion.families import (
 )
 from klfusion.families.wishart import packed_size
 from klfusion.posteriors.structure import class_densities, components, head, regression
+from klfusion.posteriors.structure.checked import Checked, are_texts, are_values, is_positive
 from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks, is_geometry
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, blocks_of, factors_of
 from klfusion.posteriors.structure.structure import Structure
 from klfusion.posteriors.structure.words import checked_words
 
 _MAX_AXES = 32  # limit of numpy 1
-
-
-class _Checked:
-    """One structure of ``n`` components, with the errors that its checks raise."""
-
-    def __init__(self, structure: Structure, family: Family, n: int, where: str) -> None:
-        self.arrays, self.info = structure.arrays, structure.info
-        self.kind, self.family, self.n, self.where = structure.kind, family, n, where
-
-    def refuse(self, key: str, expected: str, got: object) -> Never:
-        found = got if isinstance(got, str) else brief(got)
-        raise InvalidPosteriorError(
-            f"{self.where}: expected {self.kind}.{key} to be {expected}, got {found}"
-        )
-
-    def array(self, key: str, shape: tuple[int, ...], *, above: bool = False) -> FloatArray:
-        """An array of numbers >= 0, or > 0 if ``above``."""
-        found = self.shaped(key, shape)
-        bad = found[~(found > 0 if above else found >= 0)]
-        if bad.size:
-            self.refuse(key, f"numbers {'>' if above else '>='} 0", f"{bad.flat[0]:.6g}")
-        return found
-
-    def shaped(self, key: str, shape: tuple[int, ...]) -> FloatArray:
-        """An array of this shape."""
-        if key not in self.arrays:
-            self.refuse(key, f"an array of shape {shape}", "none")
-        if self.arrays[key].shape != shape:
-            self.refuse(key, f"of shape {shape}", f"{self.arrays[key].shape}")
-        return self.arrays[key]
-
-    def pseudo_counts(self, key: str, shape: tuple[int, ...]) -> None:
-        """An array >= 0 with a positive number in each row."""
-        if not (self.array(key, shape).max(axis=-1) > 0).all():
-            self.refuse(key, "pseudo-counts, some of them > 0", "zeros alone")
-
-    def setting(self, key: str, valid: Callable[[Any], bool], expected: str) -> Any:
-        """An entry of ``info``."""
-        value = self.info.get(key)
-        if not valid(value):
-            self.refuse(key, expected, value)
-        return value
 
 
 def check_structure(structure: Structure, family: Family, n: int, where: str) -> None:
@@ -77,14 +34,19 @@ def check_structure(structure: Structure, family: Family, n: int, where: str) ->
             raise InvalidPosteriorError(
                 f"{where}: expected finite numbers in {structure.kind}.{key}, got NaN or infinity"
             )
+    check_kind(structure, family, n, where)
+
+
+def check_kind(structure: Structure, family: Family, n: int, where: str) -> None:
+    """Refuse a structure that is not one of its kind; its numbers are finite."""
     check = _CHECKS.get(structure.kind)
     if check is not None:
-        own = _Checked(structure, family, n, where)
+        own = Checked(structure, family, n, where)
         check(own)
-        own.setting("features", lambda v: v is None or _are_texts(v), "names of columns")
+        own.setting("features", lambda v: v is None or are_texts(v), "names of columns")
 
 
-def _mixture(own: _Checked) -> None:
+def _mixture(own: Checked) -> None:
     own.array("counts", (own.n,))
     own.array("weight_prior", (), above=True)
     _features(own)
@@ -96,25 +58,25 @@ def _mixture(own: _Checked) -> None:
         own.array(MEASURED, (own.n, len(blocks)))
 
 
-def _hmm(own: _Checked) -> None:
+def _hmm(own: Checked) -> None:
     own.array("start", (own.n,))
     own.array("transition", (own.n, own.n))
     own.pseudo_counts("start_prior", (own.n,))
     own.pseudo_counts("transition_prior", (own.n, own.n))
-    own.setting("frame_weight", lambda v: v is None or _is_positive(v), "a number > 0")
+    own.setting("frame_weight", lambda v: v is None or is_positive(v), "a number > 0")
     _features(own)
 
 
-def _features(own: _Checked) -> None:
+def _features(own: Checked) -> None:
     dim = getattr(own.family, "dim", None)
     expected = f"the names of {dim} columns" if dim else "names of columns"
-    names = own.setting("features", lambda v: v is None or _are_texts(v), expected)
+    names = own.setting("features", lambda v: v is None or are_texts(v), expected)
     if names is not None and dim not in (None, len(names)):
         own.refuse("features", expected, names)
     own.setting("covariance_type", lambda v: v is None or isinstance(v, str), "text")
 
 
-def _topics(own: _Checked) -> None:
+def _topics(own: Checked) -> None:
     if own.arrays.keys() & {"topic_mass", "doc_topic_prior"}:
         own.array("topic_mass", (own.n,))
         own.pseudo_counts("doc_topic_prior", (own.n,))
@@ -125,9 +87,9 @@ def _topics(own: _Checked) -> None:
         checked_words(own.info[VOCABULARY], own.family.dim, own.where)
 
 
-def _layers(own: _Checked) -> None:
+def _layers(own: Checked) -> None:
     n_in = own.setting("n_in", lambda v: is_integer(v) and v >= 1, "an integer >= 1")
-    deep = lambda v: _are_texts(v) and len(v) >= 2  # noqa: E731
+    deep = lambda v: are_texts(v) and len(v) >= 2  # noqa: E731
     names = own.setting("layers", deep, "names of 2 layers or more")
     for key in ("activation", "head"):
         own.setting(key, lambda v: v is None or isinstance(v, str), "text")
@@ -153,10 +115,10 @@ def _layers(own: _Checked) -> None:
         return plain and len({*labels}) == below == len(labels)
 
     own.setting("classes", lambda v: v is None or unique(v), f"{below} unique labels")
-    own.setting("features", lambda v: v is None or _are_texts(v), "names of columns")
+    own.setting("features", lambda v: v is None or are_texts(v), "names of columns")
 
 
-def _class_statistics(own: _Checked, n_in: int, n_out: int) -> None:
+def _class_statistics(own: Checked, n_in: int, n_out: int) -> None:
     own.shaped(class_densities.INPUT_MEAN, (n_in,))
     own.shaped(class_densities.INPUT_COVARIANCE, (n_in, n_in))
     for site in range(max(class_densities.n_sites(own.arrays), 1)):
@@ -170,7 +132,7 @@ def _class_statistics(own: _Checked, n_in: int, n_out: int) -> None:
         own.array(keys["dispersion"], (), above=True)
 
 
-def _sites(own: _Checked) -> None:
+def _sites(own: Checked) -> None:
     total = 0
     for key in ("sites", "shared"):
         for site in own.setting(key, lambda v: isinstance(v, list | tuple), "a list of sites"):
@@ -187,13 +149,13 @@ def _sites(own: _Checked) -> None:
     _diagonal_normal(own, total)
 
 
-def _diagonal_normal(own: _Checked, dim: int) -> None:
+def _diagonal_normal(own: Checked, dim: int) -> None:
     if not (isinstance(own.family, DiagonalNormal) and own.family.dim == dim):
         expected = f"expected {own.kind} to be DiagonalNormal(dim={dim})"
         raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.family}")
 
 
-def _site(own: _Checked, key: str, site: Any) -> tuple[str, tuple[int, ...]]:
+def _site(own: Checked, key: str, site: Any) -> tuple[str, tuple[int, ...]]:
     """Name and shape of a site."""
     expected = "sites with a name, a shape and a support"
     if not isinstance(site, Mapping) or not isinstance(site.get("support"), Mapping):
@@ -206,7 +168,7 @@ def _site(own: _Checked, key: str, site: Any) -> tuple[str, tuple[int, ...]]:
     return name, tuple(shape)
 
 
-def _regression(own: _Checked) -> None:
+def _regression(own: Checked) -> None:
     names = regression.names_of(own.info, "coordinates", own.where)
     if not (isinstance(own.family, Normal) and own.family.dim == len(names) and own.n == 1):
         expected = f"expected one component of Normal(dim={len(names)}), a dimension per coordinate"
@@ -215,8 +177,8 @@ def _regression(own: _Checked) -> None:
     regression.names_of({"columns": [], **own.info}, "columns", own.where)
     own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
     own.setting("variables", lambda v: v is None or _are_variables(v), _VARIABLES)
-    own.setting("units", lambda v: _are_values(v, str), "a mapping of columns to text")
-    own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
+    own.setting("units", lambda v: are_values(v, str), "a mapping of columns to text")
+    own.setting("scales", lambda v: are_values(v, int | float), "a mapping of columns to numbers")
     if own.arrays.keys() & {"noise", "freedom"}:
         own.array("noise", (), above=True)
         own.array("n", ())
@@ -246,7 +208,7 @@ _SUMS = "columns, the first of them the intercept, and deviations of the noise >
 
 def _are_sums(value: Any) -> bool:
     """Whether sums with noise have columns, and a positive deviation of each noise."""
-    if not (isinstance(value, Mapping) and _are_texts(value.get("columns"))):
+    if not (isinstance(value, Mapping) and are_texts(value.get("columns"))):
         return False
     columns, noise = value["columns"], value.get("deviations")
     return (
@@ -254,7 +216,7 @@ def _are_sums(value: Any) -> bool:
         and columns[0] == "intercept"
         and isinstance(noise, Mapping)
         and {"gram", "moment"} <= noise.keys()
-        and all(map(_is_positive, noise.values()))
+        and all(map(is_positive, noise.values()))
     )
 
 
@@ -268,18 +230,18 @@ def _are_variables(value: Any) -> bool:
         and isinstance(v.get("name"), str)
         and isinstance(v.get("support"), Mapping)
         and isinstance(v.get("scale", ""), str)
-        and _are_texts(v.get("dims"))
+        and are_texts(v.get("dims"))
         and isinstance(v.get("labels"), list | tuple)
-        and all(map(_are_texts, v["labels"]))
+        and all(map(are_texts, v["labels"]))
         and len(v["labels"]) == len(v["dims"])
         for v in value
     )
 
 
-def _components(own: _Checked) -> None:
+def _components(own: Checked) -> None:
     for key in ("variables", "shared"):
         own.setting(key, _are_variables, _VARIABLES)
-    own.setting("component_dims", lambda v: _are_texts(v) and len(v) > 0, "names of dims")
+    own.setting("component_dims", lambda v: are_texts(v) and len(v) > 0, "names of dims")
     for key in ("weights", "transition"):
         own.setting(key, lambda v: v is None or isinstance(v, str), "the name of a variable")
     for key, shape in {"counts": (own.n,), "transition": (own.n, own.n)}.items():
@@ -293,11 +255,11 @@ def _components(own: _Checked) -> None:
     _features(own)
 
 
-def _classes(own: _Checked) -> None:
-    own.setting("scales", lambda v: _are_values(v, int | float), "a mapping of columns to numbers")
+def _classes(own: Checked) -> None:
+    own.setting("scales", lambda v: are_values(v, int | float), "a mapping of columns to numbers")
 
 
-def _head(own: _Checked) -> None:
+def _head(own: Checked) -> None:
     if not isinstance(own.family, IsotropicNormalGamma):
         expected = "expected classes of a head to be IsotropicNormalGamma"
         raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.family}")
@@ -313,33 +275,16 @@ def _head(own: _Checked) -> None:
     own.setting("n_inputs", lambda v: v is None or (is_integer(v) and v > 0), "an integer > 0")
 
 
-def _are_values(value: Any, kind: Any) -> bool:
-    """Whether there is nothing, or a mapping to such values, which are finite."""
-    if value is None:
-        return True
-    return isinstance(value, Mapping) and all(
-        isinstance(v, kind) and (isinstance(v, str) or math.isfinite(v)) for v in value.values()
-    )
-
-
-def _is_positive(value: Any) -> bool:
-    return is_number(value) and 0 < value < math.inf
-
-
 def _are_columns(value: Any) -> bool:
     """Whether there is nothing, or a list of columns with different names."""
     if value is None:
         return True
     named = isinstance(value, list) and all(isinstance(own, Mapping) for own in value)
     names = [own.get("name") for own in value] if named else []
-    return bool(names) and _are_texts(names) and len({*names}) == len(names)
+    return bool(names) and are_texts(names) and len({*names}) == len(names)
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
-
-
-_CHECKS: dict[str, Callable[[_Checked], None]] = {
+_CHECKS: dict[str, Callable[[Checked], None]] = {
     "mixture": _mixture,
     "hmm": _hmm,
     "topics": _topics,
