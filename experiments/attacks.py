@@ -20,6 +20,7 @@ from klfusion.pooling.pool import Pooling
 
 DESCRIPTION = "loss that one hostile silo of ten causes, in nats per observation, by attack"
 CENTRES = np.array([[-6.0, 0.0], [0.0, 6.0], [6.0, 0.0], [0.0, -6.0]])
+FIRST_SEED = 67000  # of consecutive seeds, none of which served development
 N_SILOS, N_POINTS, N_TEST = 10, 100, 2000  # points per component
 HOSTILE = "hostile"
 CERTAIN = 1e6
@@ -126,11 +127,12 @@ def _score(fusion: kf.Fusion, test: FloatArray) -> float:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
     """Worst loss over the seeds, how often the silo is named, and how many others on average."""
-    runs = [run(seed) for seed in range(args.seeds)]
+    runs = [run(seed) for seed in range(args.first_seed, args.first_seed + args.seeds)]
     (args.out / "results.json").write_text(json.dumps(runs))
     table = Table("attack", *COLUMNS, "named", "others")
     for of_one in zip(*runs, strict=True):

@@ -408,6 +408,22 @@ class TestMessagesThatCannotBeFused:
         assert bits(again.server.fusion) == bits(kf.fuse(SILOS[:3]))
         assert again.server.left_out == []
 
+    def test_the_status_page_lists_what_counts(self, shared):
+        """Neither what was set aside nor what a site replaced is accepted."""
+        coordinator = Coordinator(ROUND, shared)
+        for silo in (self.wrong("silo-0"), *SILOS[1:3]):
+            send(shared, silo)
+        coordinator.step()
+        rows = status(shared).partition("<h2>Set aside")[0]
+        assert "2 of 3 silos have sent a message that can be used" in rows
+        assert [name for name in ("silo-0", "silo-1", "silo-2") if f"<td>{name}</td>" in rows] == [
+            "silo-1", "silo-2",
+        ]  # fmt: skip
+        send(shared, SILOS[0])
+        assert coordinator.step()
+        assert status(shared).count("<td>silo-0</td>") == 1
+        assert len(coordinator.server.journal()) == 4
+
     def test_two_unusable_ones_do_not_take_turns(self, shared):
         coordinator = Coordinator(ROUND, shared)
         first = self.wrong("silo-0")
@@ -514,6 +530,18 @@ def test_a_missing_site_is_in_the_result(shared):
     expected = ["1 of 3 silos: no usable message"]
     assert coordinator.server.fusion.provenance["left_out"] == expected
     assert json.loads((shared / "manifest.json").read_bytes())["left_out"] == expected
+
+
+def test_a_round_without_a_site_is_done_and_says_so(shared):
+    """At its timeout; fewer silos than --min-silos are an error."""
+    words = ("coordinator", shared, "--n-silos", 3, "--once", "--timeout", 1e-9)
+    klfusion("coordinator", shared, "--n-silos", 3, "--once")
+    send(shared, SILOS[0])
+    assert "expected posteriors of at least 2 silos" in klfusion(*words, code=1)
+    send(shared, SILOS[1])
+    out = klfusion(*words)
+    assert "set aside: 1 of 3 silos: no usable message" in out
+    assert "released" in out
 
 
 def test_keys_need_a_folder(shared, tmp_path):

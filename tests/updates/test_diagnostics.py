@@ -106,6 +106,18 @@ def test_what_looks_wrong_is_found():
     assert kf.diagnose(kf.fuse([*good, shifted])).misfit.argmax() == len(good)
 
 
+def test_a_component_of_one_of_two_silos_is_found():
+    both = located([0.0, 0.0], [8.0, 0.0], name="both")
+    more = located([0.02, 0.0], [8.02, 0.0], [90.0, 0.0], name="more")
+    (found,) = [
+        f for f in kf.diagnose(kf.fuse([both, more])).findings if "no other silo" in f.reason
+    ]
+    assert (found.silo, found.component) == ("more", 2)
+    apart = located([-90.0, 0.0], [60.0, 0.0], name="apart")
+    fusion = kf.fuse([both, apart], n_components=4)
+    assert not [f for f in kf.diagnose(fusion).findings if "no other silo" in f.reason]
+
+
 def test_certainty_that_observations_do_not_give():
     good = [replace(s, counts=s.params()["kappa"]) for s in agreeing()]
     bad = located([0.0, 0.02], [8.0, 0.02], name="claims", counts=[5.0, 100.0])

@@ -186,6 +186,9 @@ def coordinator(folder: Path, store: Path | None, key: Path | None, every: float
     Open FOLDER/status.html to watch it. Stop it at any time and start it again with the same
     command: nothing is lost. Take a new folder for a new round.
 
+    A round that ends without some silos, at its timeout, is done: they are named, and in the
+    result. Fewer than --min-silos are an error, and the exit code is 1.
+
     \b
     Examples:
       klfusion coordinator /mnt/consortium --n-silos 3

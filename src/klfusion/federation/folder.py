@@ -6,7 +6,6 @@
 import json
 import logging
 import os
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from klfusion._utils.checks import check_number
 from klfusion._utils.text import few
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.federation import signing
+from klfusion.federation.careful import MAX_JSON, bounded, mark_of, read_json
 from klfusion.federation.round import FIT, SECOND, VERSION, Reply, Round, Site, one_line
 from klfusion.federation.server import Server
 from klfusion.federation.status import STATUS, write_status
@@ -28,7 +28,6 @@ _ROUND, _MANIFEST, _FUSED, _INBOX = "round.json", "manifest.json", "fused.safete
 _REQUEST = "request.safetensors"  # the fused posterior that a second request refers to
 _PUBLISHED = (_REQUEST, _FUSED, f"{_ROUND}{signing.SUFFIX}", _ROUND,
               f"{_MANIFEST}{signing.SUFFIX}", _MANIFEST)  # fmt: skip
-_MAX_JSON = 2**20  # bytes of a file other than a posterior
 _HASH = 16  # hexadecimal digits of a message's hash that are in its name
 _Path = str | os.PathLike[str]
 _log = logging.getLogger("klfusion.federation")
@@ -84,7 +83,7 @@ def read_round(folder: _Path) -> dict[str, Any]:
     """What the coordinator of a folder asks for."""
     if not (Path(folder) / _ROUND).exists():
         raise FileFormatError(f"{folder}: expected a folder that a coordinator opened, got none")
-    found = _read_json(Path(folder) / _ROUND)
+    found = read_json(Path(folder) / _ROUND)
     kinds = {"version": int, "round": str, "request": str, "max_bytes": int, "opened": float}
     for key, kind in kinds.items():
         if not isinstance(found.get(key), kind):
@@ -101,7 +100,7 @@ def second_request(folder: _Path) -> bytes:
     if asked["request"] != SECOND:
         text = f"{folder}: expected a round with a second request, got {asked['round']!r}"
         raise KLFusionError(f"{text}, which waits for answers to the first")
-    return _bytes(Path(folder) / _REQUEST, asked["max_bytes"])
+    return bounded(Path(folder) / _REQUEST, asked["max_bytes"])
 
 
 def receive(folder: _Path, key: _Path | None = None) -> bytes:
@@ -110,18 +109,18 @@ def receive(folder: _Path, key: _Path | None = None) -> bytes:
     if not path.exists():
         text = f"{folder}: expected a round that has ended, got {asked['round']!r}"
         raise KLFusionError(f"{text}, which is open: its {STATUS} shows who is waited for")
-    manifest = _read_json(path)
+    manifest = read_json(path)
     if manifest.get("round") != asked["round"]:
         got = f"one of round {manifest.get('round')!r}"
         text = f"{path}: expected the manifest of round {asked['round']!r}"
         raise FileFormatError(f"{text}, got {got}")
     if key is not None:
-        signature = _bytes(Path(f"{path}{signing.SUFFIX}"), _MAX_JSON)
-        signing.signer(_bytes(path, _MAX_JSON), signature, {"coordinator": os.fspath(key)})
+        signature = bounded(Path(f"{path}{signing.SUFFIX}"), MAX_JSON)
+        signing.signer(bounded(path, MAX_JSON), signature, {"coordinator": os.fspath(key)})
     size = manifest.get("bytes")
     if not isinstance(size, int):
         raise FileFormatError(f"{path}: expected a number of bytes, got {size!r}")
-    data = _bytes(Path(folder) / _FUSED, size)
+    data = bounded(Path(folder) / _FUSED, size)
     if sha256(data) != manifest.get("sha256"):
         text = f"{folder}: expected {_FUSED} as in {_MANIFEST}, got another"
         raise FileFormatError(f"{text}: the coordinator restores it when it runs")
@@ -182,7 +181,7 @@ class Coordinator:
         if not (self._own / _ROUND).exists():  # the store was lost
             for name in _PUBLISHED:
                 if (self.folder / name).exists():
-                    data = _bytes(self.folder / name, definition.max_bytes)
+                    data = bounded(self.folder / name, definition.max_bytes)
                     write_atomically(self._own / name, [memoryview(data)])
         self.asked = read_round(self._own)
         if self.asked.get("keys") is not None and definition.keys is None:
@@ -252,15 +251,15 @@ class Coordinator:
             for name in self.server.unusable(request)
         )
         pattern = "*.safetensors" if request == FIT else f"*-{request}-*.safetensors"
-        for path in sorted((self.folder / _INBOX).glob(pattern), key=_mark):
+        for path in sorted((self.folder / _INBOX).glob(pattern), key=mark_of):
             signature = Path(f"{path}{signing.SUFFIX}")
-            mark = (_mark(path), _mark(signature))
+            mark = (mark_of(path), mark_of(signature))
             if self._seen.get(path) == mark and not path.name.startswith(again):
                 continue
             self._seen[path] = mark
             try:
-                signed = _bytes(signature, _MAX_JSON) if mark[1][2] else b""
-                reply = Reply(_bytes(path, limit), signed)
+                signed = bounded(signature, MAX_JSON) if mark[1][2] else b""
+                reply = Reply(bounded(path, limit), signed)
             except KLFusionError as error:
                 reply = Reply(error=one_line(str(error)))
             self.server.receive(f"file {path.name}", reply, request)
@@ -303,7 +302,7 @@ class Coordinator:
         for path in [self.folder / name for name in _PUBLISHED if (self._own / name).exists()]:
             data = (self._own / path.name).read_bytes()
             try:
-                same = _bytes(path, len(data)) == data
+                same = bounded(path, len(data)) == data
             except FileFormatError:
                 same = False
             if not same:
@@ -317,38 +316,3 @@ def _admitted(definition: Round) -> dict[str, Any]:
     public = None if keys is None else {n: signing.public_text(k) for n, k in keys.items()}
     silos = None if definition.silos is None else list(definition.silos)
     return {"silos": silos, "keys": public, "n_silos": definition.expected}
-
-
-def _mark(path: Path) -> tuple[int, int, str]:
-    """Time, size and name of a file; zeros and no name if there is none."""
-    try:
-        about = path.lstat()
-    except OSError:
-        return 0, 0, ""
-    return about.st_mtime_ns, about.st_size, path.name
-
-
-def _bytes(path: Path, limit: int) -> bytes:
-    """A regular file of bounded size; a link is not followed, a pipe does not block."""
-    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        with open(path, "rb", opener=lambda p, flags: os.open(p, flags | careful)) as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode) or about.st_size > limit:
-                text = f"{path.name}: expected a file of at most {limit} bytes"
-                raise FileFormatError(f"{text}, got {about.st_size} bytes or no file")
-            return file.read(limit + 1)
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(_bytes(path, _MAX_JSON))
-    except ValueError as error:
-        if isinstance(error, KLFusionError):
-            raise
-        raise FileFormatError(f"{path}: expected JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise FileFormatError(f"{path}: expected a JSON object, got {type(found).__name__}")
-    return found

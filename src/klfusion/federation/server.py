@@ -323,5 +323,17 @@ class Server:
                 self.senders[line["silo"]] = line["sender"]
 
     def journal(self) -> list[dict[str, Any]]:
-        """Accepted messages in the order of arrival; a last line cut by a crash is left out."""
+        """Stored messages in the order of arrival; a last line cut by a crash is left out."""
         return stores.journal(self.store)
+
+    def accepted(self) -> list[dict[str, Any]]:
+        """Those of the journal that count: not replaced, and not set aside later."""
+        names = {request: set(self.usable(request)) for request in self.posteriors}
+        if self.fusion is not None:
+            names[FIT] &= set(self._members)
+        return [
+            line
+            for line in self.journal()
+            if line["silo"] in names.get(line["request"], ())
+            and self._hashes[line["request"], line["silo"]] == line["sha256"]
+        ]

@@ -26,8 +26,9 @@ code{{font-size:.85em}}</style></head><body>
 
 def write_status(folder: Path, server: Server, asked: Mapping[str, Any], *, released: bool) -> None:
     """Write ``status.html``: who has sent, what was set aside and why, what is waited for."""
-    sent, expected = len(server.posteriors[asked["request"]]), server.round.expected
-    state = f"Request <b>{escape(asked['request'])}</b>: {sent} of {expected} silos have sent."
+    sent, expected = len(server.usable(asked["request"])), server.round.expected
+    state = f"Request <b>{escape(asked['request'])}</b>: {sent} of {expected} silos have sent"
+    state += " a message that can be used."
     if released:
         state = (
             f"Ended: {escape(str(server.fusion))}. The result is in <code>fused.safetensors</code>."
@@ -36,7 +37,7 @@ def write_status(folder: Path, server: Server, asked: Mapping[str, Any], *, rele
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(str(line[key]))}</td>" for key in keys)
         + f"<td><code>{escape(line['sha256'][:16])}</code></td></tr>"
-        for line in server.journal()
+        for line in server.accepted()
     )  # fmt: skip
     absent = sorted(set(server.round.silos or ()) - set(server.posteriors["fit"]))
     notes = [*server.left_out, *(f"silo {name!r}: nothing yet" for name in absent if not released)]

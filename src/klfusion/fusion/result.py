@@ -60,7 +60,8 @@ class Fusion(OfMatching, OfRegressions, OfDraws, Predicting):
         Why a local component is matched to no global one.
     probability : sequence of arrays, one per silo, optional
         Probability that each local component is of its global one, given the other matches; NaN
-        where there is none. None unless the default chose the matching.
+        where there is none. None unless the default chose the matching: after `add`, `remove` and
+        `at` the matching was not judged anew; `add` and `remove` do so with ``rematch=True``.
     """
 
     posterior: Posterior

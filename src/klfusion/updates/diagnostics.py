@@ -201,8 +201,8 @@ def _misfit(fusion: Fusion, costs: _BySilo) -> FloatArray:
 
 
 def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
-    """Components nobody else has, where others are shared."""
-    if fusion.n_silos < 3 or support.max() < 3:
+    """Components nobody else has, where others are shared by three silos, or by both of two."""
+    if support.max() < min(max(fusion.n_silos, 2), 3):
         return []
     return [
         Finding(*fusion.sources(int(g))[0], "matches no other silo's")
