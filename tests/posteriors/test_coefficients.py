@@ -190,6 +190,16 @@ def test_a_file_with_wrong_names_is_refused():
         kf.Posterior(good.family, good.natural, "a", good.prior, structure=structure)
 
 
+def test_two_spellings_in_unicode_are_one_name():
+    """An accent as part of a letter or beside it, which look alike."""
+    one, other = (["intercept", "\u00e9ge", "dose"], ["dose", "e\u0301ge", "intercept"])
+    for names in (other, [*other[::-1]]):
+        fusion = kf.fuse([silo("a", one, prior_sd=1.0), silo("bb", names, prior_sd=1.0)])
+        assert sorted(fusion.posterior.structure.info["coordinates"]) == sorted(one)
+    with pytest.raises(InvalidPosteriorError, match="expected different coordinates"):
+        silo("a", [one[1], other[1], "dose"], prior_sd=1.0)
+
+
 @for_each(
     "names, message",
     [

@@ -93,6 +93,19 @@ class TestErrors:
             kf.Posterior(family, natural, name="b", structure=structure)
 
 
+def test_two_spellings_of_a_column_are_one_column():
+    family = kf.families.NormalWishart(2)
+    natural = family.natural(np.zeros((1, 2)), [9.0], np.eye(2)[None], [9.0])
+    arrays = {"counts": [9.0], "weight_prior": 1.0}
+    silos = [
+        kf.Posterior(family, natural * (1 + j), name, structure=Structure(
+            "mixture", arrays, {"features": [word, "b"]}))
+        for j, (name, word) in enumerate({"a": "caf\u00e9", "b": "cafe\u0301"}.items())
+    ]  # fmt: skip
+    assert kf.fuse(silos).posterior.structure.info["features"] == ["caf\u00e9", "b"]
+    assert kf.fuse(silos[:1]).add(silos[1]).n_silos == 2
+
+
 def test_two_spellings_of_a_word_are_one_word():
     composed, apart = "caf\u00e9", "cafe\u0301"
     silos = [

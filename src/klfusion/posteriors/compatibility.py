@@ -22,6 +22,7 @@ from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure, class_densities, regression
 from klfusion.posteriors.structure.kinds import NAMES, SCALING, TOPICS
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
+from klfusion.posteriors.structure.words import normalised
 from klfusion.posteriors.vocabularies import align_vocabularies
 
 _MAX_RATIO = 1e9  # of two weights: beyond it, rounding in float64 sums hides the smaller one
@@ -89,7 +90,7 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
     scalings = [(name, s.info.get(SCALING)) for name, s in structures]
     check_equal(scalings, "the agreed scaling")
     features = [(name, s.info.get("features")) for name, s in structures]
-    features = [(name, names) for name, names in features if names is not None]
+    features = [(name, [*map(normalised, own)]) for name, own in features if own is not None]
     if features:
         check_equal(features, f"the features {features[0][1]} in this order,")
     check_equal([(p.name, p.family) for p in posteriors], str(posteriors[0].family))

@@ -21,7 +21,7 @@ from klfusion.errors import InvalidPosteriorError
 from klfusion.families import Family, Normal
 from klfusion.families.wishart import pack, unpack
 from klfusion.posteriors.structure.structure import Structure, agreed_info
-from klfusion.posteriors.structure.words import repeated
+from klfusion.posteriors.structure.words import normalised, repeated
 
 KIND = "regression"
 LOCAL = ("local.offset", "local.gain", "local.covariance")
@@ -108,9 +108,10 @@ def names_of(info: Mapping[str, Any], key: str, where: str) -> list[str]:
         raise InvalidPosteriorError(
             f"{where}: expected {key} to be a list of non-empty names, got {found!r}"
         )
-    for again, _ in repeated(found):
+    names = [*map(normalised, found)]
+    for again, _ in repeated(names):
         raise InvalidPosteriorError(f"{where}: expected different {key}, got {again!r} twice")
-    return list(found)
+    return names
 
 
 def fuse(

@@ -22,7 +22,7 @@ from klfusion.posteriors.structure.checked import Checked, are_texts, are_values
 from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks, is_geometry
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, blocks_of, factors_of
 from klfusion.posteriors.structure.structure import Structure
-from klfusion.posteriors.structure.words import checked_words
+from klfusion.posteriors.structure.words import checked_words, normalised
 
 _MAX_AXES = 32  # limit of numpy 1
 
@@ -186,7 +186,7 @@ def _regression(own: Checked) -> None:
             own.array("freedom", (), above=True)
     if own.setting("sums", lambda v: v is None or _are_sums(v), _SUMS) is not None:
         columns = own.info["sums"]["columns"]
-        if not {*names, *local} <= {*columns}:
+        if not {*names, *local} <= {*map(normalised, columns)}:
             own.refuse("sums", "of all coefficients", columns)
         q = len(columns)
         for key in ("gram", "matrix"):

@@ -9,6 +9,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError
+from klfusion.posteriors.structure.words import normalised
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Structure:
 def agreed_info(silos: Sequence[Structure], *keys: str) -> Mapping[str, Any]:
     """The first silo's settings; refuse silos that differ in one of ``keys``."""
     for key in keys:
-        found = dict.fromkeys(str(s.info.get(key)) for s in silos)
+        found = dict.fromkeys(normalised(str(s.info.get(key))) for s in silos)
         if len(found) > 1:
             got = ", ".join(found)
             raise IncompatibleSilosError(f"expected silos with the same {key}, got {got}")
