@@ -18,6 +18,7 @@ import pytest
 import klfusion as kf
 from klfusion import families
 from klfusion.errors import KLFusionError
+from klfusion.fusion import explanation
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import Status
 from klfusion.posteriors.structure import Structure
@@ -444,6 +445,31 @@ def test_size_that_differs_from_the_path_at_the_penalty_is_explained(tmp_path: P
     page = page_of(lower, tmp_path)[1].text
     assert "nats the path alone has 8 components. Later steps" in page
     assert "The circle marks this fusion, 4 components." in page
+
+
+def test_advice_gives_what_it_promises(tmp_path: Path) -> None:
+    """Every size of the path by its number and by a penalty; doubtful matches apart."""
+    fusion = gallery.topics()[0]
+    path = summarize(fusion)["path"]
+    edges = [0.0, *path["penalties"]]
+    for k, size in enumerate(path["n_components"]):
+        assert fusion.at(n_components=size).n_components == size
+        high = edges[k + 1] if k + 1 < len(edges) else 2.0 * edges[k] + 1.0
+        if high > edges[k]:
+            assert fusion.at(penalty=0.5 * (edges[k] + high)).n_components == size
+    assert "fusion.at(n_components=...)" in page_of(fusion, tmp_path)[1].text
+    assert "fusion.at(" not in page_of(fusion.without_silos(), tmp_path)[1].text
+    shapes = {"a": [30, 900], "b": [32, 910], "c": [31, 670], "d": [29, 890]}
+    silos = [silo(name, own) for name, own in shapes.items()]
+    doubtful = kf.fuse(silos)
+    assert "until at most 5 % of the rest" in page_of(doubtful, tmp_path)[1].text
+    sizes = []
+    for share in (0.05, 0.001):
+        careful = kf.fuse(silos, method=kf.Auto(false_matches=share))
+        matched = sum(one.matched for one in explanation.decisions(careful))
+        assert careful.expected_false_matches <= share * matched
+        sizes.append(careful.n_components)
+    assert sizes[0] == doubtful.n_components < sizes[1]
 
 
 def test_size_that_is_not_on_the_path(tmp_path: Path) -> None:

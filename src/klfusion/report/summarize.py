@@ -150,6 +150,7 @@ def _path(fusion: Fusion, path: MergePath) -> dict[str, Any]:
         "chosen": chosen,
         "size_was_given": fusion.penalty <= 0,
         "size_at_penalty": int(sizes[path.steps_at(fusion.penalty)]),
+        "has_other_sizes": fusion.silos is not None and path.rows is not None,
     }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from klfusion.errors import KLFusionError
 
+_ACCENTS = 30  # on one letter, the most of the Stream-Safe Text Format of Unicode (UAX 15)
 _FEW = 256  # words whose set takes less time than sorted hashes, and little memory
 
 
@@ -49,5 +50,14 @@ def repeated(words: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def normalised(word: str) -> str:
-    """A Python string in NFC: an accent as part of a letter or beside it is one word."""
-    return str(word) if word.isascii() else unicodedata.normalize("NFC", word)
+    """A Python string in NFC: an accent as part of a letter or beside it is one word.
+
+    A long run of accents stays as it is: to sort it takes the square of its length.
+    """
+    if word.isascii() or unicodedata.is_normalized("NFC", word):
+        return str(word)
+    run = longest = 0
+    for letter in word:
+        run = run + 1 if unicodedata.combining(letter) else 0
+        longest = max(longest, run)
+    return str(word) if longest > _ACCENTS else unicodedata.normalize("NFC", word)
