@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from sklearn.linear_model import BayesianRidge
 
 import klfusion as kf
 from klfusion.errors import KLFusionError
@@ -95,6 +96,9 @@ A = kf.Posterior(RATES, RATES.natural([30.0, 900.0], [10, 10]), name="a")
 B = kf.Posterior(RATES, RATES.natural([31.0, 900.0], [10, 10]), name="b")
 C = kf.Posterior(RATES, A.natural, name="c")
 FUSION = kf.fuse([A, B])
+ROWS = np.random.default_rng(0).normal(size=(30, 2))
+DRAWS = {"x": np.random.default_rng(0).normal(size=(2, 50))}
+RIDGE = BayesianRidge().fit(ROWS, ROWS[:, 0])
 WRONG = [
     None, True, 3, -1, 0.5, 10**30, 10**400, float("nan"), float("inf"), "x", "", b"x", [], {}, (),
     [1], ["x"], {"x": 1}, {1: 2}, np.array(3), np.array([1.0, 2.0]), np.array([]), np.array(["x"]),
@@ -126,6 +130,20 @@ CALLS = {
     "starts": lambda w, _: kf.fuse([A, B], method=kf.Auto(n_init=w)),
     "files": lambda w, _: kf.fuse_files(w, memory_limit="64MB"),
     "limit": lambda w, path: kf.fuse_files([path], memory_limit=w),
+    "draws": lambda w, _: kf.from_draws(w, name="x"),
+    "draws name": lambda w, _: kf.from_draws(DRAWS, name=w),
+    "draws prior": lambda w, _: kf.from_draws(DRAWS, name="x", prior=w),
+    "draws observations": lambda w, _: kf.from_draws(DRAWS, name="x", n_observations=w),
+    "relabel": lambda w, _: kf.relabel(w, components="k"),
+    "posterior draws": lambda w, _: FUSION.posterior_draws(w),
+    "report local": lambda w, path: FUSION.report(f"{path}.html", local=w),
+    "resamples": lambda w, _: kf.diagnose(FUSION, resamples=w),
+    "audit": lambda w, _: kf.audit(w, ROWS),
+    "audit rows": lambda w, _: kf.audit(kf.extract(RIDGE, name="a", n_observations=30), w),
+    "ridge": lambda w, _: kf.extract(RIDGE, name="a", n_observations=w),
+    "refit head": lambda w, _: kf.refit_head(w, w),
+    "head statistics": lambda w, _: kf.head_statistics(w, ROWS, ROWS, name="a"),
+    "privatize": lambda w, _: kf.privatize(w, epsilon=1.0, delta=1e-6),
 }
 FUSE = ("method", "n_components", "weights", "pooling", "random_state", "progress", "keep_silos")
 CALLS |= {f"fuse {key}": lambda w, _, key=key: kf.fuse([A, B], **{key: w}) for key in FUSE}

@@ -157,6 +157,35 @@ class TestFaults:
         reason = server.receive("silo-1", reply_of(SILOS[2]))
         assert reason == "expected a message of 'silo-1', got one of 'silo-2'"
 
+    def test_liars_with_the_names_of_all_remove_nobody(self):
+        server = Server(ROUND)
+        for number, silo in enumerate(SILOS):
+            server.receive(f"node {number}", reply_of(silo))
+        for number, silo in enumerate(SILOS):
+            stolen = replace(SILOS[number - 1], name=silo.name)
+            server.receive(f"liar {number}", reply_of(stolen))
+        assert bits(server.fuse()) == bits(kf.fuse(SILOS))
+        assert [note.partition(":")[0] for note in server.left_out] == [
+            f"liar {number}" for number in range(len(SILOS))
+        ]
+
+    @pytest.mark.parametrize("digits", [8, 12, 14, 15, 16])
+    def test_columns_that_are_nearly_one(self, digits):
+        """A correlation of 1 - 1e-15 ended every round with it; it is used, or set aside."""
+        family, count = kf.families.NormalWishart(2), np.array([90.0, 90.0])
+
+        def natural(correlation):
+            scatter = 90.0 * np.array([np.eye(2), [[1.0, correlation], [correlation, 1.0]]])
+            return family.natural([[0.0, 0.0], [9.0, 9.0]], count, scatter, count)
+
+        server, silos = Server(ROUND), [kf.Posterior(family, natural(0.5), name) for name in "abcz"]
+        for number, silo in enumerate(silos[:3]):
+            server.receive(f"node {number}", reply_of(silo))
+        sent = with_array(silos[3], "natural", natural(1.0 - 10.0**-digits))
+        server.receive("node 3", sent)
+        assert {"a", "b", "c"} <= {*server.fuse().silo_names}
+        assert ("z" in server.fusion.silo_names) != bool(server.left_out)
+
     def test_expected_silos(self):
         definition = Round(name="rates", silos=["silo-0", "silo-1", "silo-3"])
         assert definition.expected == 3

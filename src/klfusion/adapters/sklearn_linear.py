@@ -37,6 +37,7 @@ from klfusion.adapters._uncertain import (
     FusedPoissonRegressor,
     FusedRidge,
 )
+from klfusion.adapters.sklearn_mixture import check_number
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.noise import FREEDOM
@@ -220,6 +221,7 @@ def _from_fit(model: Any, n: int | None) -> tuple[list[str], int, FloatArray, Fl
     check_fitted(model)
     if n is None:
         raise KLFusionError("expected n_observations=len(x), or data=(x, y)")
+    check_number(n)
     d, kept = len(model.coef_), np.ones(len(model.coef_), dtype=bool)
     if isinstance(model, ARDRegression):
         kept = np.asarray(model.lambda_ < model.threshold_lambda)

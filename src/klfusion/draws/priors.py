@@ -192,6 +192,8 @@ def _of_draws(variable: Variable, given: FloatArray, here: str) -> Information:
     """The Normal with the moments of a prior's draws ``(..., *shape)``."""
     if given.shape[given.ndim - len(variable.shape) :] != variable.shape or given.ndim < 1:
         raise KLFusionError(f"{here}: expected draws of shape {variable.shape}, got {given.shape}")
+    if given.dtype.kind not in "biuf":
+        raise KLFusionError(f"{here}: expected draws to be numbers, got {given.dtype}")
     x = variable.unconstrain(np.asarray(given, dtype=np.float64)).reshape(-1, variable.size)
     if not np.isfinite(x).all() or len(x) <= variable.size + 2:
         raise KLFusionError(

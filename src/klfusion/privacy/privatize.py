@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.package import provenance
-from klfusion._utils.text import few
+from klfusion._utils.text import brief, few
 from klfusion.adapters._library import feature_names
 from klfusion.adapters._regressions import table
 from klfusion.errors import KLFusionError
@@ -19,7 +19,14 @@ from klfusion.posteriors.budgets import budgets
 from klfusion.posteriors.posterior import Posterior
 from klfusion.privacy import classes as of_classes
 from klfusion.privacy import heads, regressions
-from klfusion.privacy.mechanism import Budget, check_seed, noised, seeds_in_use, warn_delta
+from klfusion.privacy.mechanism import (
+    Budget,
+    Statistic,
+    check_seed,
+    noised,
+    seeds_in_use,
+    warn_delta,
+)
 from klfusion.privacy.plan import Plan, Request
 from klfusion.privacy.spending import spend
 
@@ -140,6 +147,8 @@ def privatize(
     budget = Budget(epsilon, delta, neighbours)
     check_seed(random_state)
     if isinstance(model, Mapping):
+        if not model or not all(isinstance(own, Statistic) for own in model.values()):
+            raise KLFusionError(f"expected a mapping of name to Statistic, got {brief(model)}")
         for own in model.values():
             warn_delta(delta, len(own.rows))
         spend(record, limit, name, budget)
