@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,17 @@ class TestOneRound:
         assert "1 of 3 silos have sent" in page
         assert "silo &#x27;&lt;b&gt;&#x27;: nothing yet" in page
         assert "http-equiv" in page
+
+    def test_control_characters_do_not_reach_the_page(self, shared):
+        strange = "a\x07\x1b[31m\x85<b>"
+        coordinator = Coordinator(replace(ROUND, name=f"r{strange}"), shared)
+        for silo in (replace(SILOS[0], name=strange), *SILOS[1:3]):
+            send(shared, silo)
+        (shared / "inbox" / "\x1b.safetensors").write_bytes(b"")
+        for _ in range(2):
+            page = status(shared) if coordinator.step() else pytest.fail("not ended")
+            assert {c for c in page if unicodedata.category(c) == "Cc"} == {"\n"}
+            assert "<td>a\\x07\\x1b[31m\\x85&lt;b&gt;</td>" in page
 
     def test_second_round(self, shared):
         definition = Round(

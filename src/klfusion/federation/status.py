@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from klfusion._utils.text import printable
 from klfusion.federation.server import Server
 from klfusion.io.atomic import write_atomically
 
@@ -27,22 +28,20 @@ code{{font-size:.85em}}</style></head><body>
 def write_status(folder: Path, server: Server, asked: Mapping[str, Any], *, released: bool) -> None:
     """Write ``status.html``: who has sent, what was set aside and why, what is waited for."""
     sent, expected = len(server.usable(asked["request"])), server.round.expected
-    state = f"Request <b>{escape(asked['request'])}</b>: {sent} of {expected} silos have sent"
+    state = f"Request <b>{_text(asked['request'])}</b>: {sent} of {expected} silos have sent"
     state += " a message that can be used."
     if released:
-        state = (
-            f"Ended: {escape(str(server.fusion))}. The result is in <code>fused.safetensors</code>."
-        )
+        state = f"Ended: {_text(server.fusion)}. The result is in <code>fused.safetensors</code>."
     keys = ("silo", "request", "received", "bytes")
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(line[key]))}</td>" for key in keys)
-        + f"<td><code>{escape(line['sha256'][:16])}</code></td></tr>"
+        "<tr>" + "".join(f"<td>{_text(line[key])}</td>" for key in keys)
+        + f"<td><code>{_text(line['sha256'][:16])}</code></td></tr>"
         for line in server.accepted()
     )  # fmt: skip
     absent = sorted(set(server.round.silos or ()) - set(server.posteriors["fit"]))
     notes = [*server.left_out, *(f"silo {name!r}: nothing yet" for name in absent if not released)]
     page = _PAGE.format(
-        title=escape(f"Round {server.round.name}"),
+        title=_text(f"Round {server.round.name}"),
         refresh="" if released else f'<meta http-equiv="refresh" content="{_REFRESH}">',
         state=state, rows=rows,
         left_out=_list(notes), findings=_list(server.findings),
@@ -51,4 +50,9 @@ def write_status(folder: Path, server: Server, asked: Mapping[str, Any], *, rele
 
 
 def _list(texts: Sequence[str]) -> str:
-    return "".join(f"<li>{escape(text)}</li>" for text in texts) or "<li>nothing</li>"
+    return "".join(f"<li>{_text(text)}</li>" for text in texts) or "<li>nothing</li>"
+
+
+def _text(value: object) -> str:
+    """Text of others for a page: no markup, and no control characters."""
+    return escape(printable(str(value)))
