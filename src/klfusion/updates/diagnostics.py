@@ -110,7 +110,8 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
         for name, value in zip(fusion.silo_names, misfit, strict=True)
         if value > RADIUS  # where robust pooling leaves members out
     ]
-    findings += [*_alone(fusion, support), *findings_of(silos)]
+    findings += [*_alone(fusion, support), *_hindering(fusion, silos, support)]
+    findings += findings_of(silos)
     findings += [Finding(name, None, reason) for name, reason in doubtful_columns(fusion, silos)]
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
 
@@ -161,12 +162,10 @@ def _stability(
     fusion: Fusion, silos: list[Posterior], resamples: int, rng: np.random.Generator
 ) -> _BySilo:
     total, times = ([np.zeros(len(own)) for own in fusion.labels] for _ in range(2))
-    half, weights = max(2, (len(silos) + 1) // 2), fusion.settings.weight_array()
-    same: dict[str, Any] = {key: getattr(fusion.settings, key) for key in ("method", "pooling")}
-    same |= {"n_components": fusion.settings.n_components[0], "keep_silos": False}
+    half = max(2, (len(silos) + 1) // 2)
     for _ in range(resamples):
         chosen = np.sort(rng.permutation(len(silos))[:half])
-        again = fuse([silos[j] for j in chosen], weights=weights[chosen], progress=False, **same)
+        again = _again(fusion, silos, chosen)
         old = np.concatenate([fusion.labels[j] for j in chosen])
         same_old, same_new = _same_cluster(old), _same_cluster(np.concatenate(again.labels))
         jaccard = (same_old & same_new).sum(axis=1) / (same_old | same_new).sum(axis=1)
@@ -176,6 +175,14 @@ def _stability(
             times[j] += fusion.labels[j] >= 0
     with np.errstate(divide="ignore", invalid="ignore"):
         return tuple(np.where(n > 0, t / n, np.nan) for t, n in zip(total, times, strict=True))
+
+
+def _again(fusion: Fusion, silos: list[Posterior], chosen: IntArray) -> Fusion:
+    """Some of the silos fused in the same way."""
+    same: dict[str, Any] = {key: getattr(fusion.settings, key) for key in ("method", "pooling")}
+    same |= {"n_components": fusion.settings.n_components[0], "keep_silos": False}
+    weights = fusion.settings.weight_array()[chosen]
+    return fuse([silos[j] for j in chosen], weights=weights, progress=False, **same)
 
 
 def _same_cluster(labels: IntArray) -> BoolArray:
@@ -208,3 +215,17 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
         Finding(*fusion.sources(int(g))[0], "matches no other silo's")
         for g in np.flatnonzero(support == 1)
     ]
+
+
+def _hindering(fusion: Fusion, silos: list[Posterior], support: IntArray) -> list[Finding]:
+    """The silo of the most components, if nothing matches with it, and others do without it.
+
+    Components of one silo show how different ones differ. Many that overlap say: hardly.
+    """
+    if fusion.n_silos < 3 or support.max() > 1 or fusion.settings.n_components[0] is not None:
+        return []
+    largest = int(np.argmax([silo.n_components for silo in silos]))
+    without = _again(fusion, silos, np.delete(np.arange(len(silos)), largest))
+    shared = int(((without.contributions > 0).sum(axis=0) > 1).sum())
+    reason = f"nothing matches beside its components; without it others share {shared}"
+    return [Finding(silos[largest].name, None, reason)] if shared else []
