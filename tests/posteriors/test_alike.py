@@ -26,7 +26,7 @@ def silos(m: int = 9, n: int = 3, structures: list[Structure] | None = None) -> 
         [f"silo-{j}" for j in range(m)],
         [{"j": j} for j in range(m)],
         structures or [None] * m,
-        [0] * m,
+        np.zeros(m, dtype=int),
         natural,
         prior=natural[:, 0].copy(),
         counts=rng.uniform(1.0, 9.0, size=(m, n)),
@@ -82,7 +82,7 @@ def test_families_are_asked_once_and_not_per_silo(monkeypatch, different):
     monkeypatch.setattr(Family, "inside", inside)
     monkeypatch.setattr(Family, "check", lambda *_: pytest.fail("checked by itself"))
     alike = silos(m=100, structures=mixtures(m=100))
-    together(alike._replace(forms=range(100)) if different else alike)
+    together(alike._replace(forms=np.arange(100)) if different else alike)
     assert asked == [100 * 3 + 100]
 
 
@@ -92,7 +92,7 @@ def test_factors_of_different_products_are_asked_together(monkeypatch):
     gamma, groups = kf.families.Gamma(), []
     for name in "abc":
         product, natural = kf.families.Product(**{name: gamma}), np.ones((1, 1, 2))
-        groups.append(Alike(product, [name], [{}], [None], [0], natural))
+        groups.append(Alike(product, [name], [{}], [None], np.zeros(1, int), natural))
     assert [own.name for own in together(*groups)] == ["a", "b", "c"]
     assert asked == [gamma]
 
@@ -106,7 +106,9 @@ def test_what_silos_share_is_read_once(monkeypatch):
         Structure("mixture", {"counts": np.ones(1), "weight_prior": 1.0}, info) for _ in range(50)
     ]
     names = [f"silo-{j}" for j in range(50)]
-    made = together(Alike(family, names, [{}] * 50, structures, [0] * 50, np.ones((50, 1, 2))))
+    made = together(
+        Alike(family, names, [{}] * 50, structures, np.zeros(50, int), np.ones((50, 1, 2)))
+    )
     assert all(own.structure.info is info for own in made)
     assert len(seen) == 2
 
@@ -136,7 +138,7 @@ def _change(alike: Alike, j: int, what: str) -> None:
 def test_one_bad_silo_gets_the_error_of_its_own(what, j, different):
     alike = silos(structures=mixtures())
     if different:
-        alike = alike._replace(forms=range(9))
+        alike = alike._replace(forms=np.arange(9))
     _change(alike, j, what)
     with pytest.raises(InvalidPosteriorError) as expected:
         one_by_one(alike)
@@ -160,7 +162,9 @@ def test_a_prior_of_a_regression_may_be_flat(prior, message):
     natural = np.stack([normal.natural([[0.0]], [[[1.0]]])] * 3)
     structures = [Structure("regression", {}, {"coordinates": ["x"], "local": []})] * 3
     priors = np.array([[0.0, 0.0], [0.0, prior], [0.0, 0.0]])
-    alike = Alike(normal, list("abc"), [{}] * 3, structures, [0] * 3, natural, prior=priors)
+    alike = Alike(
+        normal, list("abc"), [{}] * 3, structures, np.zeros(3, int), natural, prior=priors
+    )
     if message is None:
         assert [own.name for own in together(alike)] == ["a", "b", "c"]
     else:

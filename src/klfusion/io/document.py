@@ -186,21 +186,22 @@ def _silos(
     """The silos' posteriors, if the file has them."""
     if kept is None:
         return None
-    silos: dict[int, Posterior] = {}
+    silos: list[Any] = [None] * len(names)
     flat, starts, together = arrays[_kept.ARRAY], kept.starts(), Together()
     with _code_of_families():
         for numbers, alike in _kept.unpack(kept, names, flat):
-            silos.update(zip(numbers, together.add(alike), strict=True))
+            for j, silo in zip(numbers, together.add(alike), strict=True):
+                silos[j] = silo
         infinite = np.flatnonzero(~np.isfinite(flat))[:1]
         at = np.searchsorted(starts, infinite, side="right") - 1
-        together.check(silos[j] for j in at.tolist())
-    for j, size in enumerate(sizes):
-        if silos[j].n_components != size:
+        together.check(silos[j] for j in at)
+    for silo, size in zip(silos, sizes, strict=True):
+        if silo.n_components != size:
             raise FileFormatError(
-                f"silo {names[j]!r}: expected {size} components, one for each label, "
-                f"got {silos[j].n_components}"
+                f"silo {silo.name!r}: expected {size} components, one for each label, "
+                f"got {silo.n_components}"
             )
-    return tuple(silos[j] for j in range(len(names)))
+    return tuple(silos)
 
 
 def _fusion(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion.errors import FileFormatError
-from klfusion.families import family_from_config
+from klfusion.families import Family, family_from_config
 from klfusion.io.container import MAX_AXES
 from klfusion.io.strict_json import MOST_TIMES, canonical_json
 from klfusion.posteriors.alike import Alike, unchecked
@@ -172,33 +172,35 @@ def _check_infos(silos: Silos, n_bytes: int) -> None:
 
 def unpack(
     silos: Silos, names: Sequence[str], flat: NDArray[Any]
-) -> Iterator[tuple[list[int], Alike]]:
-    """The silos of one layout at a time, with their numbers."""
+) -> Iterator[tuple[NDArray[np.intp], Alike]]:
+    """The silos of one layout at a time, with their numbers; forms are used up."""
     shared, forms = silos.shared, silos.forms
     layout = np.array([form.layout for form in forms], dtype=np.intp)[silos.form]
-    order = np.argsort(layout, kind="stable")
-    starts, families, low = silos.starts()[order], {}, 0
+    order, starts = np.argsort(layout, kind="stable"), silos.starts()
+    families: dict[int, Family] = {}
+    low = 0
     for (family, own), high in zip(silos.layouts, np.cumsum(np.bincount(layout)), strict=True):
         if family not in families:
             families[family] = family_from_config(shared[family])
-        numbers, begin, at = order[low:high].tolist(), starts[low:high].tolist(), 0
-        low, arrays = high, {}
+        numbers, at, arrays = order[low:high], 0, {}
+        low, begin = high, starts[numbers]
         for name, shape, size in own:
             rows = flat[begin[0] + at : begin[0] + at + size]
             if len(numbers) > 1:
                 rows = flat[np.add.outer(begin, np.arange(at, at + size))]
             arrays[name] = rows.reshape(len(numbers), *shape)
             at += size
-        of = [forms[k] for k in silos.form[numbers]]
+        of = silos.form[numbers]
         alike = Alike(
             families[family],
             [names[j] for j in numbers],
             [shared[k] for k in silos.provenance[numbers]],
-            [_structure(form, shared, flat, b + at) for form, b in zip(of, begin, strict=True)],
-            [*map(id, of)],
+            [_structure(forms[k], shared, flat, b + at) for k, b in zip(of, begin, strict=True)],
+            of,
             **arrays,
         )
         yield numbers, alike
+    forms.clear()  # they may take as much memory as the file
 
 
 def _structure(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Never, TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.text import is_unicode
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families import Family, Product
@@ -29,7 +29,7 @@ class Alike(NamedTuple):
     names: Sequence[str]
     provenances: Sequence[Mapping[str, Any]]
     structures: Sequence[Structure | None]
-    forms: Sequence[int]  # equal where structures have one kind, one info and arrays of one shape
+    forms: IntArray  # equal where structures have one kind, one info and arrays of one shape
     natural: FloatArray
     prior: FloatArray | None = None
     counts: FloatArray | None = None
@@ -79,11 +79,10 @@ class Together:
         for silo in silos:
             if not silo.name or not is_unicode(silo.name):
                 _refuse([silo])
-        forms: dict[int, list[Posterior]] = {}
-        for form, silo in zip(alike.forms, silos, strict=True):
-            forms.setdefault(form, []).append(silo)
-        for some in forms.values():
-            _check_structures(some)
+        order, low = np.argsort(alike.forms, kind="stable"), 0
+        for high in np.cumsum(np.unique(alike.forms, return_counts=True)[1]):
+            _check_structures([silos[j] for j in order[low:high]])
+            low = high
         if prior is not None:
             self._add_priors(alike, prior, silos)
         self._add(family, natural.reshape(m * n, -1), silos)
