@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Never, TypeVar
@@ -79,10 +79,8 @@ class Together:
         for silo in silos:
             if not silo.name or not is_unicode(silo.name):
                 _refuse([silo])
-        order, low = np.argsort(alike.forms, kind="stable"), 0
-        for high in np.cumsum(np.unique(alike.forms, return_counts=True)[1]):
-            _check_structures([silos[j] for j in order[low:high]])
-            low = high
+        for rows in _places_of_equal(alike.forms):
+            _check_structures([silos[j] for j in rows])
         if prior is not None:
             self._add_priors(alike, prior, silos)
         self._add(family, natural.reshape(m * n, -1), silos)
@@ -118,6 +116,17 @@ class Together:
         for (family, convex), rows in self._flat.items():
             rows.check(partial(regression.are_priors, family=family, convex=convex))
         self._counts.check(lambda counts: np.isfinite(counts) & (counts >= 0))
+
+
+def _places_of_equal(forms: IntArray) -> Iterator[IntArray]:
+    """Where each form is."""
+    if len(forms) == 1:
+        yield np.zeros(1, dtype=np.intp)
+        return
+    order, low = np.argsort(forms, kind="stable"), 0
+    for high in np.cumsum(np.unique(forms, return_counts=True)[1]):
+        yield order[low:high]
+        low = high
 
 
 def _check_structures(silos: Sequence[Posterior]) -> None:
