@@ -447,6 +447,24 @@ def test_size_that_differs_from_the_path_at_the_penalty_is_explained(tmp_path: P
     assert "The circle marks this fusion, 4 components." in page
 
 
+def test_how_it_was_made_is_sentences_then_a_table(fusion: Fusion, tmp_path: Path) -> None:
+    fusion.report(str(tmp_path / "page.html"))
+    text = (tmp_path / "page.html").read_text(encoding="utf-8").partition("How it was made</h2>")[2]
+    sentences, _, table = text.partition("<table>")
+    assert "silos were fused by the method <code>Auto</code> with the pooling" in sentences
+    assert "The versions were klfusion " in sentences
+    assert '<th scope="row">method</th>' in table
+
+
+def test_words_of_topics_do_not_break(tmp_path: Path) -> None:
+    fusion = gallery.topics()[0]
+    fusion.report(str(tmp_path / "page.html"))
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    (style,) = re.findall(r"\.card li span:first-child \{(.*?)\}", text)
+    assert "white-space: nowrap" in style
+    assert re.search(r'class="card.*?<li><span[^>]*>\w+</span>', text, flags=re.DOTALL)
+
+
 def test_advice_gives_what_it_promises(tmp_path: Path) -> None:
     """Every size of the path by its number and by a penalty; doubtful matches apart."""
     fusion = gallery.topics()[0]
