@@ -447,6 +447,19 @@ def test_size_that_differs_from_the_path_at_the_penalty_is_explained(tmp_path: P
     assert "The circle marks this fusion, 4 components." in page
 
 
+def test_a_page_without_local_parameters_draws_none(tmp_path: Path) -> None:
+    fusion = gallery.mixture()[0]
+
+    def outlines(**options: bool) -> int:
+        fusion.report(str(tmp_path / "page.html"), **options)
+        text = (tmp_path / "page.html").read_text(encoding="utf-8")
+        (data,) = re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text)
+        return len(json.loads(data)["view"]["local"])
+
+    assert outlines() == sum(map(len, fusion.labels))
+    assert outlines(local=False) == 0
+
+
 def test_how_it_was_made_is_sentences_then_a_table(fusion: Fusion, tmp_path: Path) -> None:
     fusion.report(str(tmp_path / "page.html"))
     text = (tmp_path / "page.html").read_text(encoding="utf-8").partition("How it was made</h2>")[2]
