@@ -293,3 +293,14 @@ def test_priors_that_say_more_than_posteriors_are_no_error(kind):
     found, new = case.family.with_empirical_prior(natural, prior, np.zeros(4, dtype=np.intp))
     assert case.family.inside(found).all()
     assert case.family.inside(new).all()
+
+
+def test_components_that_would_leave_the_family_stay_two():
+    """Their prior says more than they do, so that both without one of it are no distribution."""
+    natural = NW.natural(
+        np.array([[0.0, 0.0], [0.1, 0.0]]), [100.0] * 2, [30.0 * np.eye(2)] * 2, [102.0] * 2
+    )
+    prior = NW.natural([[0.0, 0.0]], [1.0], [100.0 * np.eye(2)], [2.0])[0]
+    silo = kf.Posterior(NW, natural, prior=prior, counts=np.array([99.0, 99.0]))
+    assert not NW.in_domain(merged(silo, [np.arange(2)]))
+    assert grouped(silo) == [[0], [1]]

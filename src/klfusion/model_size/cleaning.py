@@ -106,7 +106,11 @@ def merge_splits(posterior: Posterior, rows: IntArray) -> list[IntArray]:
         i, j = map(int, np.unravel_index(gain.argmax(), gain.shape))
         if not gain[i, j] > 0.0:
             break
-        groups[i] = np.concatenate([groups[i], groups[j]])
+        both = np.concatenate([groups[i], groups[j]])
+        if not family.in_domain(merged(posterior, [both])):  # the prior says more than was seen
+            gain[i, j] = -np.inf
+            continue
+        groups[i] = both
         natural[i] += natural[j] - prior[0]
         counts[i] += counts[j]
         alive[j] = False
