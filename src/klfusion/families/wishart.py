@@ -64,17 +64,32 @@ def log_det(positive_definite: FloatArray) -> FloatArray:
 
 
 def smallest_pivot(symmetric: FloatArray) -> FloatArray:
-    """> 0 exactly where Cholesky succeeds (then its least pivot, else an eigenvalue, or NaN)."""
+    """> 0 only where Cholesky succeeds (then its least pivot, else an eigenvalue, or NaN)."""
     try:
         factor = np.linalg.cholesky(symmetric)
     except np.linalg.LinAlgError:
-        # In halves down to one, or a good matrix that is badly scaled would be judged by others.
-        if half := len(symmetric) // 2:
-            return np.concatenate([*map(smallest_pivot, (symmetric[:half], symmetric[half:]))])
-        if not np.isfinite(symmetric).all():
-            return np.array([np.nan])
-        return np.asarray(np.minimum(np.linalg.eigvalsh(symmetric)[:, 0], 0.0))
+        # Each by itself, or a good matrix that is badly scaled would be judged by others.
+        good, out = _least_pivots(symmetric) > 0.0, np.full(len(symmetric), np.nan)
+        if good.all():  # but for rounding
+            if half := len(symmetric) // 2:
+                return np.concatenate([*map(smallest_pivot, (symmetric[:half], symmetric[half:]))])
+            return np.zeros(1)
+        out[good] = smallest_pivot(symmetric[good])
+        finite = ~good & np.isfinite(symmetric).all(axis=(1, 2))
+        out[finite] = np.minimum(np.linalg.eigvalsh(symmetric[finite])[:, 0], 0.0)
+        return out
     return np.asarray(np.einsum("nii->ni", factor).min(axis=1) ** 2)
+
+
+def _least_pivots(symmetric: FloatArray) -> FloatArray:
+    """Least pivot of each matrix by elimination, all matrices at once, (n,)."""
+    rest, least = symmetric.transpose(1, 2, 0).copy(), np.full(len(symmetric), np.inf)
+    with np.errstate(all="ignore"):
+        while len(rest):
+            pivot, column = rest[0, 0], rest[1:, 0]
+            least = np.where(np.isnan(least) | (least < pivot), least, pivot)
+            rest = rest[1:, 1:] - column[:, None] * (column / pivot)
+    return least
 
 
 @final

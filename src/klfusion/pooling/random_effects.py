@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 
 from klfusion._utils.arrays import TINY, FloatArray, IntArray, blocks
 from klfusion._utils.intervals import student_factor
-from klfusion.families import UncertainLocation
+from klfusion.families import NormalWishart, UncertainLocation
 
 _SMALLEST = 1e-18  # variance, as a share of the largest there can be
 _HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
@@ -37,13 +37,16 @@ _NEAR, _CLOSE = 1e-12, 1e-11  # relative: its last step, and what is decided wit
 class Locations:
     """Locations of matched components; matrices are in blocks of the diagonal, ``(n, b, s, s)``.
 
-    A full covariance is one block; a diagonal one has a block per dimension.
+    A full covariance is one block; a diagonal one has a block per dimension. Where observations
+    spread as by the global components, the matrices are theirs, ``(G, b, s, s)``, and ``V_j`` is
+    a ``scale`` times that of its label.
     """
 
     location: FloatArray  # (n, k), with k = b s
     own: FloatArray  # the covariance V_j of each
     weights: FloatArray  # of the silos, (n,)
     labels: IntArray
+    scale: FloatArray | None = None  # (n,)
 
     @property
     def size(self) -> int:
@@ -60,6 +63,10 @@ class Locations:
         like: FloatArray | None = None,
     ) -> "Locations":
         """Of rows ``(n, p)``, whose observations spread as by ``like`` (G, p), or as by them."""
+        location = family.location(natural)
+        if like is not None and isinstance(family, NormalWishart):  # a matrix over a number
+            kappa, own = family.effective_size, _blocks(family.location_covariance(like))
+            return cls(location, own, weights, labels, kappa(like)[labels] / kappa(natural))
         spread = [] if like is None else [like]
         own = np.concatenate(
             [
@@ -69,7 +76,7 @@ class Locations:
                 for some in blocks(natural.shape)
             ]
         )
-        return cls(family.location(natural), own, weights, labels)
+        return cls(location, own, weights, labels)
 
     @cached_property
     def between_silos(self) -> FloatArray:
@@ -77,7 +84,9 @@ class Locations:
 
         In each dimension, the weighted squares of the residuals add up to their degrees of freedom.
         """
-        own = np.einsum("nbss->nbs", self.own).reshape(self.location.shape)
+        own = np.einsum("nbss->nbs", self.own).reshape(len(self.own), -1)
+        if self.scale is not None:
+            own = own[self.labels] * self.scale[:, None]
         freedom = len(self.location) - self.size
 
         def squares(variance: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -164,6 +173,10 @@ class Locations:
     def _with_added(self, added: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sums of precisions at ``variance``, and of products with variation ``added`` between."""
         between = added.reshape(self.own.shape[1:3])[:, None]
+        if self.scale is not None and not variance.any():
+            precision, factor = np.linalg.inv(self.own), self.weights / self.scale
+            once, twice = (self._total(f).reshape(-1, 1, 1, 1) for f in (factor, factor**2))
+            return precision * once, (precision * between) @ precision * twice
 
         def of(some: slice) -> FloatArray:
             precision = self._precision(variance, some)
@@ -194,7 +207,10 @@ class Locations:
         """``w_j inv(V_j + T)`` of some members."""
         n_blocks, side = self.own.shape[1:3]
         between = variance.reshape(n_blocks, side)[:, :, None] * np.eye(side)
-        return np.linalg.inv(self.own[some] + between) * self.weights[some, None, None, None]
+        own = self.own[some] if self.scale is None else self.own[self.labels[some]]
+        if self.scale is not None:
+            own = own * self.scale[some, None, None, None]
+        return np.linalg.inv(own + between) * self.weights[some, None, None, None]
 
     def _total_of(self, of: Callable[[slice], FloatArray]) -> FloatArray:
         """The total of what is computed for some members at a time."""
