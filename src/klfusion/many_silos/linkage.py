@@ -23,7 +23,7 @@ from klfusion._utils.arrays import (
 )
 from klfusion.many_silos.sample import all_found, certified_plan
 from klfusion.many_silos.sweep import Centres, ClusterSums, sweep
-from klfusion.model_size.distances import to_clusters
+from klfusion.model_size.distances import harmonic
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import find_failed, link_rows, log_failed
 from klfusion.model_size.linkage import Linked, LogOdds, at_labels, cut
@@ -61,12 +61,21 @@ class Joining:
         """Of the components of a batch, (n, G); infinite where a component is alone."""
         out = np.full((batch.n, len(self.centres)), np.inf)
         mean, near = batch.family.mean(self.centres), list[tuple[IntArray, IntArray, FloatArray]]()
+        squares = np.einsum("gp,gp->g", self.centres, mean)
+        others = np.concatenate([mean, self.centres], axis=1).T.copy()
+        # The least weight makes all distances least.
+        reach = squares - self.farthest / harmonic(batch.weights.min(), self.counts)
         for some in blocks(out.shape, CACHED_ENTRIES):
-            distance = to_clusters(batch, some, self.centres, self.counts, mean)
-            row, g = np.nonzero(distance <= self.farthest)
-            near.append((row + some.start, g, distance[row, g]))
+            natural, own = batch.natural[some], batch.mean[some]
+            inner = np.concatenate([natural, own], axis=1) @ others
+            inner -= np.einsum("np,np->n", natural, own)[:, None]
+            row, g = np.nonzero(inner >= reach)
+            near.append((row + some.start, g, squares[g] - inner[row, g]))
         rows, g, distance = map(np.concatenate, zip(*near, strict=True))
-        out[rows, g] = -self._log_odds(distance, self.counts[g], self.prior[g])
+        distance = np.maximum(distance, 0.0) * harmonic(batch.weights[rows], self.counts[g])
+        joins = distance <= self.farthest[g]
+        rows, g = rows[joins], g[joins]
+        out[rows, g] = -self._log_odds(distance[joins], self.counts[g], self.prior[g])
         return out
 
 
