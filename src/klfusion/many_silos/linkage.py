@@ -62,12 +62,12 @@ class Joining:
         out = np.full((batch.n, len(self.centres)), np.inf)
         mean, near = batch.family.mean(self.centres), list[tuple[IntArray, IntArray, FloatArray]]()
         squares = np.einsum("gp,gp->g", self.centres, mean)
-        others = np.concatenate([mean, self.centres], axis=1).T.copy()
         # The least weight makes all distances least.
         reach = squares - self.farthest / harmonic(batch.weights.min(), self.counts)
         for some in blocks(out.shape, CACHED_ENTRIES):
             natural, own = batch.natural[some], batch.mean[some]
-            inner = np.concatenate([natural, own], axis=1) @ others
+            inner = natural @ mean.T
+            inner += own @ self.centres.T
             inner -= np.einsum("np,np->n", natural, own)[:, None]
             row, g = np.nonzero(inner >= reach)
             near.append((row + some.start, g, squares[g] - inner[row, g]))
