@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import BLOCK_ENTRIES, FloatArray, in_blocks
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.family import DimensionalFamily, rows, stack
@@ -57,8 +57,12 @@ class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
         origin = self.location(natural if like is None else like).mean(axis=0)
-        shift = natural[:, : self.dim] - self._times_precision(natural, origin)
-        return stack(shift, natural[:, self.dim :])
+
+        def moved(own: FloatArray) -> FloatArray:
+            shift = own[:, : self.dim] - self._times_precision(own, origin)
+            return stack(shift, own[:, self.dim :])
+
+        return in_blocks(moved, natural, BLOCK_ENTRIES)
 
 
 @final

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy import special
 
-from klfusion._utils.arrays import TINY, FloatArray
+from klfusion._utils.arrays import TINY, FloatArray, IntArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import DiscreteOutcomes, Located, Tempered
 from klfusion.families.family import DimensionalFamily, Family, geometric_mean, rows, stack
@@ -32,6 +32,7 @@ _DIGAMMA_SERIES = (-691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 _LARGE = 100.0  # from here on two terms of the series are exact
 _BLOCK = 16384  # numbers that stay in cache, with four arrays computed from them
 _TOO_LARGE = 1e30  # beyond this the eight factors overflow
+_SPARSE = 0.5  # share of a row off its least number below which that is computed once
 
 _Kernel = Callable[[FloatArray, FloatArray], FloatArray]  # values of a block, with room for four
 
@@ -120,7 +121,9 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[log theta]``."""
-        return digamma(natural) - digamma(natural.sum(axis=1, keepdims=True))
+        out = digamma(natural)
+        out -= digamma(natural.sum(axis=1, keepdims=True))
+        return out
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """The concentrations."""
@@ -178,7 +181,9 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
         """All at the same sum, and smoothed: else words that a silo lacks decide."""
         total = natural.sum(axis=1)
         common = np.exp(np.log(total if like is None else like.sum(axis=1)).mean())
-        return self.tempered(natural, common / total) + _SMOOTHING
+        scaled = self.tempered(natural, common / total)
+        scaled += _SMOOTHING
+        return scaled
 
 
 @final
@@ -242,8 +247,12 @@ def sum_log_gamma(x: FloatArray) -> FloatArray:
     if x.max(initial=0.0) > _TOO_LARGE:
         return np.asarray(special.gammaln(x).sum(axis=1))
     kernel = _log_gamma if x.min(initial=_LARGE) < _LARGE else _large_log_gamma
-    for some, _, values in _by_blocks(kernel, x):
-        out[some] += values.sum(axis=1)
+    for some, _, block, room in _by_blocks(x):
+        values, off = _values(kernel, block, room)
+        if off is None:
+            out[some] += values.reshape(block.shape).sum(axis=1)
+        else:
+            out[some] += values[1:].sum() + (block.size - len(off)) * values[0]
     return out
 
 
@@ -252,13 +261,36 @@ def digamma(x: FloatArray) -> FloatArray:
     out = np.empty(x.shape)
     if x.max(initial=0.0) > _TOO_LARGE:
         return np.asarray(special.digamma(x))
-    for some, columns, values in _by_blocks(_digamma, x):
-        out[some, columns] = values
+    for some, columns, block, room in _by_blocks(x):
+        values, off = _values(_digamma, block, room)
+        if off is None:
+            out[some, columns] = values.reshape(block.shape)
+        else:
+            out[some, columns] = values[0]
+            out[some.start, columns.start + off] = values[1:]
     return out
 
 
-def _by_blocks(kernel: _Kernel, x: FloatArray) -> Iterator[tuple[slice, slice, FloatArray]]:
-    """Values of whole rows, or parts of one row, of about `_BLOCK` numbers at a time."""
+def _values(
+    kernel: _Kernel, block: FloatArray, room: FloatArray
+) -> tuple[FloatArray, IntArray | None]:
+    """A function of all numbers of a block; of a sparse row, of its least number and others.
+
+    Most words of a topic are at the prior: where the others are.
+    """
+    x, off = block.reshape(-1), None
+    if len(block) == 1:
+        least = x.min()
+        others = x != least
+        if np.count_nonzero(others) < _SPARSE * len(x):
+            off = np.flatnonzero(others)
+            x = np.append(least, x[off])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return kernel(x, room[:, : len(x)]), off
+
+
+def _by_blocks(x: FloatArray) -> Iterator[tuple[slice, slice, FloatArray, FloatArray]]:
+    """Whole rows, or parts of one row, of about `_BLOCK` numbers at a time, with room for four."""
     n, p = x.shape
     step = max(1, _BLOCK // max(p, 1))
     n_parts = -(-p // _BLOCK)
@@ -266,9 +298,7 @@ def _by_blocks(kernel: _Kernel, x: FloatArray) -> Iterator[tuple[slice, slice, F
     room = np.empty((4, min(_BLOCK, n * p)))
     for low, (a, b) in product(range(0, n, step), pairwise(parts)):
         block = x[low : low + step, a:b]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = kernel(block.reshape(-1), room[:, : block.size])
-        yield slice(low, low + step), slice(a, b), values.reshape(block.shape)
+        yield slice(low, low + step), slice(a, b), block, room
 
 
 def _log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:

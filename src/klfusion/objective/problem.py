@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, in_blocks
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, in_blocks
 from klfusion._utils.running import require_memory, share
 from klfusion.families import (
     CERTAIN,
@@ -280,20 +280,13 @@ class FusionProblem:
         """
         if not isinstance(self.family, Centred):
             return self
-        family, all_of_them = self.family, like or (self.natural,)
-        natural = in_blocks(
-            lambda own: family.centred(own, *all_of_them), self.natural, BLOCK_ENTRIES
-        )  # few blocks: each averages all of them
-        return replace(self, natural=natural)
+        return replace(self, natural=self.family.centred(self.natural, *like))
 
     def comparable(self, *like: FloatArray) -> FusionProblem:
         """The same components, tempered to one effective sample size (that of others, if given)."""
         natural = self.natural
         if isinstance(self.family, Tempered):
-            family, all_of_them = self.family, like or (natural,)
-            natural = in_blocks(
-                lambda own: family.comparable(own, *all_of_them), natural, BLOCK_ENTRIES
-            )
+            natural = self.family.comparable(natural, *like)
         return replace(self, natural=natural, given=self.natural)
 
     def with_variation(self, variation: FloatArray | None) -> FusionProblem:
