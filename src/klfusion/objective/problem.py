@@ -213,7 +213,7 @@ class FusionProblem:
 
     def joined(self, *others: FusionProblem) -> FusionProblem:
         """Concatenate problems; optional fields are kept only if all have them."""
-        return self._made(np.concatenate, *others)
+        return self._made(np.concatenate, *others) if others else self
 
     def _made(self, make: Callable[[list[Any]], Any], *others: FusionProblem) -> FusionProblem:
         """A problem with arrays made of those of this and others."""
