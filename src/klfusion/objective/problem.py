@@ -26,6 +26,7 @@ from klfusion.families import (
 _LEAST_COUNT = 1e-3  # observations, so that a component without data has a weight
 _BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums: 256 kB stay in cache
 _WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where all pairs have one cluster in common
+ARRAYS = ("natural", "silo", "weights", "counts", "given", "prior")
 _WIDE = 256  # natural parameters from which pairs are compared row by row
 
 
@@ -70,7 +71,7 @@ class FusionProblem:
     @cached_property
     def n_parameters(self) -> FloatArray:
         """Number of parameters that each component's observations estimate, (n,)."""
-        return self.family.n_parameters(self.as_given)
+        return in_blocks(self.family.n_parameters, self.as_given)
 
     @cached_property
     def pair_increases(self) -> FloatArray:
@@ -213,12 +214,12 @@ class FusionProblem:
 
     def joined(self, *others: FusionProblem) -> FusionProblem:
         """Concatenate problems; optional fields are kept only if all have them."""
-        return self._made(np.concatenate, *others) if others else self
+        return self._made(np.concatenate, *others)
 
     def _made(self, make: Callable[[list[Any]], Any], *others: FusionProblem) -> FusionProblem:
         """A problem with arrays made of those of this and others."""
         every, arrays = (self, *others), dict[str, Any]()
-        for name in ("natural", "silo", "weights", "counts", "given", "prior"):
+        for name in ARRAYS:
             own = [getattr(one, name) for one in every]
             arrays[name] = None if any(array is None for array in own) else make(own)
         made = replace(self, **arrays)

@@ -16,6 +16,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, by_size, num
 from klfusion._utils.checks import check_integer, generator, seed_of
 from klfusion._utils.running import Report
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.families import SiloVariation
 from klfusion.fusion.assemble import assemble, enough, match_divergences, unmatched_reasons
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
@@ -36,6 +37,7 @@ from klfusion.posteriors.structure.kinds import VOCABULARY
 
 _T = TypeVar("_T")
 _SAMPLE = 2_000  # components from which is learned what silos are like
+_SAMPLE_ENTRIES = 1 << 24  # natural parameters of these, 128 MB
 
 
 class Batches(Protocol):
@@ -88,14 +90,7 @@ def fuse_batches(
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)
     own_weights = np.split(silo_weight, edges[1:-1])
-    order = rng.permutation(len(silos))
-    reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
-    some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, _SAMPLE)))]))
-    sample = _Sample.of(some)
-    if not method.one_prior or n_components is not None:
-        sample = replace(sample, prior=None)
-    like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
-    variation = estimate_variation(like_all, rng, report, n_components)
+    sample, variation = _learned(batches, silos, method, n_components, rng, report)
     make = partial(_problem, sample=sample, method=method, variation=variation)
     store = SiloStore.of(batches.parts(make, own_weights, numbers))
     check_size(method, n_components, int(np.concatenate(store.sizes).max()), store.n, silos)
@@ -119,6 +114,28 @@ def fuse_batches(
     ).with_weights(silo_weight)
     unmatched = unmatched_reasons(silos, labels, _flat(members))
     return assemble((silos, labels, divergences), natural, matching, settings, unmatched=unmatched)
+
+
+def _learned(
+    batches: Batches,
+    silos: Sequence[SiloDescription],
+    method: PathMethod,
+    n_components: int | None,
+    rng: np.random.Generator,
+    report: Report,
+) -> tuple[_Sample, FloatArray | None]:
+    """Statistics of a sample of silos, and the variation between silos."""
+    order = rng.permutation(len(silos))
+    reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
+    most = min(_SAMPLE, _SAMPLE_ENTRIES // silos[0].family.size)
+    some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, most)))]))
+    sample = _Sample.of(some)
+    if not method.one_prior or n_components is not None:
+        sample = replace(sample, prior=None)
+    if not isinstance(silos[0].family, SiloVariation):
+        return sample, None
+    like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
+    return sample, estimate_variation(like_all, rng, report, n_components)
 
 
 def _check(silos: Sequence[SiloDescription]) -> None:
