@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from klfusion.families.probabilities import digamma, sum_log_gamma
+from klfusion.families.log_gamma import digamma, sum_log_gamma
 
 RANGE = np.concatenate([10.0 ** np.linspace(-300, 29, 4000), np.linspace(0.01, 30.0, 4000)])
 

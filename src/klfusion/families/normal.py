@@ -12,7 +12,8 @@ from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.family import DimensionalFamily, rows, stack
 from klfusion.families.gaussian import LOG_2PI, deviations_between, diagonal_of, matrices
-from klfusion.families.wishart import log_det, pack, packed_size, smallest_pivot, unpack
+from klfusion.families.positive_definite import log_det, smallest_pivot
+from klfusion.families.wishart import pack, packed_size, unpack
 
 
 class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):

@@ -101,9 +101,7 @@ def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean:
     unit = number[np.where(own >= 0, first + own, -1)]
     silo = np.repeat(np.arange(len(sizes)), sizes)[order]
     number_of_silo = np.cumsum(np.diff(silo, prepend=silo[0]) != 0)
-    problem = FusionProblem(
-        posteriors[0].family, natural, number_of_silo, silo_weights[silo]
-    )
+    problem = FusionProblem(posteriors[0].family, natural, number_of_silo, silo_weights[silo])
     counts = [p.counts for p in posteriors]
     if not any(c is None for c in counts):
         counted, members = np.concatenate([np.asarray(c) for c in counts]), unit >= 0

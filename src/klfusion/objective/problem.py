@@ -185,13 +185,19 @@ class FusionProblem:
         (G,).
         """
         matrix = self._plan_matrix(plan, n_components)
-        mass = np.asarray(matrix @ np.ones(self.n))
-        return mass, np.asarray(matrix @ self.natural), np.asarray(matrix @ self.log_partition)
+        return *self.totals(plan, n_components), np.asarray(matrix @ self.log_partition)
+
+    def totals(
+        self, plan: FloatArray | IntArray, n_components: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Weights (G,) and weighted natural parameters (G, p) of a plan."""
+        matrix = self._plan_matrix(plan, n_components)
+        return np.asarray(matrix @ np.ones(self.n)), np.asarray(matrix @ self.natural)
 
     def average(self, plan: FloatArray | IntArray, n_components: int) -> FloatArray:
         """KL barycenters ``(G, p)`` of a plan without empty components."""
-        matrix = self._plan_matrix(plan, n_components)
-        return np.asarray((matrix @ self.natural) / (matrix @ np.ones(self.n))[:, None])
+        mass, natural = self.totals(plan, n_components)
+        return natural / mass[:, None]
 
     def divergence(self, plan: FloatArray | IntArray, n_components: int) -> float:
         """Least total divergence of a plan, attained at its barycenters (from ``A`` alone)."""

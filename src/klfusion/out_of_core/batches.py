@@ -98,12 +98,19 @@ def fuse_batches(
     found = matching.labels
     own_found = store.by_batch(found)
     report("adding up", 0, None)
-    added = partial(_added, clean=method.cleans, size=int(found.max()) + 1)
-    spread, members, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)
-    labels, order = _ordered(_flat(spread), found, min_support)
-    natural = np.sum(sums, axis=0)[order] / np.sum(mass, axis=0)[order, None]
-    own_labels = [labels[a:b] for a, b in pairwise(edges)]
-    divergences = _flat(batches.map(partial(_divergences, natural=natural), own_labels))
+    size = int(found.max()) + 1
+    added = partial(_added, clean=method.cleans, size=size)
+    spread, members = list[IntArray](), list[BoolArray]()
+    mass, natural = np.zeros(size), np.zeros((size, silos[0].family.size))
+    for own_labels, there, own_mass, sums in batches.map(added, own_weights, own_found):
+        spread += own_labels
+        members += there
+        mass += own_mass
+        natural += sums
+    labels, order = _ordered(spread, found, min_support)
+    natural = natural[order] / mass[order, None]
+    split = [labels[a:b] for a, b in pairwise(edges)]
+    divergences = _flat(batches.map(partial(_divergences, natural=natural), split))
     settings = FuseSettings(
         method=method,
         pooling="average",
@@ -112,7 +119,7 @@ def fuse_batches(
         min_support=min_support,
         variation=None if variation is None else tuple(variation.tolist()),
     ).with_weights(silo_weight)
-    unmatched = unmatched_reasons(silos, labels, _flat(members))
+    unmatched = unmatched_reasons(silos, labels, members)
     return assemble((silos, labels, divergences), natural, matching, settings, unmatched=unmatched)
 
 
@@ -219,7 +226,7 @@ def _added(
     """By silo, labels and which components took part; by cluster, mass and sums."""
     prepared = prepare(posteriors, weights, clean=clean)
     kept = np.flatnonzero(found >= 0)
-    mass, sums, _ = prepared.problem.some(kept).sums(found[kept], size)
+    mass, sums = prepared.problem.some(kept).totals(found[kept], size)
     labels, members = prepared.spread(found), prepared.is_member
     return list(prepared.by_silo(labels)), list(prepared.by_silo(members)), mass, sums
 
