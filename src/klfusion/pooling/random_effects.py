@@ -214,7 +214,8 @@ class Locations:
 
     def _total_of(self, of: Callable[[slice], FloatArray]) -> FloatArray:
         """The total of what is computed for some members at a time."""
-        parts = (self._total(of(some), some) for some in blocks(self.own.shape))
+        every = blocks((len(self.labels), *self.own.shape[1:]))
+        parts = (self._total(of(some), some) for some in every)
         return reduce(np.add, parts)
 
     def _total(self, values: FloatArray, some: slice = slice(None)) -> FloatArray:
