@@ -26,7 +26,8 @@ def test_costs_are_log_odds_of_distances(equal):
     labels = np.concatenate(truth)
     linked = at_labels(problem, LinkageSettings(), labels)
     counts = np.bincount(labels).astype(np.float64)
-    rule = Joining(linked.log_odds, problem.average(labels, 6), counts, rng.normal(size=6))
+    centres = problem.average(labels, 6)
+    rule = Joining(linked.log_odds, problem.family, centres, counts, rng.normal(size=6))
     distance = to_clusters(problem, np.arange(n), rule.centres, counts)
     near = distance <= rule.farthest
     assert 0 < near.sum() < near.size

@@ -17,6 +17,7 @@ from klfusion._utils.checks import check_integer, generator, seed_of
 from klfusion._utils.running import Report
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import SiloVariation
+from klfusion.families.family import Known
 from klfusion.fusion.assemble import assemble, enough, match_divergences, unmatched_reasons
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
@@ -110,7 +111,8 @@ def fuse_batches(
     labels, order = _ordered(spread, found, min_support)
     natural = natural[order] / mass[order, None]
     split = [labels[a:b] for a, b in pairwise(edges)]
-    divergences = _flat(batches.map(partial(_divergences, natural=natural), split))
+    divergent = partial(_divergences, natural=natural, known=silos[0].family.known(natural))
+    divergences = _flat(batches.map(divergent, split))
     settings = FuseSettings(
         method=method,
         pooling="average",
@@ -232,11 +234,11 @@ def _added(
 
 
 def _divergences(
-    posteriors: Sequence[Posterior], labels: Sequence[IntArray], natural: FloatArray
+    posteriors: Sequence[Posterior], labels: Sequence[IntArray], natural: FloatArray, known: Known
 ) -> list[FloatArray]:
     """How far each silo's components are from their global ones."""
     stacked = stack_silos(posteriors, np.ones(len(posteriors)))
-    found = match_divergences(stacked, natural, np.concatenate(labels))
+    found = match_divergences(stacked, natural, np.concatenate(labels), known)
     return np.split(found, np.cumsum([len(own) for own in labels])[:-1])
 
 
