@@ -135,7 +135,7 @@ class Locations:
         variance = self.between_silos
         precision, moment = self._sums(variance)
         if location is not None and covariance is not None:
-            agreed = np.linalg.inv(_blocks(covariance))
+            agreed = _inverse(_blocks(covariance))
             of_members, of_moment = self._sums(np.zeros_like(variance))
             # What the prior adds to the members.
             precision = precision + agreed - of_members
@@ -151,7 +151,7 @@ class Locations:
         """
         variance = self.between_silos
         precision, added = self._with_added(variance * self._ratio**2, np.zeros_like(variance))
-        of_members = np.asarray(np.linalg.inv(precision), np.float64)
+        of_members = np.asarray(_inverse(precision), np.float64)
         pooled = of_members if covariance is None else _blocks(covariance)
         return self._joined(pooled + pooled @ added @ pooled)
 
@@ -174,13 +174,14 @@ class Locations:
         """Sums of precisions at ``variance``, and of products with variation ``added`` between."""
         between = added.reshape(self.own.shape[1:3])[:, None]
         if self.scale is not None and not variance.any():
-            precision, factor = np.linalg.inv(self.own), self.weights / self.scale
+            precision, factor = _inverse(self.own), self.weights / self.scale
             once, twice = (self._total(f).reshape(-1, 1, 1, 1) for f in (factor, factor**2))
-            return precision * once, (precision * between) @ precision * twice
+            return precision * once, _product(precision * between, precision) * twice
 
         def of(some: slice) -> FloatArray:
             precision = self._precision(variance, some)
-            return np.concatenate([precision, (precision * between) @ precision], axis=-1)
+            twice = _product(precision * between, precision)
+            return np.concatenate([precision, twice], axis=-1)
 
         both = self._total_of(of)
         return both[..., : both.shape[-2]], both[..., both.shape[-2] :]
@@ -191,14 +192,14 @@ class Locations:
 
         def of(some: slice) -> FloatArray:
             precision = self._precision(variance, some)
-            return np.concatenate([precision, precision @ location[some]], axis=-1)
+            return np.concatenate([precision, _product(precision, location[some])], axis=-1)
 
         both = self._total_of(of)
         return both[..., :-1], both[..., -1:]
 
     def _located(self, precision: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
         location = np.linalg.solve(precision, moment).reshape(self.size, -1)
-        return np.asarray(location), self._joined(np.linalg.inv(precision))
+        return np.asarray(location), self._joined(_inverse(precision))
 
     def _vectors(self, location: FloatArray) -> FloatArray:
         return location.reshape(len(location), *self.own.shape[1:3], 1)
@@ -210,7 +211,7 @@ class Locations:
         own = self.own[some] if self.scale is None else self.own[self.labels[some]]
         if self.scale is not None:
             own = own * self.scale[some, None, None, None]
-        return np.linalg.inv(own + between) * self.weights[some, None, None, None]
+        return _inverse(own + between) * self.weights[some, None, None, None]
 
     def _total_of(self, of: Callable[[slice], FloatArray]) -> FloatArray:
         """The total of what is computed for some members at a time."""
@@ -245,6 +246,16 @@ def _adding(labels: IntArray, size: int) -> csr_array:
 def _blocks(covariance: FloatArray) -> FloatArray:
     """Blocks of the diagonal of matrices, ``(n, k, k)`` or diagonal ``(n, k)``."""
     return covariance[:, :, None, None] if covariance.ndim == 2 else covariance[:, None]
+
+
+def _inverse(blocks: FloatArray) -> FloatArray:
+    """Of each block; LAPACK takes long for many numbers."""
+    return np.asarray(1.0 / blocks if blocks.shape[-1] == 1 else np.linalg.inv(blocks))
+
+
+def _product(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Of each two blocks."""
+    return np.asarray(first * second if first.shape[-1] == 1 else first @ second)
 
 
 def within_silos(
