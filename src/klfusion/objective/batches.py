@@ -145,16 +145,21 @@ def _with_log_partition(batch: FusionProblem) -> FusionProblem:
 
 
 def _gathered(parts: Iterable[FusionProblem], n: int) -> FusionProblem:
-    """One problem of ``n`` components in parts, each let go before the next."""
-    arrays, low = dict[str, Any](), 0
+    """One problem of ``n`` components in parts, each let go before the next.
+
+    Optional fields are kept only if all parts have them.
+    """
+    arrays, low, names = dict[str, Any](), 0, {*ARRAYS, "log_partition"}
     for part in parts:
         family = part.family
-        for name in (*ARRAYS, "log_partition"):
-            if (own := getattr(part, name)) is not None:
-                if low == 0:
-                    arrays[name] = np.empty((n, *own.shape[1:]), own.dtype)
-                arrays[name][low : low + part.n] = own
+        names -= {name for name in names if getattr(part, name) is None}
+        for name in names:
+            own = getattr(part, name)
+            if name not in arrays:
+                arrays[name] = np.empty((n, *own.shape[1:]), own.dtype)
+            arrays[name][low : low + part.n] = own
         low += part.n
+    arrays = {name: arrays[name] for name in names}
     log_partition = arrays.pop("log_partition")
     made = FusionProblem(family, **(arrays | {"silo": relabel(arrays["silo"])}))
     vars(made)["log_partition"] = log_partition
