@@ -3,6 +3,8 @@
 Each step is a task on one batch of silos. Only sums, labels and structures come back.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -195,7 +197,7 @@ class _Sample:
     prior: FloatArray | None  # average of the silos' priors, (p,); None if any is unknown
 
     @classmethod
-    def of(cls, posteriors: Sequence[Posterior]) -> "_Sample":
+    def of(cls, posteriors: Sequence[Posterior]) -> _Sample:
         """Of some silos."""
         priors = [p.prior for p in posteriors if p.prior is not None]
         prior = np.mean(priors, axis=0) if len(priors) == len(posteriors) else None
