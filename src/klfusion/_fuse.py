@@ -24,6 +24,7 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.io.storage import load
 from klfusion.methods import Method, Networks, method_for
 from klfusion.methods.matching import check_sizes, comparing, match_silos
+from klfusion.model_size.preparation import stack_silos
 from klfusion.objective.divergences import problem_with_divergence
 from klfusion.pooling.pool import Matched, Pooling, chosen, chosen_pooling, known_of, pool
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
@@ -171,7 +172,10 @@ def _fused(
     method, weights, sizes = settings.method, settings.weight_array(), settings.n_components
     prepared, matching = match_silos(posteriors, weights, method, sizes[0], rng, report)
     kept = np.flatnonzero(matching.labels >= 0)
-    problem = problem_with_divergence(prepared.problem.some(kept), method.divergence)
+    problem = prepared.problem
+    if len(kept) < problem.n:
+        problem = problem.some(kept)
+    problem = problem_with_divergence(problem, method.divergence)
     known = known_of(posteriors, prepared.silo[kept], weights)
     units = Matched(problem, matching.labels[kept], *known)
     pooling = chosen(settings.pooling, posteriors, method.divergence)
@@ -180,7 +184,7 @@ def _fused(
         family = require(problem.family, Located, method.name)
         natural = family.relocated(natural, matching.location)
     labels = prepared.spread(matching.labels)
-    stacked = problem_with_divergence(prepared.stacked, method.divergence)
+    stacked = problem_with_divergence(stack_silos(posteriors, weights), method.divergence)
     # As certain as a member; a posterior of all data differs from each in certainty above all.
     centres = problem.average(units.labels, len(natural)) if pooling == "auto" else natural
     divergences = match_divergences(stacked, centres, labels)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from klfusion.families.draws import draws
-from klfusion.families.wishart import log_det, pack
+from klfusion.families.positive_definite import log_det
+from klfusion.families.wishart import pack
 
 TINY = np.finfo(np.float64).tiny
 BELOW_ONE = np.nextafter(1.0, 0.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from klfusion.families.probabilities import digamma, sum_log_gamma
+from klfusion.families.log_gamma import digamma, sum_log_gamma
 
 RANGE = np.concatenate([10.0 ** np.linspace(-300, 29, 4000), np.linspace(0.01, 30.0, 4000)])
 
@@ -48,3 +48,18 @@ def test_too_large_for_the_product_and_zero():
     np.testing.assert_allclose(sum_log_gamma(large), special.gammaln(large).sum(axis=1))
     np.testing.assert_allclose(digamma(large), special.digamma(large))
     assert sum_log_gamma(np.zeros((1, 1)))[0] == np.inf
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.49, 0.51])
+@pytest.mark.parametrize("words", [9_000, 40_001])
+def test_rows_with_most_numbers_at_the_least_one(share, words):
+    rng = np.random.default_rng(1)
+    x = np.broadcast_to(rng.gamma(2.0, size=(6, 1)), (6, words)).copy()
+    off = rng.random(x.shape) < share
+    x[off] += rng.gamma(0.5, 20.0, size=off.sum())
+    np.testing.assert_allclose(sum_log_gamma(x), special.gammaln(x).sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(digamma(x), special.digamma(x), rtol=1e-13, atol=1e-13)
+    x[2, 7] = np.nan
+    assert np.isnan(digamma(x)[2, 7])
+    np.testing.assert_array_equal(np.isnan(digamma(x)), np.isnan(x))
+    np.testing.assert_array_equal(np.isnan(sum_log_gamma(x)), np.isnan(x).any(axis=1))

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import BLOCK_ENTRIES, FloatArray, IntArray, in_blocks
 from klfusion.errors import KLFusionError
 from klfusion.families.family import Family
 
@@ -53,9 +53,13 @@ class Tempered(Capability):
         Matching compares location and shape, while KL also counts certainty. The common size is the
         geometric mean over ``like``, by default over all.
         """
-        size = self.effective_size(natural)
-        common = np.exp(np.log(size if like is None else self.effective_size(like)).mean())
-        return self.tempered(natural, np.sqrt(common / size))
+        sizes = self.effective_size(natural if like is None else like)
+        common = np.exp(np.log(sizes).mean())
+
+        def halfway(own: FloatArray) -> FloatArray:
+            return self.tempered(own, np.sqrt(common / self.effective_size(own)))
+
+        return in_blocks(halfway, natural, BLOCK_ENTRIES)
 
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Standard deviations of one observation, ``(m,)``: those of posteriors made certain."""

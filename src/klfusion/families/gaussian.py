@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, in_blocks
 from klfusion.errors import KLFusionError
 from klfusion.families import capabilities as can
 from klfusion.families.family import DimensionalFamily, numbers
@@ -181,9 +181,13 @@ class GaussianPosterior(
 
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
-        mean, *rest = self._split(natural)
-        origin = (mean if like is None else self.location(like)).mean(axis=0)
-        return self._joined(mean - origin, *rest)
+        origin = self.location(natural if like is None else like).mean(axis=0)
+
+        def moved(own: FloatArray) -> FloatArray:
+            mean, *rest = self._split(own)
+            return self._joined(mean - origin, *rest)
+
+        return in_blocks(moved, natural, BLOCK_ENTRIES)
 
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``kappa``: the data, plus the prior's pseudo-data."""

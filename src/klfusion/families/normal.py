@@ -7,12 +7,13 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, FloatArray, in_blocks
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.family import DimensionalFamily, rows, stack
 from klfusion.families.gaussian import LOG_2PI, deviations_between, diagonal_of, matrices
-from klfusion.families.wishart import log_det, pack, packed_size, smallest_pivot, unpack
+from klfusion.families.positive_definite import log_det, smallest_pivot
+from klfusion.families.wishart import pack, packed_size, unpack
 
 
 class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
@@ -57,8 +58,12 @@ class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
         origin = self.location(natural if like is None else like).mean(axis=0)
-        shift = natural[:, : self.dim] - self._times_precision(natural, origin)
-        return stack(shift, natural[:, self.dim :])
+
+        def moved(own: FloatArray) -> FloatArray:
+            shift = own[:, : self.dim] - self._times_precision(own, origin)
+            return stack(shift, own[:, self.dim :])
+
+        return in_blocks(moved, natural, BLOCK_ENTRIES)
 
 
 @final
@@ -192,7 +197,7 @@ class DiagonalNormal(NormalDistribution):
         room = shift / precision
         # Inner products of rows, in half the time of einsum, on a path that all pairs take.
         squares = np.matmul(shift[:, None, :], room[:, :, None])[:, 0, 0] / mass
-        logs = np.log(precision, out=room).sum(axis=1) - self.dim * np.log(mass)
+        logs = sum_log(precision) - self.dim * np.log(mass)
         return np.asarray(0.5 * (squares - logs + self.dim * LOG_2PI))
 
     def mean(self, natural: FloatArray) -> FloatArray:
@@ -203,3 +208,19 @@ class DiagonalNormal(NormalDistribution):
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """The precisions."""
         return {"1 / variance": natural[:, self.dim :]}
+
+
+def sum_log(x: FloatArray) -> FloatArray:
+    """``sum_k log x[i, k]`` of positive numbers, ``(n, p) -> (n,)``.
+
+    Logarithms of products of four take a third of the time, unless a product is too large or small.
+    """
+    quarter = x.shape[1] // 4
+    with np.errstate(over="ignore", under="ignore"):
+        products = x[:, :quarter] * x[:, quarter : 2 * quarter]
+        products *= x[:, 2 * quarter : 3 * quarter]
+        products *= x[:, 3 * quarter : 4 * quarter]
+    if products.min(initial=1.0) > TINY and products.max(initial=1.0) < np.inf:
+        rest = np.log(x[:, 4 * quarter :]).sum(axis=1)
+        return np.asarray(np.log(products, out=products).sum(axis=1) + rest)
+    return np.asarray(np.log(x).sum(axis=1))

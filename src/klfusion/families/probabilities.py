@@ -1,15 +1,7 @@
-"""Tables of probabilities, and Dirichlet and Beta, the posteriors of probabilities.
+"""Tables of probabilities, and Dirichlet and Beta, the posteriors of probabilities."""
 
-SciPy computes ``log Gamma`` and its derivative one number at a time, NumPy's logarithm many at
-once. So both are Stirling's series at ``z = x + 8``, less what eight steps of the recurrence add.
-The product of the steps, ``x (x + 1) ... (x + 7)``, is ``y (y + 6) (y + 10) (y + 12)`` with
-``y = x (x + 7)``. Where all numbers are large the series is enough. All is computed in place, in
-blocks that stay in cache.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise, product
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -20,20 +12,10 @@ from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import DiscreteOutcomes, Located, Tempered
 from klfusion.families.family import DimensionalFamily, Family, geometric_mean, rows, stack
 from klfusion.families.gamma import TwoParameters
+from klfusion.families.log_gamma import digamma, sum_log_gamma
 
 _SMOOTHING = 0.5  # observations added to each outcome, so that unseen ones do not decide
 _UNSEEN = 1e-7  # least share of a word, for logarithms
-_SHIFT = 8.0
-_STEPS = (6.0, 10.0, 12.0)
-_HALF_LOG_TWO_PI = 0.5 * float(np.log(2.0 * np.pi))
-# B_2k / (2k (2k - 1)) and B_2k / 2k with Bernoulli's numbers, highest order first.
-_LOG_GAMMA_SERIES = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
-_DIGAMMA_SERIES = (-691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-_LARGE = 100.0  # from here on two terms of the series are exact
-_BLOCK = 16384  # numbers that stay in cache, with four arrays computed from them
-_TOO_LARGE = 1e30  # beyond this the eight factors overflow
-
-_Kernel = Callable[[FloatArray, FloatArray], FloatArray]  # values of a block, with room for four
 
 
 @final
@@ -120,7 +102,9 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[log theta]``."""
-        return digamma(natural) - digamma(natural.sum(axis=1, keepdims=True))
+        out = digamma(natural)
+        out -= digamma(natural.sum(axis=1, keepdims=True))
+        return out
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """The concentrations."""
@@ -178,7 +162,9 @@ class Dirichlet(DimensionalFamily, Tempered, Located, DiscreteOutcomes):
         """All at the same sum, and smoothed: else words that a silo lacks decide."""
         total = natural.sum(axis=1)
         common = np.exp(np.log(total if like is None else like.sum(axis=1)).mean())
-        return self.tempered(natural, common / total) + _SMOOTHING
+        scaled = self.tempered(natural, common / total)
+        scaled += _SMOOTHING
+        return scaled
 
 
 @final
@@ -234,97 +220,3 @@ def _deviations_between(first: FloatArray, second: FloatArray) -> FloatArray:
     overlap = (2.0 * first * second / total).sum(axis=-1)
     with np.errstate(divide="ignore"):  # without overlap: infinitely many
         return np.asarray(2.0 * np.sqrt(apart / overlap))
-
-
-def sum_log_gamma(x: FloatArray) -> FloatArray:
-    """``sum_k log Gamma(x[i, k])`` of positive numbers, ``(n, p) -> (n,)``."""
-    out = np.full(len(x), x.shape[1] * _HALF_LOG_TWO_PI)
-    if x.max(initial=0.0) > _TOO_LARGE:
-        return np.asarray(special.gammaln(x).sum(axis=1))
-    kernel = _log_gamma if x.min(initial=_LARGE) < _LARGE else _large_log_gamma
-    for some, _, values in _by_blocks(kernel, x):
-        out[some] += values.sum(axis=1)
-    return out
-
-
-def digamma(x: FloatArray) -> FloatArray:
-    """The derivative of ``log Gamma`` at positive numbers, ``(n, p) -> (n, p)``."""
-    out = np.empty(x.shape)
-    if x.max(initial=0.0) > _TOO_LARGE:
-        return np.asarray(special.digamma(x))
-    for some, columns, values in _by_blocks(_digamma, x):
-        out[some, columns] = values
-    return out
-
-
-def _by_blocks(kernel: _Kernel, x: FloatArray) -> Iterator[tuple[slice, slice, FloatArray]]:
-    """Values of whole rows, or parts of one row, of about `_BLOCK` numbers at a time."""
-    n, p = x.shape
-    step = max(1, _BLOCK // max(p, 1))
-    n_parts = -(-p // _BLOCK)
-    parts = [p * k // n_parts for k in range(n_parts + 1)]
-    room = np.empty((4, min(_BLOCK, n * p)))
-    for low, (a, b) in product(range(0, n, step), pairwise(parts)):
-        block = x[low : low + step, a:b]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = kernel(block.reshape(-1), room[:, : block.size])
-        yield slice(low, low + step), slice(a, b), values.reshape(block.shape)
-
-
-def _log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:
-    y: FloatArray
-    z, inverse, y, product = room
-    np.multiply(np.add(x, 7.0, out=y), x, out=y)
-    np.multiply(np.add(y, _STEPS[0], out=product), y, out=product)
-    for step in _STEPS[1:]:
-        product *= np.add(y, step, out=z)
-    np.log(product, out=product)
-    product += np.add(x, _SHIFT, out=z)
-    np.divide(1.0, z, out=inverse)
-    np.log(z, out=y)
-    y *= np.subtract(z, 0.5, out=z)
-    y -= product
-    np.multiply(inverse, inverse, out=z)
-    y += np.multiply(_polynomial(_LOG_GAMMA_SERIES, z, product), inverse, out=product)
-    return y
-
-
-def _large_log_gamma(x: FloatArray, room: FloatArray) -> FloatArray:
-    y: FloatArray
-    y, inverse, z, _ = room
-    np.multiply(np.log(x, out=y), np.subtract(x, 0.5, out=z), out=y)
-    y -= x
-    np.divide(1.0, x, out=inverse)
-    np.multiply(inverse, inverse, out=z)
-    z *= _LOG_GAMMA_SERIES[-2]
-    z += _LOG_GAMMA_SERIES[-1]
-    y += np.multiply(z, inverse, out=z)
-    return y
-
-
-def _digamma(x: FloatArray, room: FloatArray) -> FloatArray:
-    y: FloatArray
-    z, inverse, y, total = room
-    np.multiply(np.add(x, 7.0, out=y), x, out=y)
-    np.divide(1.0, y, out=total)
-    for step in _STEPS:
-        total += np.divide(1.0, np.add(y, step, out=z), out=z)
-    total *= np.add(x, 3.5, out=z)
-    total *= 2.0
-    np.divide(1.0, np.add(x, _SHIFT, out=z), out=inverse)
-    np.log(z, out=y)
-    y -= total
-    y -= np.multiply(inverse, 0.5, out=total)
-    inverse *= inverse
-    y -= np.multiply(_polynomial(_DIGAMMA_SERIES, inverse, total), inverse, out=total)
-    return y
-
-
-def _polynomial(coefficients: tuple[float, ...], x: FloatArray, out: FloatArray) -> FloatArray:
-    """By Horner's rule."""
-    np.multiply(x, coefficients[0], out=out)
-    for coefficient in coefficients[1:-1]:
-        out += coefficient
-        out *= x
-    out += coefficients[-1]
-    return out

@@ -21,6 +21,7 @@ from klfusion.families.capabilities import (
 )
 from klfusion.families.family import DimensionalFamily, check_offset, rows, stack
 from klfusion.families.gaussian import LOG_2PI, GaussianPosterior, matrices
+from klfusion.families.positive_definite import log_det, smallest_pivot
 
 _LOG_2 = np.log(2.0)
 
@@ -51,30 +52,6 @@ def unpack(packed: FloatArray, dim: int) -> FloatArray:
     """``(..., d (d + 1) / 2) -> (..., d, d)``."""
     *_, flat, scale = _packing(dim)
     return (np.take(packed, flat, axis=-1) * scale).reshape(*packed.shape[:-1], dim, dim)
-
-
-def log_det(positive_definite: FloatArray) -> FloatArray:
-    """Log-determinant of each matrix; NaN where its determinant is not positive."""
-    try:
-        factor = np.linalg.cholesky(positive_definite)
-    except np.linalg.LinAlgError:  # one of them is not: find which
-        sign, value = np.linalg.slogdet(positive_definite)
-        return np.where(sign > 0, value, np.nan)
-    return np.asarray(2.0 * np.log(np.einsum("...ii->...i", factor)).sum(axis=-1))
-
-
-def smallest_pivot(symmetric: FloatArray) -> FloatArray:
-    """> 0 exactly where Cholesky succeeds (then its least pivot, else an eigenvalue, or NaN)."""
-    try:
-        factor = np.linalg.cholesky(symmetric)
-    except np.linalg.LinAlgError:
-        # In halves down to one, or a good matrix that is badly scaled would be judged by others.
-        if half := len(symmetric) // 2:
-            return np.concatenate([*map(smallest_pivot, (symmetric[:half], symmetric[half:]))])
-        if not np.isfinite(symmetric).all():
-            return np.array([np.nan])
-        return np.asarray(np.minimum(np.linalg.eigvalsh(symmetric)[:, 0], 0.0))
-    return np.asarray(np.einsum("nii->ni", factor).min(axis=1) ** 2)
 
 
 @final

@@ -10,6 +10,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.checks import check_integer
 from klfusion._utils.package import provenance
 from klfusion.errors import KLFusionError
+from klfusion.families.family import Known
 from klfusion.fusion.by_silo import BySilo
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
@@ -127,10 +128,14 @@ def unmatched_reasons(
     }
 
 
-def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntArray) -> FloatArray:
+def match_divergences(
+    problem: FusionProblem, centres: FloatArray, labels: IntArray, known: Known | None = None
+) -> FloatArray:
     """``KL(global || local)``, or the problem's own, of each match, (n,); NaN where none is."""
-    out = np.empty(problem.n)
-    at_once = 1 if isinstance(problem, DivergenceProblem) else _AT_ONCE
+    out, own = np.empty(problem.n), isinstance(problem, DivergenceProblem)
+    if known is None and not own:
+        known = problem.family.known(centres)
+    at_once = 1 if own else _AT_ONCE
     for low in range(0, len(centres), at_once):
         some = centres[low : low + at_once]
         members: IntArray | slice = slice(None)  # of a single batch all, matched or not
@@ -140,7 +145,9 @@ def match_divergences(problem: FusionProblem, centres: FloatArray, labels: IntAr
         if isinstance(problem, DivergenceProblem):
             found = problem.chosen.costs(problem.family, some, natural)
         else:
-            found = problem.family.kl_from(some, natural, problem.log_partition[members])
+            assert known is not None
+            of_some = known[0][low : low + at_once], known[1][low : low + at_once]
+            found = problem.family.kl_from(some, natural, problem.log_partition[members], of_some)
         out[members] = found[np.arange(len(column)), column]
     out[labels < 0] = np.nan
     return out

@@ -21,9 +21,10 @@ from klfusion._utils.arrays import (
     blocks,
     relabel,
 )
+from klfusion.families import Family
 from klfusion.many_silos.sample import all_found, certified_plan
 from klfusion.many_silos.sweep import Centres, ClusterSums, sweep
-from klfusion.model_size.distances import to_clusters
+from klfusion.model_size.distances import harmonic
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import find_failed, link_rows, log_failed
 from klfusion.model_size.linkage import Linked, LogOdds, at_labels, cut
@@ -41,6 +42,7 @@ class Joining:
     """Log-odds of being alone against joining each of some centres."""
 
     odds: LogOdds
+    family: Family
     centres: FloatArray  # (G, p)
     counts: FloatArray  # of members, (G,)
     prior: FloatArray  # log-odds of joining, (G,)
@@ -54,19 +56,33 @@ class Joining:
         last = np.minimum(joins.sum(axis=0), len(x) - 1)
         return np.asarray(np.exp(x[last, 0]))
 
+    @cached_property
+    def mean(self) -> FloatArray:
+        """Mean parameters of the centres, (G, p)."""
+        return self.family.mean(self.centres)
+
     def _log_odds(self, distance: FloatArray, counts: FloatArray, prior: FloatArray) -> FloatArray:
         return self.odds(distance, 1.0, counts) + prior
 
     def costs(self, batch: FusionProblem) -> FloatArray:
         """Of the components of a batch, (n, G); infinite where a component is alone."""
         out = np.full((batch.n, len(self.centres)), np.inf)
-        mean, near = batch.family.mean(self.centres), list[tuple[IntArray, IntArray, FloatArray]]()
+        near = list[tuple[IntArray, IntArray, FloatArray]]()
+        squares = np.einsum("gp,gp->g", self.centres, self.mean)
+        # The least weight makes all distances least.
+        reach = squares - self.farthest / harmonic(batch.weights.min(), self.counts)
         for some in blocks(out.shape, CACHED_ENTRIES):
-            distance = to_clusters(batch, some, self.centres, self.counts, mean)
-            row, g = np.nonzero(distance <= self.farthest)
-            near.append((row + some.start, g, distance[row, g]))
+            natural, own = batch.natural[some], batch.mean[some]
+            inner = natural @ self.mean.T
+            inner += own @ self.centres.T
+            inner -= np.einsum("np,np->n", natural, own)[:, None]
+            row, g = np.nonzero(inner >= reach)
+            near.append((row + some.start, g, squares[g] - inner[row, g]))
         rows, g, distance = map(np.concatenate, zip(*near, strict=True))
-        out[rows, g] = -self._log_odds(distance, self.counts[g], self.prior[g])
+        distance = np.maximum(distance, 0.0) * harmonic(batch.weights[rows], self.counts[g])
+        joins = distance <= self.farthest[g]
+        rows, g = rows[joins], g[joins]
+        out[rows, g] = -self._log_odds(distance[joins], self.counts[g], self.prior[g])
         return out
 
 
@@ -87,7 +103,9 @@ def link_many(
 
     def swept(centres: Centres) -> ClusterSums:
         counts = centres.counts
-        return sweep(store.batches, Joining(odds, centres.natural, counts, prior.joining(counts)))
+        family, odds_of_joining = store.batches.family, prior.joining(counts)
+        rule = Joining(odds, family, centres.natural, counts, odds_of_joining)
+        return sweep(store.batches, rule)
 
     sums = all_found(
         store,

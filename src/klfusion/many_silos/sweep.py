@@ -29,6 +29,7 @@ from klfusion._utils.arrays import (
 from klfusion._utils.running import Descent, Report
 from klfusion.assignment.binary import assign_silo
 from klfusion.families import Family
+from klfusion.families.family import Known
 from klfusion.objective.batches import InMemory, ProblemBatches
 from klfusion.objective.clusters import nearest_pairs, shared_silos
 from klfusion.objective.problem import FusionProblem
@@ -193,16 +194,19 @@ def bound(
     penalty becomes a price, ``penalty / sqrt(n_g)`` for staying and none for moving.
     """
     prices = 2.0 * tangents(counts, penalty)
-    return batches.reduce(partial(_bound, centres=centres, prices=prices), float.__add__, labels)
+    known = batches.family.known(centres)
+    task = partial(_bound, centres=centres, known=known, prices=prices)
+    return batches.reduce(task, float.__add__, labels)
 
 
 def _bound(
-    batch: FusionProblem, labels: IntArray, centres: FloatArray, prices: FloatArray
+    batch: FusionProblem, labels: IntArray, centres: FloatArray, known: Known, prices: FloatArray
 ) -> float:
     total, start = 0.0, 0
     for smaller in InMemory(batch, len(centres)).batches:
         own = labels[start : start + smaller.n]
-        costs = smaller.costs(centres)
+        costs = smaller.family.kl_from(centres, smaller.natural, smaller.log_partition, known)
+        costs *= smaller.weights[:, None]
         costs[np.arange(smaller.n), own] += prices[own]
         total += float(costs.min(axis=1).sum())
         start += smaller.n

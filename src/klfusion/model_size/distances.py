@@ -53,7 +53,7 @@ def to_clusters(
     np.add(squares, np.einsum("gp,gp->g", centres, of_centres), out=other)
     np.subtract(other, out, out=out)
     np.maximum(out, 0.0, out=out)
-    out *= 0.5 * own * mass / (own + mass)
+    out *= harmonic(own, mass)
     return out
 
 
@@ -71,7 +71,7 @@ def to_others(
         own = problem.weights[i]
         rest = mass[g] - own
         centres = (sums[g] - own[:, None] * problem.natural[i]) / rest[:, None]
-        out[low : low + step] = 0.5 * own * rest / (own + rest) * between(problem, i, centres)
+        out[low : low + step] = harmonic(own, rest) * between(problem, i, centres)
     return out
 
 
@@ -82,6 +82,11 @@ def between(problem: FusionProblem, rows: IntArray, centres: FloatArray) -> Floa
     return np.asarray(np.maximum(squares, 0.0))
 
 
+def harmonic(one: FloatArray | float, other: FloatArray) -> FloatArray:
+    """Half the harmonic mass of components or clusters of these masses."""
+    return np.asarray(0.5 * one * other / (one + other))
+
+
 def _matrix(natural: FloatArray, mean: FloatArray, mass: FloatArray) -> FloatArray:
     """Distances of the pairs of components (..., n, p), (..., n, n)."""
     products = natural @ mean.mT
@@ -90,6 +95,5 @@ def _matrix(natural: FloatArray, mean: FloatArray, mass: FloatArray) -> FloatArr
     squares -= products
     squares -= products.mT
     np.maximum(squares, 0.0, out=squares)
-    one, other = mass[..., :, None], mass[..., None, :]
-    squares *= 0.5 * one * other / (one + other)
+    squares *= harmonic(mass[..., :, None], mass[..., None, :])
     return np.asarray(squares)

@@ -28,7 +28,7 @@ from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
 _NEAREST = 6  # clusters of which all pairs are averaged
-_MOST_KEPT = 64  # pairs of clusters with kept averages: 17 kB per parameter in all
+_MOST_KEPT = 1 << 25  # numbers of averages of two clusters that are kept, 256 MB
 _ROUNDS = 3  # of leaving out failed fits and matching the rest anew
 
 
@@ -233,14 +233,21 @@ class _Search:
             each = (own.reshape(len(new), len(SHARES), *own.shape[1:]) for own in arrays)
             parts = zip(*each, strict=True)
             found |= zip(new, parts, strict=True)
-        self.averages = dict([*self.averages.items(), *found.items()][-_MOST_KEPT:])
+        most = max(1, _MOST_KEPT // (2 * len(SHARES) * self.base.family.size))
+        self.averages = dict([*self.averages.items(), *found.items()][-most:])
         return [found[pair] for pair in pairs]
 
     def _average_odds(self, rows: IntArray, pairs: IntArray) -> FloatArray:
         """The same of each pair of clusters, (k,); all shares are equally likely."""
-        averages = self._averages([(min(pair), max(pair)) for pair in pairs.tolist()])
-        natural, mean, mass = map(np.concatenate, zip(*averages, strict=True))
-        distance = to_clusters(self.problem, rows, natural, mass, mean)
+        each, found = [(min(pair), max(pair)) for pair in pairs.tolist()], []
+        for some in blocks((len(each), len(SHARES), self.base.family.size)):
+            averages = self._averages(each[some])
+            natural, mean, mass = (
+                own[0] if len(own) == 1 else np.concatenate(own)
+                for own in zip(*averages, strict=True)
+            )
+            found.append((to_clusters(self.problem, rows, natural, mass, mean), mass))
+        distance, mass = (np.concatenate(own, axis=-1) for own in zip(*found, strict=True))
         odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
         of_shares = odds.reshape(len(rows), len(pairs), len(SHARES))
         largest = of_shares.max(axis=2)

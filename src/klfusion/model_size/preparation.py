@@ -29,14 +29,14 @@ class Prepared:
     """The components to match, and their rows among those given."""
 
     problem: FusionProblem  # in an order that depends on the contents of silos alone
-    unit: IntArray  # component of the problem that each row of `stacked` is in; -1: left out
-    stacked: FusionProblem  # all components of all silos as given
-    offsets: IntArray  # first row of each silo in `stacked`, (J + 1,)
+    unit: IntArray  # component of the problem that each row as given is in; -1: left out
+    offsets: IntArray  # first row of each silo among those given, (J + 1,)
 
     @property
     def silo(self) -> IntArray:
         """Number of the silo of each component of the problem, in the order given, (n,)."""
-        return self.stacked.silo[self.first]
+        sizes = np.diff(self.offsets)
+        return np.repeat(np.arange(len(sizes)), sizes)[self.first]
 
     @property
     def first(self) -> IntArray:
@@ -85,23 +85,23 @@ def stack_silos(posteriors: Sequence[Posterior], silo_weights: FloatArray) -> Fu
 
 def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean: bool) -> Prepared:
     """Stack the silos; if ``clean``, leave out empty components and merge split ones."""
-    stacked = stack_silos(posteriors, silo_weights)
     offsets = np.concatenate([[0], np.cumsum([p.n_components for p in posteriors])])
     if clean:
         units = _clean_units(posteriors)
     else:
         units = [(p.natural, np.arange(p.n_components)) for p in posteriors]
     sizes = np.array([len(natural) for natural, _ in units])
-    as_given = all(own is p.natural for (own, _), p in zip(units, posteriors, strict=True))
-    natural = stacked.natural if as_given else np.concatenate([own for own, _ in units])
-    order = _canonical(natural, sizes, silo_weights)
+    order = _canonical([natural for natural, _ in units], sizes, silo_weights)
     number = numbering(order, len(order))
+    natural = np.empty((len(order), posteriors[0].family.size))
+    for start, (rows, _) in zip(np.cumsum(sizes) - sizes, units, strict=True):
+        natural[number[start : start + len(rows)]] = rows
     first = np.repeat(np.cumsum(sizes) - sizes, np.diff(offsets))
     own = np.concatenate([own for _, own in units])
     unit = number[np.where(own >= 0, first + own, -1)]
     silo = np.repeat(np.arange(len(sizes)), sizes)[order]
     number_of_silo = np.cumsum(np.diff(silo, prepend=silo[0]) != 0)
-    problem = FusionProblem(stacked.family, natural[order], number_of_silo, silo_weights[silo])
+    problem = FusionProblem(posteriors[0].family, natural, number_of_silo, silo_weights[silo])
     counts = [p.counts for p in posteriors]
     if not any(c is None for c in counts):
         counted, members = np.concatenate([np.asarray(c) for c in counts]), unit >= 0
@@ -110,7 +110,7 @@ def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean:
     priors = [p.prior for p in posteriors if p.prior is not None]
     if len(priors) == len(posteriors):
         problem = replace(problem, prior=np.stack(priors)[silo])
-    return Prepared(problem, unit, stacked, offsets)
+    return Prepared(problem, unit, offsets)
 
 
 def _clean_units(posteriors: Sequence[Posterior]) -> list[_Units]:
@@ -134,13 +134,16 @@ def _units(posterior: Posterior, rows: IntArray) -> _Units:
     return posterior.natural[rows], numbering(rows, posterior.n_components)[:-1]
 
 
-def _canonical(natural: FloatArray, sizes: IntArray, silo_weights: FloatArray) -> IntArray:
+def _canonical(
+    naturals: Sequence[FloatArray], sizes: IntArray, silo_weights: FloatArray
+) -> IntArray:
     """Rows sorted by content, silos by content and each silo's components, (n,).
 
     The silos have ``sizes`` (J,). So results do not depend on the order of silos, or of components
     in a silo.
     """
-    digests = b"".join([hashlib.blake2b(eta, digest_size=_DIGEST).digest() for eta in natural])
+    every = (eta for natural in naturals for eta in natural)
+    digests = b"".join([hashlib.blake2b(eta, digest_size=_DIGEST).digest() for eta in every])
     silo = np.repeat(np.arange(len(sizes)), sizes)
     order = np.lexsort([np.frombuffer(digests, dtype=f">u{_DIGEST}"), silo])
     ordered = np.frombuffer(digests, dtype=f"V{_DIGEST}")[order].tobytes()

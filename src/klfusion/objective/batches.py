@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 
 from klfusion._utils.arrays import IntArray, relabel
 from klfusion.families import Family
-from klfusion.objective.problem import FusionProblem
+from klfusion.objective.problem import ARRAYS, FusionProblem
 
 _T = TypeVar("_T")
 _BATCH_ENTRIES = 4_000_000  # divergences of one batch: 32 MB
@@ -126,11 +126,7 @@ class SiloStore:
         chosen = np.zeros(self.n, dtype=bool)
         chosen[rows] = True
         own = [np.flatnonzero(part) for part in self.by_batch(chosen)]
-        first, *others = SelectedRows(self.batches, own).map(_with_log_partition)
-        made = first.joined(*others)
-        numbered = replace(made, silo=relabel(made.silo))
-        vars(numbered)["log_partition"] = made.log_partition
-        return numbered
+        return _gathered(SelectedRows(self.batches, own).map(_with_log_partition), len(rows))
 
     def first_silos(self, order: IntArray, most: int) -> IntArray:
         """Components of the first silos of an order: at most ``most``, of two silos at least."""
@@ -146,3 +142,25 @@ def _silo_sizes(batch: FusionProblem) -> IntArray:
 def _with_log_partition(batch: FusionProblem) -> FusionProblem:
     _ = batch.log_partition  # computed where the batch is
     return batch
+
+
+def _gathered(parts: Iterable[FusionProblem], n: int) -> FusionProblem:
+    """One problem of ``n`` components in parts, each let go before the next.
+
+    Optional fields are kept only if all parts have them.
+    """
+    arrays, low, names = dict[str, Any](), 0, {*ARRAYS, "log_partition"}
+    for part in parts:
+        family = part.family
+        names -= {name for name in names if getattr(part, name) is None}
+        for name in names:
+            own = getattr(part, name)
+            if name not in arrays:
+                arrays[name] = np.empty((n, *own.shape[1:]), own.dtype)
+            arrays[name][low : low + part.n] = own
+        low += part.n
+    arrays = {name: arrays[name] for name in names}
+    log_partition = arrays.pop("log_partition")
+    made = FusionProblem(family, **(arrays | {"silo": relabel(arrays["silo"])}))
+    vars(made)["log_partition"] = log_partition
+    return made

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, in_blocks
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, in_blocks
 from klfusion._utils.running import require_memory, share
 from klfusion.families import (
     CERTAIN,
@@ -26,6 +26,7 @@ from klfusion.families import (
 _LEAST_COUNT = 1e-3  # observations, so that a component without data has a weight
 _BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums: 256 kB stay in cache
 _WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where all pairs have one cluster in common
+ARRAYS = ("natural", "silo", "weights", "counts", "given", "prior")
 _WIDE = 256  # natural parameters from which pairs are compared row by row
 
 
@@ -70,7 +71,7 @@ class FusionProblem:
     @cached_property
     def n_parameters(self) -> FloatArray:
         """Number of parameters that each component's observations estimate, (n,)."""
-        return self.family.n_parameters(self.as_given)
+        return in_blocks(self.family.n_parameters, self.as_given)
 
     @cached_property
     def pair_increases(self) -> FloatArray:
@@ -184,13 +185,19 @@ class FusionProblem:
         (G,).
         """
         matrix = self._plan_matrix(plan, n_components)
-        mass = np.asarray(matrix @ np.ones(self.n))
-        return mass, np.asarray(matrix @ self.natural), np.asarray(matrix @ self.log_partition)
+        return *self.totals(plan, n_components), np.asarray(matrix @ self.log_partition)
+
+    def totals(
+        self, plan: FloatArray | IntArray, n_components: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Weights (G,) and weighted natural parameters (G, p) of a plan."""
+        matrix = self._plan_matrix(plan, n_components)
+        return np.asarray(matrix @ np.ones(self.n)), np.asarray(matrix @ self.natural)
 
     def average(self, plan: FloatArray | IntArray, n_components: int) -> FloatArray:
         """KL barycenters ``(G, p)`` of a plan without empty components."""
-        matrix = self._plan_matrix(plan, n_components)
-        return np.asarray((matrix @ self.natural) / (matrix @ np.ones(self.n))[:, None])
+        mass, natural = self.totals(plan, n_components)
+        return natural / mass[:, None]
 
     def divergence(self, plan: FloatArray | IntArray, n_components: int) -> float:
         """Least total divergence of a plan, attained at its barycenters (from ``A`` alone)."""
@@ -218,7 +225,7 @@ class FusionProblem:
     def _made(self, make: Callable[[list[Any]], Any], *others: FusionProblem) -> FusionProblem:
         """A problem with arrays made of those of this and others."""
         every, arrays = (self, *others), dict[str, Any]()
-        for name in ("natural", "silo", "weights", "counts", "given", "prior"):
+        for name in ARRAYS:
             own = [getattr(one, name) for one in every]
             arrays[name] = None if any(array is None for array in own) else make(own)
         made = replace(self, **arrays)
@@ -280,20 +287,13 @@ class FusionProblem:
         """
         if not isinstance(self.family, Centred):
             return self
-        family, all_of_them = self.family, like or (self.natural,)
-        natural = in_blocks(
-            lambda own: family.centred(own, *all_of_them), self.natural, BLOCK_ENTRIES
-        )  # few blocks: each averages all of them
-        return replace(self, natural=natural)
+        return replace(self, natural=self.family.centred(self.natural, *like))
 
     def comparable(self, *like: FloatArray) -> FusionProblem:
         """The same components, tempered to one effective sample size (that of others, if given)."""
         natural = self.natural
         if isinstance(self.family, Tempered):
-            family, all_of_them = self.family, like or (natural,)
-            natural = in_blocks(
-                lambda own: family.comparable(own, *all_of_them), natural, BLOCK_ENTRIES
-            )
+            natural = self.family.comparable(natural, *like)
         return replace(self, natural=natural, given=self.natural)
 
     def with_variation(self, variation: FloatArray | None) -> FusionProblem:

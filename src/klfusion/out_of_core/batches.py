@@ -3,6 +3,8 @@
 Each step is a task on one batch of silos. Only sums, labels and structures come back.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -16,6 +18,8 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, by_size, num
 from klfusion._utils.checks import check_integer, generator, seed_of
 from klfusion._utils.running import Report
 from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.families import SiloVariation
+from klfusion.families.family import Known
 from klfusion.fusion.assemble import assemble, enough, match_divergences, unmatched_reasons
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
@@ -36,6 +40,7 @@ from klfusion.posteriors.structure.kinds import VOCABULARY
 
 _T = TypeVar("_T")
 _SAMPLE = 2_000  # components from which is learned what silos are like
+_SAMPLE_ENTRIES = 1 << 24  # natural parameters of these, 128 MB
 
 
 class Batches(Protocol):
@@ -88,14 +93,7 @@ def fuse_batches(
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)
     own_weights = np.split(silo_weight, edges[1:-1])
-    order = rng.permutation(len(silos))
-    reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
-    some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, _SAMPLE)))]))
-    sample = _Sample.of(some)
-    if not method.one_prior or n_components is not None:
-        sample = replace(sample, prior=None)
-    like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
-    variation = estimate_variation(like_all, rng, report, n_components)
+    sample, variation = _learned(batches, silos, method, n_components, rng, report)
     make = partial(_problem, sample=sample, method=method, variation=variation)
     store = SiloStore.of(batches.parts(make, own_weights, numbers))
     check_size(method, n_components, int(np.concatenate(store.sizes).max()), store.n, silos)
@@ -103,12 +101,20 @@ def fuse_batches(
     found = matching.labels
     own_found = store.by_batch(found)
     report("adding up", 0, None)
-    added = partial(_added, clean=method.cleans, size=int(found.max()) + 1)
-    spread, members, mass, sums = zip(*batches.map(added, own_weights, own_found), strict=True)
-    labels, order = _ordered(_flat(spread), found, min_support)
-    natural = np.sum(sums, axis=0)[order] / np.sum(mass, axis=0)[order, None]
-    own_labels = [labels[a:b] for a, b in pairwise(edges)]
-    divergences = _flat(batches.map(partial(_divergences, natural=natural), own_labels))
+    size = int(found.max()) + 1
+    added = partial(_added, clean=method.cleans, size=size)
+    spread, members = list[IntArray](), list[BoolArray]()
+    mass, natural = np.zeros(size), np.zeros((size, silos[0].family.size))
+    for own_labels, there, own_mass, sums in batches.map(added, own_weights, own_found):
+        spread += own_labels
+        members += there
+        mass += own_mass
+        natural += sums
+    labels, order = _ordered(spread, found, min_support)
+    natural = natural[order] / mass[order, None]
+    split = [labels[a:b] for a, b in pairwise(edges)]
+    divergent = partial(_divergences, natural=natural, known=silos[0].family.known(natural))
+    divergences = _flat(batches.map(divergent, split))
     settings = FuseSettings(
         method=method,
         pooling="average",
@@ -117,8 +123,30 @@ def fuse_batches(
         min_support=min_support,
         variation=None if variation is None else tuple(variation.tolist()),
     ).with_weights(silo_weight)
-    unmatched = unmatched_reasons(silos, labels, _flat(members))
+    unmatched = unmatched_reasons(silos, labels, members)
     return assemble((silos, labels, divergences), natural, matching, settings, unmatched=unmatched)
+
+
+def _learned(
+    batches: Batches,
+    silos: Sequence[SiloDescription],
+    method: PathMethod,
+    n_components: int | None,
+    rng: np.random.Generator,
+    report: Report,
+) -> tuple[_Sample, FloatArray | None]:
+    """Statistics of a sample of silos, and the variation between silos."""
+    order = rng.permutation(len(silos))
+    reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
+    most = min(_SAMPLE, _SAMPLE_ENTRIES // silos[0].family.size)
+    some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, most)))]))
+    sample = _Sample.of(some)
+    if not method.one_prior or n_components is not None:
+        sample = replace(sample, prior=None)
+    if not isinstance(silos[0].family, SiloVariation):
+        return sample, None
+    like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
+    return sample, estimate_variation(like_all, rng, report, n_components)
 
 
 def _check(silos: Sequence[SiloDescription]) -> None:
@@ -169,7 +197,7 @@ class _Sample:
     prior: FloatArray | None  # average of the silos' priors, (p,); None if any is unknown
 
     @classmethod
-    def of(cls, posteriors: Sequence[Posterior]) -> "_Sample":
+    def of(cls, posteriors: Sequence[Posterior]) -> _Sample:
         """Of some silos."""
         priors = [p.prior for p in posteriors if p.prior is not None]
         prior = np.mean(priors, axis=0) if len(priors) == len(posteriors) else None
@@ -202,17 +230,17 @@ def _added(
     """By silo, labels and which components took part; by cluster, mass and sums."""
     prepared = prepare(posteriors, weights, clean=clean)
     kept = np.flatnonzero(found >= 0)
-    mass, sums, _ = prepared.problem.some(kept).sums(found[kept], size)
+    mass, sums = prepared.problem.some(kept).totals(found[kept], size)
     labels, members = prepared.spread(found), prepared.is_member
     return list(prepared.by_silo(labels)), list(prepared.by_silo(members)), mass, sums
 
 
 def _divergences(
-    posteriors: Sequence[Posterior], labels: Sequence[IntArray], natural: FloatArray
+    posteriors: Sequence[Posterior], labels: Sequence[IntArray], natural: FloatArray, known: Known
 ) -> list[FloatArray]:
     """How far each silo's components are from their global ones."""
     stacked = stack_silos(posteriors, np.ones(len(posteriors)))
-    found = match_divergences(stacked, natural, np.concatenate(labels))
+    found = match_divergences(stacked, natural, np.concatenate(labels), known)
     return np.split(found, np.cumsum([len(own) for own in labels])[:-1])
 
 

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 
 from klfusion._utils.arrays import TINY, FloatArray, IntArray, blocks
 from klfusion._utils.intervals import student_factor
-from klfusion.families import UncertainLocation
+from klfusion.families import NormalWishart, UncertainLocation
 
 _SMALLEST = 1e-18  # variance, as a share of the largest there can be
 _HALVINGS_OF_RANGE = 50  # of the logarithm: to one part in 1e12
@@ -37,13 +37,16 @@ _NEAR, _CLOSE = 1e-12, 1e-11  # relative: its last step, and what is decided wit
 class Locations:
     """Locations of matched components; matrices are in blocks of the diagonal, ``(n, b, s, s)``.
 
-    A full covariance is one block; a diagonal one has a block per dimension.
+    A full covariance is one block; a diagonal one has a block per dimension. Where observations
+    spread as by the global components, the matrices are theirs, ``(G, b, s, s)``, and ``V_j`` is
+    a ``scale`` times that of its label.
     """
 
     location: FloatArray  # (n, k), with k = b s
     own: FloatArray  # the covariance V_j of each
     weights: FloatArray  # of the silos, (n,)
     labels: IntArray
+    scale: FloatArray | None = None  # (n,)
 
     @property
     def size(self) -> int:
@@ -60,6 +63,10 @@ class Locations:
         like: FloatArray | None = None,
     ) -> "Locations":
         """Of rows ``(n, p)``, whose observations spread as by ``like`` (G, p), or as by them."""
+        location = family.location(natural)
+        if like is not None and isinstance(family, NormalWishart):  # a matrix over a number
+            kappa, own = family.effective_size, _blocks(family.location_covariance(like))
+            return cls(location, own, weights, labels, kappa(like)[labels] / kappa(natural))
         spread = [] if like is None else [like]
         own = np.concatenate(
             [
@@ -69,7 +76,7 @@ class Locations:
                 for some in blocks(natural.shape)
             ]
         )
-        return cls(family.location(natural), own, weights, labels)
+        return cls(location, own, weights, labels)
 
     @cached_property
     def between_silos(self) -> FloatArray:
@@ -77,7 +84,9 @@ class Locations:
 
         In each dimension, the weighted squares of the residuals add up to their degrees of freedom.
         """
-        own = np.einsum("nbss->nbs", self.own).reshape(self.location.shape)
+        own = np.einsum("nbss->nbs", self.own).reshape(len(self.own), -1)
+        if self.scale is not None:
+            own = own[self.labels] * self.scale[:, None]
         freedom = len(self.location) - self.size
 
         def squares(variance: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -126,7 +135,7 @@ class Locations:
         variance = self.between_silos
         precision, moment = self._sums(variance)
         if location is not None and covariance is not None:
-            agreed = np.linalg.inv(_blocks(covariance))
+            agreed = _inverse(_blocks(covariance))
             of_members, of_moment = self._sums(np.zeros_like(variance))
             # What the prior adds to the members.
             precision = precision + agreed - of_members
@@ -142,7 +151,7 @@ class Locations:
         """
         variance = self.between_silos
         precision, added = self._with_added(variance * self._ratio**2, np.zeros_like(variance))
-        of_members = np.asarray(np.linalg.inv(precision), np.float64)
+        of_members = np.asarray(_inverse(precision), np.float64)
         pooled = of_members if covariance is None else _blocks(covariance)
         return self._joined(pooled + pooled @ added @ pooled)
 
@@ -164,10 +173,15 @@ class Locations:
     def _with_added(self, added: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sums of precisions at ``variance``, and of products with variation ``added`` between."""
         between = added.reshape(self.own.shape[1:3])[:, None]
+        if self.scale is not None and not variance.any():
+            precision, factor = _inverse(self.own), self.weights / self.scale
+            once, twice = (self._total(f).reshape(-1, 1, 1, 1) for f in (factor, factor**2))
+            return precision * once, _product(precision * between, precision) * twice
 
         def of(some: slice) -> FloatArray:
             precision = self._precision(variance, some)
-            return np.concatenate([precision, (precision * between) @ precision], axis=-1)
+            twice = _product(precision * between, precision)
+            return np.concatenate([precision, twice], axis=-1)
 
         both = self._total_of(of)
         return both[..., : both.shape[-2]], both[..., both.shape[-2] :]
@@ -178,14 +192,14 @@ class Locations:
 
         def of(some: slice) -> FloatArray:
             precision = self._precision(variance, some)
-            return np.concatenate([precision, precision @ location[some]], axis=-1)
+            return np.concatenate([precision, _product(precision, location[some])], axis=-1)
 
         both = self._total_of(of)
         return both[..., :-1], both[..., -1:]
 
     def _located(self, precision: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
         location = np.linalg.solve(precision, moment).reshape(self.size, -1)
-        return np.asarray(location), self._joined(np.linalg.inv(precision))
+        return np.asarray(location), self._joined(_inverse(precision))
 
     def _vectors(self, location: FloatArray) -> FloatArray:
         return location.reshape(len(location), *self.own.shape[1:3], 1)
@@ -194,11 +208,15 @@ class Locations:
         """``w_j inv(V_j + T)`` of some members."""
         n_blocks, side = self.own.shape[1:3]
         between = variance.reshape(n_blocks, side)[:, :, None] * np.eye(side)
-        return np.linalg.inv(self.own[some] + between) * self.weights[some, None, None, None]
+        own = self.own[some] if self.scale is None else self.own[self.labels[some]]
+        if self.scale is not None:
+            own = own * self.scale[some, None, None, None]
+        return _inverse(own + between) * self.weights[some, None, None, None]
 
     def _total_of(self, of: Callable[[slice], FloatArray]) -> FloatArray:
         """The total of what is computed for some members at a time."""
-        parts = (self._total(of(some), some) for some in blocks(self.own.shape))
+        every = blocks((len(self.labels), *self.own.shape[1:]))
+        parts = (self._total(of(some), some) for some in every)
         return reduce(np.add, parts)
 
     def _total(self, values: FloatArray, some: slice = slice(None)) -> FloatArray:
@@ -228,6 +246,16 @@ def _adding(labels: IntArray, size: int) -> csr_array:
 def _blocks(covariance: FloatArray) -> FloatArray:
     """Blocks of the diagonal of matrices, ``(n, k, k)`` or diagonal ``(n, k)``."""
     return covariance[:, :, None, None] if covariance.ndim == 2 else covariance[:, None]
+
+
+def _inverse(blocks: FloatArray) -> FloatArray:
+    """Of each block; LAPACK takes long for many numbers."""
+    return np.asarray(1.0 / blocks if blocks.shape[-1] == 1 else np.linalg.inv(blocks))
+
+
+def _product(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Of each two blocks."""
+    return np.asarray(first * second if first.shape[-1] == 1 else first @ second)
 
 
 def within_silos(

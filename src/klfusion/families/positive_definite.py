@@ -1,0 +1,44 @@
+"""Log-determinants and pivots of many symmetric matrices, ``(n, d, d) -> (n,)``."""
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray
+
+
+def log_det(positive_definite: FloatArray) -> FloatArray:
+    """Log-determinant of each matrix; NaN where its determinant is not positive."""
+    try:
+        factor = np.linalg.cholesky(positive_definite)
+    except np.linalg.LinAlgError:  # one of them is not: find which
+        sign, value = np.linalg.slogdet(positive_definite)
+        return np.where(sign > 0, value, np.nan)
+    return np.asarray(2.0 * np.log(np.einsum("...ii->...i", factor)).sum(axis=-1))
+
+
+def smallest_pivot(symmetric: FloatArray) -> FloatArray:
+    """> 0 only where Cholesky succeeds (then its least pivot, else an eigenvalue, or NaN)."""
+    try:
+        factor = np.linalg.cholesky(symmetric)
+    except np.linalg.LinAlgError:
+        # Each by itself, or a good matrix that is badly scaled would be judged by others.
+        good, out = _least_pivots(symmetric) > 0.0, np.full(len(symmetric), np.nan)
+        if good.all():  # but for rounding
+            if half := len(symmetric) // 2:
+                return np.concatenate([*map(smallest_pivot, (symmetric[:half], symmetric[half:]))])
+            return np.zeros(1)
+        out[good] = smallest_pivot(symmetric[good])
+        finite = ~good & np.isfinite(symmetric).all(axis=(1, 2))
+        out[finite] = np.minimum(np.linalg.eigvalsh(symmetric[finite])[:, 0], 0.0)
+        return out
+    return np.asarray(np.einsum("nii->ni", factor).min(axis=1) ** 2)
+
+
+def _least_pivots(symmetric: FloatArray) -> FloatArray:
+    """Least pivot of each matrix by elimination, all matrices at once, (n,)."""
+    rest, least = symmetric.transpose(1, 2, 0).copy(), np.full(len(symmetric), np.inf)
+    with np.errstate(all="ignore"):
+        while len(rest):
+            pivot, column = rest[0, 0], rest[1:, 0]
+            least = np.where(np.isnan(least) | (least < pivot), least, pivot)
+            rest = rest[1:, 1:] - column[:, None] * (column / pivot)
+    return least
