@@ -78,11 +78,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
             repeats = args.draws or (2 if few else 100)
             results["bounds"] = noisy_bounds.study(repeats, (1.0, 10.0), args.first)
         if "sampler" in args.parts:
-            for rows, epsilon in ((100, 0.5), (100, 1.0), (400, 1.0), (400, 10.0)):
-                title = f"sampler, {SITES} sites of {rows} rows, epsilon {epsilon:g}"
-                seeds = range(1 if few else 6)  # not those of coverage
-                tried = [simulated_sums(rows, epsilon, seed)[0] for seed in seeds]
-                results[title] = noisy_draws.study(tried)
+            results |= sampler(few)
         if "shares" in args.parts:
             results["shares"] = shares(args.data_dir, 2 if few else 24)
         if "audits" in args.parts:
@@ -287,6 +283,30 @@ def _covered(rows: int, epsilon: float, seed: int) -> dict[str, float]:
     result["sd"] = float(np.mean(np.sqrt(np.diag(covariance))))
     result["naive sd"] = float(np.mean(np.sqrt(np.maximum(np.diag(naive), 0.0))))
     return result
+
+
+def sampler(few: bool) -> dict[str, dict[str, dict[str, float]]]:
+    """Errors of other settings of the draws, and how much work they are, on development seeds."""
+    out = {}
+    for rows, epsilon in ((100, 0.5), (100, 1.0), (400, 1.0), (400, 10.0)):
+        tried = [simulated_sums(rows, epsilon, seed)[0] for seed in range(1 if few else 6)]
+        out[f"sampler, {SITES} sites of {rows} rows, epsilon {epsilon:g}"] = noisy_draws.study(
+            tried
+        )
+    work = {}
+    for rows, epsilon in ((30, 0.5), (100, 0.5), (100, 2.0), (400, 0.5)):
+        tried = [simulated_sums(rows, epsilon, seed)[0] for seed in range(2 if few else 50)]
+        work[f"{SITES} sites of {rows} rows, epsilon {epsilon:g}"] = noisy_draws.work(tried)
+    for kind in noisy_bounds.EFFECTS:
+        for centre in noisy_bounds.CENTRES:
+            tables = [
+                [noisy_bounds.simulated(kind, centre, 10.0, epsilon, seed)[0]]
+                for seed in range(1 if few else 25)
+                for epsilon in (1.0, 10.0)
+            ]
+            title = f"{kind}, columns about {centre:g}, bounds x 10"
+            work[title] = noisy_draws.work(tables)
+    return out | {"work of the sampler": work}
 
 
 # Audits -----------------------------------------------------------------------------------------

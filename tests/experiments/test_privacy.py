@@ -70,12 +70,20 @@ def test_longer_runs_of_the_sampler_change_little():
     assert noisy_gram._MOVES == 15  # as before
 
 
-def test_wide_bounds_cost_certainty_and_no_coverage(monkeypatch):
+@pytest.mark.parametrize("kind", noisy_bounds.EFFECTS)
+def test_wide_bounds_cost_certainty_and_no_coverage(kind, monkeypatch):
     monkeypatch.setattr(noisy_bounds, "CENTRES", (0.0,))
     monkeypatch.setattr(noisy_bounds, "WIDTHS", (1.0, 10.0))
+    monkeypatch.setattr(noisy_bounds, "EFFECTS", {kind: noisy_bounds.EFFECTS[kind]})
     close, wide = noisy_bounds.study(2, (10.0,), 3).values()
-    assert wide["deviation, epsilon 10"] > 10.0 * close["deviation, epsilon 10"]
-    assert wide["coverage, epsilon 10"] == 1.0
+    assert wide["deviation, epsilon 10"] > 1.3 * close["deviation, epsilon 10"]
+    assert wide["coverage, epsilon 10"] >= 0.75  # of four or six intervals
+
+
+def test_draws_need_far_less_work_than_is_allowed():
+    found = noisy_draws.work([privacy.simulated_sums(100, 5.0, 0)[0]])
+    assert found["rounds, most"] < noisy_gram._MOST / 8
+    assert found["fewest draws"] >= noisy_gram.ENOUGH <= found["fewest weighted"]
 
 
 def test_with_little_noise_the_region_is_that_of_a_normal_posterior():

@@ -100,6 +100,17 @@ def test_slopes_are_those_of_the_density():
     assert slope[0] == pytest.approx((up - down) / 2e-5, rel=1e-4)
 
 
+@pytest.mark.parametrize("entry", range(6))
+@pytest.mark.parametrize("size", [-1e3, -400.0, 400.0, 1e3])
+def test_moves_too_far_for_a_float_fail_in_silence(entry, size):
+    own = noisy(gram(np.random.default_rng(0)), 1e9)  # noise that forbids nothing small
+    x = own._position(np.diag([14.0, 9.0, 9.0]))
+    x[entry] = size
+    with np.errstate(over="ignore", invalid="ignore"):  # as `draws` has it
+        value, _ = own._log_posterior(x[None], nothing_else)
+    assert value[0] == -np.inf
+
+
 def test_positions_have_the_volume_of_the_matrix():
     rng = np.random.default_rng(0)
     own = noisy(gram(rng), 10.0)

@@ -248,8 +248,9 @@ class NoisyGram:
         diagonal, other = np.arange(u.shape[1]), ~self.constant
         a = u @ np.swapaxes(u, 1, 2)
         misfit = 0.5 * (np.square(self.sent - a) * self._weights).sum(axis=(1, 2))
-        # Noise so large has no density that a float can hold. Such a move has failed.
-        failed = np.logical_not(misfit < self.seen.sum() - math.log(TINY))  # or is no number
+        # No float can hold the density of such noise, or the size of such a column: a failed move.
+        seen = misfit < self.seen.sum() - math.log(TINY)  # not, if it is no number
+        failed = ~(seen & (np.square(u[:, diagonal, diagonal]) > TINY).all(axis=1))
         u, a = (np.where(failed[:, None, None], np.eye(u.shape[1]), own) for own in (u, a))
         squares = a[:, diagonal, diagonal]
         off = (self.sent - a) * self._weights
