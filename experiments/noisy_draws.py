@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -102,14 +103,13 @@ def work(tables: Sequence[Sequence[NoisySums]]) -> dict[str, float]:
         return each(*given)
 
     start = time.process_time()
-    try:
-        NoisyGram.draws, NoisyRegression.averaged = counted, repeated  # type: ignore[method-assign]
-        NoisyRegression._drawn = one  # type: ignore[method-assign]
+    with (
+        patch.object(NoisyGram, "draws", counted),
+        patch.object(NoisyRegression, "averaged", repeated),
+        patch.object(NoisyRegression, "_drawn", one),
+    ):
         for own in tables:
             _moments(own)
-    finally:
-        NoisyGram.draws, NoisyRegression.averaged = draws, averaged  # type: ignore[method-assign]
-        NoisyRegression._drawn = each  # type: ignore[method-assign]
     return {
         "rounds, median": float(np.median(rounds)),
         "rounds, most": float(max(rounds)),

@@ -171,30 +171,41 @@ def heart(
 ) -> dict[str, dict[str, float]]:
     """Accuracy and log-loss over draws of the noise, by epsilon; without noise by prior, too.
 
-    Noise shrinks effects, and so does a narrower prior. Other splits show what is chance.
+    Noise shrinks effects, and so does a narrower prior. Other splits, with half as many draws in
+    all, show what is chance.
     """
     hospitals = hospitals_data.heart(data_dir)
-    train, test = heart_split(hospitals, FLAMBY_SEED)
+    own = heart_split(hospitals, FLAMBY_SEED)
     others = [heart_split(hospitals, seed) for seed in OTHER_SPLITS]
     rows: dict[str, dict[str, float]] = {}
     for deviation in (HEART_SD, 0.5 * HEART_SD, 0.25 * HEART_SD):
-        found = [scores(heart_sums(a, None, 0, deviation), b) for a, b in ((train, test), *others)]
+        found = [scores(heart_sums(a, None, 0, deviation), b) for a, b in (own, *others)]
+        elsewhere = np.mean(found[1:], axis=0)
         rows[f"no noise, prior deviation {deviation:g}"] = {
             "accuracy": found[0][0],
             "log-loss": found[0][1],
-            "other splits": float(np.mean(found[1:], axis=0)[0]),
+            "other splits": float(elsewhere[0]),
+            "log-loss there": float(elsewhere[1]),
             "FLamby": FLAMBY[None],
         }
     for epsilon in epsilons[::-1]:
-        seeds = range(first, first + draws)
-        found = [scores(heart_sums(train, epsilon, seed), test) for seed in seeds]
-        accuracy, loss = np.array(found).T
+        accuracy, loss = _noisy_scores([own], epsilon, range(first, first + draws))
+        half = range(first, first + max(draws // (2 * len(others)), 1))
+        elsewhere = np.mean(_noisy_scores(others, epsilon, half), axis=1)
         rows[f"epsilon {epsilon:g}"] = {
             "accuracy": float(accuracy.mean()),
             "sd": float(accuracy.std()),
             "log-loss": float(loss.mean()),
+            "other splits": float(elsewhere[0]),
+            "log-loss there": float(elsewhere[1]),
         } | ({"FLamby": FLAMBY[epsilon]} if epsilon in FLAMBY else {})
     return rows
+
+
+def _noisy_scores(splits: Sequence[Split], epsilon: float, seeds: range) -> Floats:
+    """Accuracies and log-losses, (2, n), of each draw of the noise at each split."""
+    pairs = [(a, b, seed) for a, b in splits for seed in seeds]
+    return np.array([scores(heart_sums(a, epsilon, seed), b) for a, b, seed in pairs]).T
 
 
 def shares(data_dir: Any, draws: int) -> dict[str, dict[str, float]]:
