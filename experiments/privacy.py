@@ -24,7 +24,7 @@ from scipy.stats import chi2, norm
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from experiments import data, hospitals_data, noisy_bounds, noisy_draws, tables
+from experiments import data, hospitals_data, noisy_bounds, noisy_classes, noisy_draws, tables
 from experiments.canaries import gaussian_bound, lower_bound, play_count, play_regression
 from experiments.hospitals_data import FLAMBY_SEED, Hospitals, Split
 from klfusion.pooling.noisy_sums import NoisySums, by_name, noise_aware, of_silo
@@ -42,7 +42,7 @@ STANDARD |= {"depression": (1, 1)}
 HEART_NORM, HEART_SD, INTERCEPT_SD = 1.5, 1.0, 10.0  # set on other splits; see the page
 OTHER_SPLITS = range(4)
 FLAMBY = {None: 0.7125, 1.0: 0.685, 0.1: 0.606}  # published, delta 1e-4
-PARTS = ("heart", "coverage", "bounds", "shares", "audits", "sampler")
+PARTS = ("heart", "coverage", "bounds", "classes", "shares", "audits", "sampler")
 SITES = 20
 FIRST = 60_000  # seed of the simulations; development used others
 Floats = NDArray[np.float64]
@@ -77,6 +77,9 @@ def main(args: argparse.Namespace, console: Console) -> None:
         if "bounds" in args.parts:
             repeats = args.draws or (2 if few else 100)
             results["bounds"] = noisy_bounds.study(repeats, (1.0, 10.0), args.first)
+        if "classes" in args.parts:
+            repeats = args.draws or (2 if few else 100)
+            results["classes"] = noisy_classes.study(repeats, (1.0, 10.0), args.first)
         if "sampler" in args.parts:
             results |= sampler(few)
         if "shares" in args.parts:

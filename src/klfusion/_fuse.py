@@ -172,7 +172,7 @@ def _fused(
     prepared, matching = match_silos(posteriors, weights, method, sizes[0], rng, report)
     kept = np.flatnonzero(matching.labels >= 0)
     problem = problem_with_divergence(prepared.problem.some(kept), method.divergence)
-    known = known_of(posteriors, prepared.silo[kept], weights)
+    known = known_of(posteriors, prepared.first[kept], weights)
     units = Matched(problem, matching.labels[kept], *known)
     pooling = chosen(settings.pooling, posteriors, method.divergence)
     natural = pool(pooling, units, int(units.labels.max()) + 1, matching.plan)

@@ -213,11 +213,11 @@ def _warn_shrunk(found: Coefficients, rows: list[int], silo: NoisySums) -> None:
         )
 
 
-def _warn_few(effective: float, silos: Sequence[NoisySums]) -> None:
+def warn_few(effective: float, where: str) -> None:
     """Say that a posterior is not known well."""
     if effective < ENOUGH:
         warnings.warn(
-            f"{few([own.name for own in silos])}: the posterior given sums with noise is known "
+            f"{where}: the posterior given sums with noise is known "
             f"from {effective:.0f} effective draws, {ENOUGH:.0f} are wanted, so intervals may be "
             "wrong. Narrower bounds, fewer columns or a larger epsilon help",
             FewDrawsWarning,
@@ -296,7 +296,8 @@ def noise_aware(silos: tuple[NoisySums, ...]) -> Coefficients:
     rows = grams[:, constant, constant].sum(axis=1)
     found = model.averaged(grams[:, *block], rows, centre, width)
     mean, covariance, radius, variance, step, weighted = found
-    _warn_few(min(drawn, weighted) if squares is not None else drawn, silos)
+    effective = min(drawn, weighted) if squares is not None else drawn
+    warn_few(effective, few([own.name for own in silos]))
     kept, covariance = [names[k] for k in used], matrix @ covariance @ matrix.T
     mean = matrix @ mean + origin
     return Coefficients(mean, covariance, kept, math.sqrt(variance), step, radius)
