@@ -13,7 +13,7 @@ from klfusion.privacy.mechanism import Budget
 
 pytest.importorskip("opendp")
 pytest.importorskip("pandas")
-from experiments import canaries, noisy_bounds, noisy_draws, privacy
+from experiments import canaries, noisy_bounds, noisy_classes, noisy_draws, privacy
 from klfusion.pooling import noisy_gram
 from klfusion.pooling.noisy_sums import noise_aware
 
@@ -78,6 +78,15 @@ def test_wide_bounds_cost_certainty_and_no_coverage(kind, monkeypatch):
     close, wide = noisy_bounds.study(2, (10.0,), 3).values()
     assert wide["deviation, epsilon 10"] > 1.3 * close["deviation, epsilon 10"]
     assert wide["coverage, epsilon 10"] >= 0.75  # of four or six intervals
+
+
+def test_intervals_of_private_classes(monkeypatch):
+    monkeypatch.setattr(noisy_classes, "SITES", (2,))
+    monkeypatch.setattr(noisy_classes, "WIDTHS", (1.0,))
+    found = noisy_classes.study(8, (10.0,), 3)
+    assert len(found) == 2
+    for row in found.values():  # of 32 and 8 intervals
+        assert min(row.values()) >= 0.75
 
 
 def test_draws_need_far_less_work_than_is_allowed():
