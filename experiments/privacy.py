@@ -42,7 +42,7 @@ STANDARD |= {"depression": (1, 1)}
 HEART_NORM, HEART_SD, INTERCEPT_SD = 1.5, 1.0, 10.0  # set on other splits; see the page
 OTHER_SPLITS = range(4)
 FLAMBY = {None: 0.7125, 1.0: 0.685, 0.1: 0.606}  # published, delta 1e-4
-PARTS = ("heart", "coverage", "bounds", "classes", "shares", "audits", "sampler")
+PARTS = ("heart", "coverage", "bounds", "classes", "shares", "audits", "sampler", "work")
 SITES = 20
 FIRST = 60_000  # seed of the simulations; development used others
 Floats = NDArray[np.float64]
@@ -81,7 +81,9 @@ def main(args: argparse.Namespace, console: Console) -> None:
             repeats = args.draws or (2 if few else 100)
             results["classes"] = noisy_classes.study(repeats, (1.0, 10.0), args.first)
         if "sampler" in args.parts:
-            results |= sampler(few)
+            results |= sampler(args.draws or (1 if few else 6))
+        if "work" in args.parts:
+            results["work of the sampler"] = work(args.draws or (2 if few else 50))
         if "shares" in args.parts:
             results["shares"] = shares(args.data_dir, 2 if few else 24)
         if "audits" in args.parts:
@@ -299,28 +301,31 @@ def _covered(rows: int, epsilon: float, seed: int) -> dict[str, float]:
     return result
 
 
-def sampler(few: bool) -> dict[str, dict[str, dict[str, float]]]:
-    """Errors of other settings of the draws, and how much work they are, on development seeds."""
+def sampler(repeats: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Errors of other settings of the draws, on seeds of development."""
     out = {}
     for rows, epsilon in ((100, 0.5), (100, 1.0), (400, 1.0), (400, 10.0)):
-        tried = [simulated_sums(rows, epsilon, seed)[0] for seed in range(1 if few else 6)]
-        out[f"sampler, {SITES} sites of {rows} rows, epsilon {epsilon:g}"] = noisy_draws.study(
-            tried
-        )
-    work = {}
+        tried = [simulated_sums(rows, epsilon, seed)[0] for seed in range(repeats)]
+        title = f"sampler, {SITES} sites of {rows} rows, epsilon {epsilon:g}"
+        out[title] = noisy_draws.study(tried)
+    return out
+
+
+def work(repeats: int) -> dict[str, dict[str, float]]:
+    """How many rounds draws take, and how many of them there are, on seeds of development."""
+    out = {}
     for rows, epsilon in ((30, 0.5), (100, 0.5), (100, 2.0), (400, 0.5)):
-        tried = [simulated_sums(rows, epsilon, seed)[0] for seed in range(2 if few else 50)]
-        work[f"{SITES} sites of {rows} rows, epsilon {epsilon:g}"] = noisy_draws.work(tried)
+        tried = [simulated_sums(rows, epsilon, seed)[0] for seed in range(repeats)]
+        out[f"{SITES} sites of {rows} rows, epsilon {epsilon:g}"] = noisy_draws.work(tried)
     for kind in noisy_bounds.EFFECTS:
         for centre in noisy_bounds.CENTRES:
             tables = [
                 [noisy_bounds.simulated(kind, centre, 10.0, epsilon, seed)[0]]
-                for seed in range(1 if few else 25)
+                for seed in range(max(repeats // 2, 1))
                 for epsilon in (1.0, 10.0)
             ]
-            title = f"{kind}, columns about {centre:g}, bounds x 10"
-            work[title] = noisy_draws.work(tables)
-    return out | {"work of the sampler": work}
+            out[f"{kind}, columns about {centre:g}, bounds x 10"] = noisy_draws.work(tables)
+    return out
 
 
 # Audits -----------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_intervals_of_private_classes(monkeypatch):
 
 def test_draws_need_far_less_work_than_is_allowed():
     found = noisy_draws.work([privacy.simulated_sums(100, 5.0, 0)[0]])
-    assert found["rounds, most"] < noisy_gram._MOST / 8
+    assert found["rounds, most"] < noisy_gram.MOST / 8
     assert found["fewest draws"] >= noisy_gram.ENOUGH <= found["fewest weighted"]
 
 

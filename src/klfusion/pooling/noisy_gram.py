@@ -37,7 +37,7 @@ _STEPS = (
     16  # of a move, at most, where steps must be so small that a quarter of a period takes more
 )
 _ROUNDS = 2  # that find units and the size of steps; draws of later ones are kept
-_MOST = 64  # rounds, at most, that are kept
+MOST = 64  # rounds, at most, that are kept; `--parts work`: none took more than 21
 _DEGREES = 16  # midpoints at which sqrt(1 / f) is summed over
 # Share of moves: the best is between .65 and .9 (Betancourt, Byrne and Girolami, 2014).
 _ACCEPTED = 0.8
@@ -88,7 +88,7 @@ class NoisyGram:
             for _ in range(_ROUNDS):
                 found, size = self._round(x, unit, size, likelihood, rng, settled=False)
                 x, unit = found[-_CHAINS:], _units(found, unit)
-            while effective < ENOUGH and len(kept) < _MOST:
+            while effective < ENOUGH and len(kept) < MOST:
                 found, _ = self._round(x, unit, size, likelihood, rng, settled=True)
                 x = found[-_CHAINS:]
                 kept.append(found)
