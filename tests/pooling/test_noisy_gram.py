@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from klfusion.pooling import noisy_gram
 from klfusion.pooling.noisy_gram import ENOUGH, NoisyGram
 
 EVEN = np.where(np.eye(3, dtype=bool), 1.0, 0.5)
@@ -141,6 +142,24 @@ def test_the_start_is_as_near_as_the_noise(seed):
     assert np.linalg.eigvalsh(start)[0] > 0.0
     assert np.abs(start - own.sent).max() < 6.0 * 30.0
     assert own.draws(start, nothing_else)[0].mean(axis=0) == pytest.approx(true, abs=4.0 * 30.0)
+
+
+def test_many_columns_that_noise_hides_have_draws():
+    """A start that is far off in each of many directions has no density, and no move leaves it."""
+    rng, q = np.random.default_rng(0), 21
+    z = np.column_stack([np.ones(150), rng.uniform(-1.0, 1.0, size=(150, q - 1))])
+    noise = 45.0**2 * np.where(np.eye(q, dtype=bool), 1.0, 0.5)
+    off = np.triu(np.sqrt(noise) * rng.normal(size=(q, q)))
+    largest, constant = np.zeros((q, q)), np.arange(q) == 0
+    largest[1:, 0] = 1.0
+    seen = np.ones((q, q), dtype=bool)
+    own = NoisyGram(z.T @ z + off + np.triu(off, 1).T, noise, seen, constant, largest)
+    start = own.start()
+    assert np.linalg.eigvalsh(start)[0] > 0.0
+    assert np.sum((own.sent - start) ** 2 * own._weights) < q * (q + 1) / 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noisy_gram, "MOST", 1)
+        assert own.draws(start, nothing_else)[1] > 100.0
 
 
 def test_what_noise_hides_is_spread_over_orders_of_magnitude():

@@ -99,15 +99,20 @@ class NoisyGram:
     def start(self) -> FloatArray:
         """A matrix within the bounds, as near to what was sent as the noise and they allow.
 
-        Cholesky's method, from the last row to the first: what is left of a diagonal is raised to
-        the deviation of its noise, and a product is at most the root of two diagonals' product.
+        Negative eigenvalues, in units of the noise, are raised to a share of it that changes the
+        distance by less than one. Entries that are zero are set to zero, and Cholesky's method
+        raises what is left of a diagonal to the same.
         """
-        deviation, own = np.sqrt(np.diag(self.noise)), np.diag(self.sent)
-        rows = np.where(self.constant, np.maximum(own, deviation), 0.0)
-        top = np.where(self.constant, np.inf, self.largest @ rows)
-        least, root = np.minimum(deviation, 0.25 * top), np.zeros_like(self.sent)
-        rest = np.where(self.seen, self.sent, 0.0)
-        np.fill_diagonal(rest, np.minimum(own, top))
+        deviation = np.sqrt(np.diag(self.noise))
+        unit = np.sqrt(np.outer(deviation, deviation))
+        values, vectors = np.linalg.eigh(np.where(self.seen, self.sent, 0.0) / unit)
+        share = 1.0 / len(values)
+        near = (vectors * np.maximum(values, share)) @ vectors.T * unit
+        own = np.diag(near)
+        top = np.where(self.constant, np.inf, self.largest @ np.where(self.constant, own, 0.0))
+        within = np.sqrt(np.minimum(1.0, top / own))
+        rest = np.where(self.seen, near * np.outer(within, within), 0.0)
+        least, root = share * np.minimum(deviation, top), np.zeros_like(rest)
         for k in range(len(rest))[::-1]:
             size = np.sqrt(np.maximum(np.diag(rest), least[: k + 1]))
             root[: k + 1, k] = np.clip(rest[: k + 1, k] / size[k], -size, size)
