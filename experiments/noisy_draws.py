@@ -1,7 +1,8 @@
 """Draws of sums of squares with noise: how far other settings of the sampler are from a long run.
 
 Errors are those of the posterior of simulated regressions: of means, in their standard deviations,
-and of variances, relative. Both are roots of mean squares over coefficients and tables.
+and of variances, relative. Both are roots of mean squares over coefficients and tables. Work is the
+number of rounds that were needed, and of coefficients per draw: both have a limit, far above.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from klfusion.pooling import noisy_gram
+from klfusion.pooling.noisy_gram import NoisyGram
+from klfusion.pooling.noisy_regression import NoisyRegression
 from klfusion.pooling.noisy_sums import NoisySums, by_name, noise_aware
 
 LONG = {"_MOVES": 200, "_STEPS": 64, "_DEGREES": 64}
@@ -74,3 +78,43 @@ def _moments(sums: Sequence[NoisySums]) -> tuple[Any, Any]:
     noise_aware.cache_clear()
     found = noise_aware(by_name(sums))
     return found.mean, np.diag(found.covariance)
+
+
+def work(tables: Sequence[Sequence[NoisySums]]) -> dict[str, float]:
+    """Rounds that are kept, coefficients per draw, the least effective draws, and seconds."""
+    rounds, repeats, drawn, weighted = [], [], [], []
+    draws, averaged = NoisyGram.draws, NoisyRegression.averaged
+    each = NoisyRegression._drawn
+
+    def counted(*given: Any) -> Any:
+        found = draws(*given)
+        rounds.append(len(found[0]) / (noisy_gram._CHAINS * noisy_gram._MOVES))
+        drawn.append(found[1])
+        return found
+
+    def repeated(own: NoisyRegression, *given: Any) -> Any:
+        repeats.append(0)
+        found = averaged(own, *given)
+        weighted.append(found[-1])
+        return found
+
+    def one(*given: Any) -> Any:
+        repeats[-1] += 1
+        return each(*given)
+
+    start = time.process_time()
+    with (
+        patch.object(NoisyGram, "draws", counted),
+        patch.object(NoisyRegression, "averaged", repeated),
+        patch.object(NoisyRegression, "_drawn", one),
+    ):
+        for own in tables:
+            _moments(own)
+    return {
+        "rounds, median": float(np.median(rounds)),
+        "rounds, most": float(max(rounds)),
+        "per draw, most": float(max(repeats)),
+        "fewest draws": float(min(drawn)),
+        "fewest weighted": float(min(weighted)),
+        "seconds": (time.process_time() - start) / len(tables),
+    }

@@ -13,25 +13,24 @@ import argparse
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import expit
-from scipy.stats import chi2, norm
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from experiments import data, hospitals_data, noisy_bounds, noisy_draws, tables
+from experiments import data, hospitals_data, noisy_bounds, noisy_classes, tables
 from experiments.canaries import gaussian_bound, lower_bound, play_count, play_regression
 from experiments.hospitals_data import FLAMBY_SEED, Hospitals, Split
-from klfusion.pooling.noisy_sums import NoisySums, by_name, noise_aware, of_silo
+from experiments.noisy_coverage import FIRST, SITES, coverage, sampler, sums_of, work
+from klfusion.pooling.noisy_sums import NoisySums, of_silo
 from klfusion.privacy import regressions
 from klfusion.privacy.bounds import ClippedWarning
 from klfusion.privacy.mechanism import Budget, Noised, noised, seeds_allowed
-from klfusion.privacy.plan import Plan, Request
+from klfusion.privacy.plan import Request
 
 DESCRIPTION = "accuracy, coverage and audits of sums with noise, by epsilon"
 HEART_DELTA = 1e-4
@@ -42,9 +41,7 @@ STANDARD |= {"depression": (1, 1)}
 HEART_NORM, HEART_SD, INTERCEPT_SD = 1.5, 1.0, 10.0  # set on other splits; see the page
 OTHER_SPLITS = range(4)
 FLAMBY = {None: 0.7125, 1.0: 0.685, 0.1: 0.606}  # published, delta 1e-4
-PARTS = ("heart", "coverage", "bounds", "shares", "audits", "sampler")
-SITES = 20
-FIRST = 60_000  # seed of the simulations; development used others
+PARTS = ("heart", "coverage", "bounds", "classes", "shares", "audits", "sampler", "work")
 Floats = NDArray[np.float64]
 
 
@@ -77,12 +74,13 @@ def main(args: argparse.Namespace, console: Console) -> None:
         if "bounds" in args.parts:
             repeats = args.draws or (2 if few else 100)
             results["bounds"] = noisy_bounds.study(repeats, (1.0, 10.0), args.first)
+        if "classes" in args.parts:
+            repeats = args.draws or (2 if few else 100)
+            results["classes"] = noisy_classes.study(repeats, (1.0, 10.0), args.first)
         if "sampler" in args.parts:
-            for rows, epsilon in ((100, 0.5), (100, 1.0), (400, 1.0), (400, 10.0)):
-                title = f"sampler, {SITES} sites of {rows} rows, epsilon {epsilon:g}"
-                seeds = range(1 if few else 6)  # not those of coverage
-                tried = [simulated_sums(rows, epsilon, seed)[0] for seed in seeds]
-                results[title] = noisy_draws.study(tried)
+            results |= sampler(args.draws or (1 if few else 6))
+        if "work" in args.parts:
+            results["work of the sampler"] = work(args.draws or (2 if few else 50))
         if "shares" in args.parts:
             results["shares"] = shares(args.data_dir, 2 if few else 24)
         if "audits" in args.parts:
@@ -127,26 +125,8 @@ def heart_sums(
             with seeds_allowed():
                 budget = Budget(epsilon, HEART_DELTA)
                 found = noised(plan.statistics, budget, random_state=[seed, number])
-        sites.append(_sums_of(plan, name, found, prior))
+        sites.append(sums_of(plan, name, found, prior))
     return sites
-
-
-def _sums_of(plan: Plan, name: str, found: Noised, prior: dict[str, float]) -> NoisySums:
-    """Of a site's file, without the posterior of the site alone, which no fusion of sums needs.
-
-    Units and prior are the same at all sites of a study.
-    """
-    key = tuple(prior.items())
-    if key not in _PUBLIC:
-        _PUBLIC[key] = NoisySums.of(plan.posterior(found))
-    sent: dict[str, Any] = {own: np.squeeze(value) for own, value in found.sums.items()}
-    if "squares" in sent:
-        sent["squares"] = float(sent["squares"])
-    public: NoisySums = _PUBLIC[key]
-    return replace(public, name=name, deviations=found.deviations, **sent)
-
-
-_PUBLIC: dict[Any, Any] = {}
 
 
 def without_noise(statistics: Any) -> Noised:
@@ -175,30 +155,41 @@ def heart(
 ) -> dict[str, dict[str, float]]:
     """Accuracy and log-loss over draws of the noise, by epsilon; without noise by prior, too.
 
-    Noise shrinks effects, and so does a narrower prior. Other splits show what is chance.
+    Noise shrinks effects, and so does a narrower prior. Other splits, with half as many draws in
+    all, show what is chance.
     """
     hospitals = hospitals_data.heart(data_dir)
-    train, test = heart_split(hospitals, FLAMBY_SEED)
+    own = heart_split(hospitals, FLAMBY_SEED)
     others = [heart_split(hospitals, seed) for seed in OTHER_SPLITS]
     rows: dict[str, dict[str, float]] = {}
     for deviation in (HEART_SD, 0.5 * HEART_SD, 0.25 * HEART_SD):
-        found = [scores(heart_sums(a, None, 0, deviation), b) for a, b in ((train, test), *others)]
+        found = [scores(heart_sums(a, None, 0, deviation), b) for a, b in (own, *others)]
+        elsewhere = np.mean(found[1:], axis=0)
         rows[f"no noise, prior deviation {deviation:g}"] = {
             "accuracy": found[0][0],
             "log-loss": found[0][1],
-            "other splits": float(np.mean(found[1:], axis=0)[0]),
+            "other splits": float(elsewhere[0]),
+            "log-loss there": float(elsewhere[1]),
             "FLamby": FLAMBY[None],
         }
     for epsilon in epsilons[::-1]:
-        seeds = range(first, first + draws)
-        found = [scores(heart_sums(train, epsilon, seed), test) for seed in seeds]
-        accuracy, loss = np.array(found).T
+        accuracy, loss = _noisy_scores([own], epsilon, range(first, first + draws))
+        half = range(first, first + max(draws // (2 * len(others)), 1))
+        elsewhere = np.mean(_noisy_scores(others, epsilon, half), axis=1)
         rows[f"epsilon {epsilon:g}"] = {
             "accuracy": float(accuracy.mean()),
             "sd": float(accuracy.std()),
             "log-loss": float(loss.mean()),
+            "other splits": float(elsewhere[0]),
+            "log-loss there": float(elsewhere[1]),
         } | ({"FLamby": FLAMBY[epsilon]} if epsilon in FLAMBY else {})
     return rows
+
+
+def _noisy_scores(splits: Sequence[Split], epsilon: float, seeds: range) -> Floats:
+    """Accuracies and log-losses, (2, n), of each draw of the noise at each split."""
+    pairs = [(a, b, seed) for a, b in splits for seed in seeds]
+    return np.array([scores(heart_sums(a, epsilon, seed), b) for a, b, seed in pairs]).T
 
 
 def shares(data_dir: Any, draws: int) -> dict[str, dict[str, float]]:
@@ -218,75 +209,6 @@ def shares(data_dir: Any, draws: int) -> dict[str, dict[str, float]]:
         rows[f"share {share:g}"] = row
     regressions.SHARES |= kept
     return rows
-
-
-# Coverage ---------------------------------------------------------------------------------------
-
-
-def coverage(
-    rows: int, repeats: int, epsilons: Sequence[float] = EPSILONS, first: int = FIRST
-) -> dict[str, dict[str, float]]:
-    """Shares of 95 % intervals, and regions, that hold the coefficients: aware, and naive."""
-    out = {}
-    for epsilon in epsilons:
-        found = [_covered(rows, epsilon, first + seed) for seed in range(repeats)]
-        out[f"epsilon {epsilon:g}"] = {
-            key: float(np.mean([one[key] for one in found])) for key in found[0]
-        }
-    return out
-
-
-def simulated_sums(
-    rows: int, epsilon: float, seed: int
-) -> tuple[list[NoisySums], Floats, dict[str, float]]:
-    """Sums of all sites, true coefficients, and prior deviations."""
-    rng = np.random.default_rng([seed, rows])
-    d, names = 4, ["x0", "x1", "x2", "x3"]
-    prior = dict.fromkeys(["intercept", *names], 0.5)
-    theta = rng.normal(scale=0.5, size=d + 1)
-    mixing = np.linalg.cholesky(0.3 + 0.7 * np.eye(d))
-    bounds: dict[str, Any] = dict.fromkeys(names, (-1.0, 1.0)) | {"y": (-3.0, 3.0)}
-    sums = []
-    with seeds_allowed():
-        for number in range(SITES):
-            x = np.clip(0.4 * rng.normal(size=(rows, d)) @ mixing.T + 0.1, -1.0, 1.0)
-            y = theta[0] + x @ theta[1:] + 0.4 * rng.normal(size=rows)
-            request = Request(
-                f"{number:02d}", x, y, tuple(names), True, bounds, None, prior, (), None
-            )
-            plan = regressions.linear(LinearRegression(), request)
-            noise = noised(plan.statistics, Budget(epsilon, 1e-5), random_state=rng)
-            sums.append(_sums_of(plan, request.name, noise, prior))
-    return sums, theta, prior
-
-
-def _covered(rows: int, epsilon: float, seed: int) -> dict[str, float]:
-    sums, theta, prior = simulated_sums(rows, epsilon, seed)
-    aware = noise_aware(by_name(sums))
-    mean, covariance = aware.mean, aware.covariance
-    precision = np.diag([deviation**-2 for deviation in prior.values()])
-    one = sums[0].matrix
-    gram, moment = (sum(getattr(s, key) for s in sums) for key in ("gram", "moment"))
-    squares = sum(s.squares or 0.0 for s in sums)
-    gram = gram + 1e-9 * np.eye(len(gram))
-    fit = np.linalg.lstsq(gram, moment, rcond=None)[0]
-    variance = max(float(squares - fit @ moment) / sum(s.mass for s in sums), 1e-4)
-    inverse = np.linalg.inv(one)
-    shape = inverse.T @ gram @ inverse / variance + precision
-    naive = np.linalg.pinv(shape, hermitian=True)
-    centre = naive @ (inverse.T @ moment / variance)
-    result = {}
-    for name, m, c in (("", mean, covariance), ("naive ", centre, naive)):
-        off, width = m - theta, np.sqrt(np.maximum(np.diag(c), 0.0))
-        result[f"{name}intervals"] = float(np.mean(np.abs(off) <= norm.ppf(0.975) * width))
-        squared = off @ np.linalg.pinv(c, hermitian=True) @ off
-        valid = np.linalg.eigvalsh(c)[0] > 0.0  # noise may leave a naive posterior without any
-        result[f"{name}Normal regions"] = float(valid and squared <= chi2.ppf(0.95, len(off)))
-        if m is mean:
-            result["regions"] = float(squared <= aware.radius**2)
-    result["sd"] = float(np.mean(np.sqrt(np.diag(covariance))))
-    result["naive sd"] = float(np.mean(np.sqrt(np.maximum(np.diag(naive), 0.0))))
-    return result
 
 
 # Audits -----------------------------------------------------------------------------------------

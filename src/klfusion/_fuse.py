@@ -176,7 +176,7 @@ def _fused(
     if len(kept) < problem.n:
         problem = problem.some(kept)
     problem = problem_with_divergence(problem, method.divergence)
-    known = known_of(posteriors, prepared.silo[kept], weights)
+    known = known_of(posteriors, prepared.first[kept], weights)
     units = Matched(problem, matching.labels[kept], *known)
     pooling = chosen(settings.pooling, posteriors, method.divergence)
     natural = pool(pooling, units, int(units.labels.max()) + 1, matching.plan)

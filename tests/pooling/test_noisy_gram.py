@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from klfusion.pooling import noisy_gram
 from klfusion.pooling.noisy_gram import ENOUGH, NoisyGram
 
 EVEN = np.where(np.eye(3, dtype=bool), 1.0, 0.5)
@@ -100,6 +101,17 @@ def test_slopes_are_those_of_the_density():
     assert slope[0] == pytest.approx((up - down) / 2e-5, rel=1e-4)
 
 
+@pytest.mark.parametrize("entry", range(6))
+@pytest.mark.parametrize("size", [-1e3, -400.0, 400.0, 1e3])
+def test_moves_too_far_for_a_float_fail_in_silence(entry, size):
+    own = noisy(gram(np.random.default_rng(0)), 1e9)  # noise that forbids nothing small
+    x = own._position(np.diag([14.0, 9.0, 9.0]))
+    x[entry] = size
+    with np.errstate(over="ignore", invalid="ignore"):  # as `draws` has it
+        value, _ = own._log_posterior(x[None], nothing_else)
+    assert value[0] == -np.inf
+
+
 def test_positions_have_the_volume_of_the_matrix():
     rng = np.random.default_rng(0)
     own = noisy(gram(rng), 10.0)
@@ -130,6 +142,24 @@ def test_the_start_is_as_near_as_the_noise(seed):
     assert np.linalg.eigvalsh(start)[0] > 0.0
     assert np.abs(start - own.sent).max() < 6.0 * 30.0
     assert own.draws(start, nothing_else)[0].mean(axis=0) == pytest.approx(true, abs=4.0 * 30.0)
+
+
+def test_many_columns_that_noise_hides_have_draws():
+    """A start that is far off in each of many directions has no density, and no move leaves it."""
+    rng, q = np.random.default_rng(0), 21
+    z = np.column_stack([np.ones(150), rng.uniform(-1.0, 1.0, size=(150, q - 1))])
+    noise = 45.0**2 * np.where(np.eye(q, dtype=bool), 1.0, 0.5)
+    off = np.triu(np.sqrt(noise) * rng.normal(size=(q, q)))
+    largest, constant = np.zeros((q, q)), np.arange(q) == 0
+    largest[1:, 0] = 1.0
+    seen = np.ones((q, q), dtype=bool)
+    own = NoisyGram(z.T @ z + off + np.triu(off, 1).T, noise, seen, constant, largest)
+    start = own.start()
+    assert np.linalg.eigvalsh(start)[0] > 0.0
+    assert np.sum((own.sent - start) ** 2 * own._weights) < q * (q + 1) / 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noisy_gram, "MOST", 1)
+        assert own.draws(start, nothing_else)[1] > 100.0
 
 
 def test_what_noise_hides_is_spread_over_orders_of_magnitude():

@@ -1,12 +1,14 @@
 """Private regressions: intervals hold the truth however wide the bounds are."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
 import klfusion as kf
 from klfusion.pooling.noisy_gram import NoisyGram
-from klfusion.pooling.noisy_sums import FewDrawsWarning, NoisySums, noise_aware
+from klfusion.pooling.noisy_sums import FewDrawsWarning, NoisySums, PriorWarning, noise_aware
 from klfusion.privacy.mechanism import seeds_allowed
 
 pytest.importorskip("opendp")
@@ -43,6 +45,14 @@ def test_intervals_hold_the_truth_where_columns_are_nearly_constant(wide):
 def test_where_noise_hides_all_a_posterior_is_as_wide_as_the_prior():
     _, deviation = moments(private(0, wide=100.0, prior_sd=1.0))
     assert deviation[1:].min() > 0.5
+
+
+def test_an_answer_that_is_nearly_the_prior_is_said():
+    with pytest.warns(PriorWarning, match=r"'x0', 'x1' .* deviations are 0\.[789]. to 0\.9. of"):
+        kf.fuse([private(0, wide=100.0, prior_sd=1.0)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PriorWarning)
+        kf.fuse([private(0)])
 
 
 def test_too_few_draws_are_said(monkeypatch):

@@ -173,10 +173,11 @@ def _gaussian(posterior: Posterior, natural: FloatArray, n: FloatArray, settings
     family, prior = posterior.family, np.asarray(posterior.prior)
     assert isinstance(family, NormalGamma)
     d = family.dim
-    shift, rows, moment, _ = np.split(natural - prior, [d, 2 * d, 3 * d], axis=1)
+    shift, rows, moment, freedom = np.split(natural - prior, [d, 2 * d, 3 * d], axis=1)
     model = GaussianNB(**settings)
     model.theta_ = shift / rows
-    variance = moment / rows - model.theta_**2
+    # Noise may leave variances worth other numbers of rows than means.
+    variance = (moment / rows - model.theta_**2) * (rows / freedom)
     whole = n @ model.theta_ / n.sum()
     spread = n @ (variance + (model.theta_ - whole) ** 2) / n.sum()
     model.epsilon_ = model.var_smoothing * float(spread.max())
@@ -212,7 +213,8 @@ def _categorical(posterior: Posterior, natural: FloatArray, n: FloatArray, setti
 def _moments(posterior: Posterior, natural: FloatArray) -> tuple[Any, Any]:
     """Means (c, d) and covariances (c, d, d) of the classes, without the prior.
 
-    Noise makes a posterior worth fewer rows than a class has, so that rows are those it is worth.
+    Noise makes a posterior worth fewer rows than a class has, and not as many of its mean as of its
+    covariance.
     """
     family = posterior.family
     assert isinstance(family, NormalWishart)
@@ -222,7 +224,8 @@ def _moments(posterior: Posterior, natural: FloatArray) -> tuple[Any, Any]:
     means = with_prior["mean"] * (weight / rows)[:, None]
     between = (_ROWS * rows / weight)[:, None, None] * means[:, :, None] * means[:, None, :]
     scatter = with_prior["scale_inv"] - _ROWS * np.eye(family.dim) - between
-    return means, scatter / rows[:, None, None]
+    freedom = with_prior["dof"] - family.dim - _ROWS
+    return means, scatter / freedom[:, None, None]
 
 
 def _linear(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: Any) -> Any:

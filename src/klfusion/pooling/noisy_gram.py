@@ -37,7 +37,7 @@ _STEPS = (
     16  # of a move, at most, where steps must be so small that a quarter of a period takes more
 )
 _ROUNDS = 2  # that find units and the size of steps; draws of later ones are kept
-_MOST = 64  # rounds, at most, that are kept
+MOST = 64  # rounds, at most, that are kept; `--parts work`: none took more than 21
 _DEGREES = 16  # midpoints at which sqrt(1 / f) is summed over
 # Share of moves: the best is between .65 and .9 (Betancourt, Byrne and Girolami, 2014).
 _ACCEPTED = 0.8
@@ -88,7 +88,7 @@ class NoisyGram:
             for _ in range(_ROUNDS):
                 found, size = self._round(x, unit, size, likelihood, rng, settled=False)
                 x, unit = found[-_CHAINS:], _units(found, unit)
-            while effective < ENOUGH and len(kept) < _MOST:
+            while effective < ENOUGH and len(kept) < MOST:
                 found, _ = self._round(x, unit, size, likelihood, rng, settled=True)
                 x = found[-_CHAINS:]
                 kept.append(found)
@@ -99,15 +99,20 @@ class NoisyGram:
     def start(self) -> FloatArray:
         """A matrix within the bounds, as near to what was sent as the noise and they allow.
 
-        Cholesky's method, from the last row to the first: what is left of a diagonal is raised to
-        the deviation of its noise, and a product is at most the root of two diagonals' product.
+        Negative eigenvalues, in units of the noise, are raised to a share of it that changes the
+        distance by less than one. Entries that are zero are set to zero, and Cholesky's method
+        raises what is left of a diagonal to the same.
         """
-        deviation, own = np.sqrt(np.diag(self.noise)), np.diag(self.sent)
-        rows = np.where(self.constant, np.maximum(own, deviation), 0.0)
-        top = np.where(self.constant, np.inf, self.largest @ rows)
-        least, root = np.minimum(deviation, 0.25 * top), np.zeros_like(self.sent)
-        rest = np.where(self.seen, self.sent, 0.0)
-        np.fill_diagonal(rest, np.minimum(own, top))
+        deviation = np.sqrt(np.diag(self.noise))
+        unit = np.sqrt(np.outer(deviation, deviation))
+        values, vectors = np.linalg.eigh(np.where(self.seen, self.sent, 0.0) / unit)
+        share = 1.0 / len(values)
+        near = (vectors * np.maximum(values, share)) @ vectors.T * unit
+        own = np.diag(near)
+        top = np.where(self.constant, np.inf, self.largest @ np.where(self.constant, own, 0.0))
+        within = np.sqrt(np.minimum(1.0, top / own))
+        rest = np.where(self.seen, near * np.outer(within, within), 0.0)
+        least, root = share * np.minimum(deviation, top), np.zeros_like(rest)
         for k in range(len(rest))[::-1]:
             size = np.sqrt(np.maximum(np.diag(rest), least[: k + 1]))
             root[: k + 1, k] = np.clip(rest[: k + 1, k] / size[k], -size, size)
@@ -248,8 +253,9 @@ class NoisyGram:
         diagonal, other = np.arange(u.shape[1]), ~self.constant
         a = u @ np.swapaxes(u, 1, 2)
         misfit = 0.5 * (np.square(self.sent - a) * self._weights).sum(axis=(1, 2))
-        # Noise so large has no density that a float can hold. Such a move has failed.
-        failed = np.logical_not(misfit < self.seen.sum() - math.log(TINY))  # or is no number
+        # No float can hold the density of such noise, or the size of such a column: a failed move.
+        seen = misfit < self.seen.sum() - math.log(TINY)  # not, if it is no number
+        failed = ~(seen & (np.square(u[:, diagonal, diagonal]) > TINY).all(axis=1))
         u, a = (np.where(failed[:, None, None], np.eye(u.shape[1]), own) for own in (u, a))
         squares = a[:, diagonal, diagonal]
         off = (self.sent - a) * self._weights

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.pooling.noisy_gram import ENOUGH
+from klfusion.pooling.noisy_gram import ENOUGH, MOST
 
 _STEPS = 20  # to the centre of the variances that are proposed: it settles in fewer than ten
-_REPEATS = 4  # variances and coefficients per draw of the sums
-_MOST = 16  # of them, at most, where few of the draws have most of the weight
+_REPEATS = 4  # variances and coefficients per draw of the sums; more if few have the weight
 _FREEDOM = 5.0  # degrees of freedom of proposals: tails wider than those of the posterior
 _REGION = 0.95  # share of the posterior
 
@@ -75,7 +74,7 @@ class NoisyRegression:
         """
         rng, effective = np.random.default_rng(0), 0.0
         found: list[tuple[FloatArray, FloatArray, FloatArray]] = []
-        least, most = (1, 1) if self.squares is None else (_REPEATS, _MOST)
+        least, most = (1, 1) if self.squares is None else (_REPEATS, MOST)
         while len(found) < least or (effective < ENOUGH and len(found) < most):
             variance, log = np.ones(len(rows)), np.zeros(len(rows))
             if self.squares is not None:

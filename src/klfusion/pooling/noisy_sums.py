@@ -45,6 +45,10 @@ class FewDrawsWarning(UserWarning):
     """The posterior given sums with noise was not found as well as is wanted."""
 
 
+class PriorWarning(UserWarning):
+    """Sums with noise say less of coefficients than was known beforehand."""
+
+
 class Coefficients(NamedTuple):
     """Mean, covariance and names of coefficients, the deviation of an observation, and the step.
 
@@ -162,9 +166,30 @@ def pooled(silos: Sequence[NoisySums], names: Sequence[str]) -> FloatArray:
     """Natural parameters (p,) of the coefficients ``names`` given the sums of all silos."""
     found = noise_aware(by_name(silos))
     rows = [found.names.index(name) for name in names]
+    _warn_prior(found, rows, silos[0])
     if silos[0].squares is None:
         _warn_shrunk(found, rows, silos[0])
     return _marginal(found.mean, found.covariance, rows).natural()
+
+
+def _warn_prior(found: Coefficients, rows: list[int], silo: NoisySums) -> None:
+    """Say which coefficients are nearly their prior: the sums add less information than it has.
+
+    Information is the inverse of a variance, so that the variance is more than half the prior's.
+    """
+    prior = silo.prior[[silo.columns.index(found.names[k]) for k in rows]]
+    ratio = np.sqrt(np.diag(found.covariance)[rows] * prior)
+    hidden = [(found.names[k], own) for k, own in zip(rows, ratio, strict=True) if 2 * own**2 > 1]
+    if hidden:
+        of, widths = few([name for name, _ in hidden]), [own for _, own in hidden]
+        between = " to ".join(f"{own:.2f}" for own in sorted({min(widths), max(widths)}))
+        warnings.warn(
+            f"sums with noise say less of {of} than their prior, so that the answer is nearly the "
+            f"prior: deviations are {between} of what they were beforehand. Narrower bounds, more "
+            "rows, more silos or a larger epsilon help",
+            PriorWarning,
+            stacklevel=2,
+        )
 
 
 def _warn_shrunk(found: Coefficients, rows: list[int], silo: NoisySums) -> None:
@@ -188,11 +213,11 @@ def _warn_shrunk(found: Coefficients, rows: list[int], silo: NoisySums) -> None:
         )
 
 
-def _warn_few(effective: float, silos: Sequence[NoisySums]) -> None:
+def warn_few(effective: float, where: str) -> None:
     """Say that a posterior is not known well."""
     if effective < ENOUGH:
         warnings.warn(
-            f"{few([own.name for own in silos])}: the posterior given sums with noise is known "
+            f"{where}: the posterior given sums with noise is known "
             f"from {effective:.0f} effective draws, {ENOUGH:.0f} are wanted, so intervals may be "
             "wrong. Narrower bounds, fewer columns or a larger epsilon help",
             FewDrawsWarning,
@@ -271,7 +296,8 @@ def noise_aware(silos: tuple[NoisySums, ...]) -> Coefficients:
     rows = grams[:, constant, constant].sum(axis=1)
     found = model.averaged(grams[:, *block], rows, centre, width)
     mean, covariance, radius, variance, step, weighted = found
-    _warn_few(min(drawn, weighted) if squares is not None else drawn, silos)
+    effective = min(drawn, weighted) if squares is not None else drawn
+    warn_few(effective, few([own.name for own in silos]))
     kept, covariance = [names[k] for k in used], matrix @ covariance @ matrix.T
     mean = matrix @ mean + origin
     return Coefficients(mean, covariance, kept, math.sqrt(variance), step, radius)

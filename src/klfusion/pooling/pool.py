@@ -29,6 +29,7 @@ from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
 from klfusion.pooling import noisy_sums
 from klfusion.pooling.noise_power import NoisePower
+from klfusion.pooling.noisy_classes import NoisyClasses, classes_of
 from klfusion.pooling.noisy_sums import NoisySums, sums_of
 from klfusion.pooling.random_effects import Locations, within_silos
 from klfusion.pooling.regressions import Silos
@@ -42,7 +43,8 @@ from klfusion.posteriors.structure import network, regression
 class Matched:
     """Matched components, one per silo and label (n,), and their silos' priors (n, p), if sent.
 
-    ``sums`` are those of regressions to which noise was added, with the names of coefficients.
+    ``sums`` are those of regressions to which noise was added, with the names of coefficients;
+    ``classes`` are those of Gaussian classes, of each component.
     ``power`` is what Normals leave out of linear regressions in units of their noise.
     """
 
@@ -51,6 +53,7 @@ class Matched:
     priors: FloatArray | None
     sums: tuple[Sequence[NoisySums], Sequence[str]] | None = None
     power: NoisePower | None = None
+    classes: NoisyClasses | None = None
 
 
 def matched(
@@ -75,15 +78,19 @@ def matched(
     order = np.argsort(first)  # as the silos have them
     natural, which, labels_of_units = natural[order], which[order], found[rows[first[order]]]
     problem = FusionProblem(posteriors[0].family, natural, which, silo_weights[which])
-    return Matched(problem, labels_of_units, *known_of(posteriors, which, silo_weights))
+    known = known_of(posteriors, rows[first[order]], silo_weights)
+    return Matched(problem, labels_of_units, *known)
 
 
-def known_of(posteriors: Sequence[Posterior], silo: IntArray, weights: FloatArray) -> tuple[
-    FloatArray | None, tuple[Sequence[NoisySums], Sequence[str]] | None, NoisePower | None
+def known_of(posteriors: Sequence[Posterior], rows: IntArray, weights: FloatArray) -> tuple[
+    FloatArray | None, tuple[Sequence[NoisySums], Sequence[str]] | None, NoisePower | None,
+    NoisyClasses | None,
 ]:  # fmt: skip
-    """What `Matched` has beside components, given the silo (n,) of each."""
+    """What `Matched` has beside components, given the row (n,) of each among those of all silos."""
+    silo = np.repeat(np.arange(len(posteriors)), [p.n_components for p in posteriors])[rows]
     sums, power = sums_of(posteriors, weights), NoisePower.of(posteriors, weights)
-    return priors_of(posteriors, silo), sums, power
+    classes = classes_of(posteriors, rows) if (weights == 1.0).all() else None
+    return priors_of(posteriors, silo), sums, power, classes
 
 
 def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
@@ -170,9 +177,9 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
     """Natural parameters (size, p) of the global components; ``plan`` (n, size) is fractional."""
     problem, labels = units.problem, units.labels
     coefficients = isinstance(problem.family, Normal) and size == 1 and units.priors is not None
-    summed = units.sums is not None and pooling in ("auto", "product")
+    summed = (units.sums or units.classes) is not None and pooling in ("auto", "product")
     if plan is None and (summed or (coefficients and pooling in ("auto", "hierarchical"))):
-        return _one_normal(units, pooling)
+        return _at_once(units, pooling, size)
     if pooling == "auto" and plan is None:
         blocks = [_automatic(f, units, size, columns) for f, columns in _factors(problem.family)]
         return np.concatenate(blocks, axis=1)
@@ -197,12 +204,17 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
     return natural
 
 
-def _one_normal(units: Matched, pooling: str) -> FloatArray:
-    """One Normal per silo, the prior counted once, as uncertain as few silos make it."""
+def _at_once(units: Matched, pooling: str, size: int) -> FloatArray:
+    """From sums with noise, or one Normal per silo, as uncertain as few silos make it.
+
+    The prior is counted once.
+    """
     if units.sums is not None and pooling in ("auto", "product"):
         return noisy_sums.pooled(*units.sums)[None]
     problem = units.problem
     assert units.priors is not None
+    if units.classes is not None:
+        return units.classes.pooled(units.priors.mean(axis=0), units.labels, size)
     silos = Silos.of_natural(
         problem.family, problem.natural, units.priors, problem.weights, "hierarchical"
     )

@@ -1,15 +1,15 @@
 """Naive Bayes models and discriminant analyses from sums by class with noise.
 
-Counts, sums and squares of each class get noise, and become the nearest that a class can have: no
-number of rows and no variance is less than the standard deviation of its noise. The posterior
-includes the noise: it is worth as many rows as would, by sampling alone, leave means or shares as
-uncertain as sampling and noise do. Silos of little noise so count more.
+The posterior includes the noise. That of shares is worth as many rows as would, by sampling alone,
+leave them as uncertain as sampling and noise do; silos of little noise so count more. That of
+Gaussian classes is `NoisyClasses`. No number of rows is less than the deviation of its noise.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,17 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.adapters.sklearn_classes import class_posterior, gammas, wisharts
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
+from klfusion.pooling.noisy_classes import KEY, NoisyClasses
 from klfusion.posteriors.posterior import Posterior
-from klfusion.privacy.bounds import shortened, warn_clipped
+from klfusion.privacy.bounds import Bounds, shortened, warn_clipped
 from klfusion.privacy.mechanism import Noised, Statistic
 from klfusion.privacy.plan import Plan, Request
 
 _ROOT = math.sqrt(2.0)  # for rows whose inner product is never negative
-_Parts = tuple[Family, FloatArray, FloatArray, FloatArray, dict[str, Any]]
+_SETTINGS = (("var_smoothing", float), ("solver", str), ("tol", float), ("reg_param", float))
+_Sums = tuple[dict[str, FloatArray], dict[str, Any]]  # arrays and settings of a file
+_NONE: _Sums = ({}, {})
+_Parts = tuple[Family, FloatArray, FloatArray, FloatArray, dict[str, Any], _Sums]
 
 
 def gaussian(model: Any, request: Request) -> Plan:
@@ -36,23 +40,10 @@ def gaussian(model: Any, request: Request) -> Plan:
     rows = hot[:, :, None] * z[:, None, :]
     largest = math.sqrt(1.0 + 2.0 * bounds.norm**2)  # squares of numbers up to 1 are no larger
     d = len(bounds.names)
-
-    def parts(found: Noised) -> _Parts:
-        sums, deviation = found.sums["classes"], found.deviations["classes"]
-        n = np.maximum(sums[:, 0], deviation)
-        mean = np.clip(sums[:, 1 : d + 1] / n[:, None], -1.0, 1.0)
-        square = sums[:, d + 1 :] / n[:, None] - mean**2
-        variance = np.clip(square, (deviation / n)[:, None], 1.0)
-        noise = (deviation / n[:, None]) ** 2 * (1.0 + mean**2)  # variance of means by noise
-        rows = _worth(n, variance, noise)
-        scatter = rows[:, None] * variance * bounds.half**2
-        none = np.zeros((1, d))
-        prior = gammas(np.zeros(1), none, none)[0]
-        natural = gammas(rows, bounds.centre + bounds.half * mean, scatter)
-        settings = {"var_smoothing": float(model.var_smoothing)}
-        return NormalGamma(d), natural, prior, n, settings
-
+    none = np.zeros((1, d))
+    prior = gammas(np.zeros(1), none, none)[0]
     statistics = {"classes": Statistic(rows, largest)}
+    parts = _gaussians(NormalGamma(d), bounds, prior, model)
     return _plan(model, request, labels, statistics, parts, bounds.described())
 
 
@@ -66,27 +57,28 @@ def discriminant(model: Any, request: Request) -> Plan:
     if getattr(model, "shrinkage", None) is not None:
         raise KLFusionError("expected no shrinkage: it depends on more than class statistics")
     d = len(bounds.names)
+    prior = wisharts(np.zeros(1), np.zeros((1, d)), np.zeros((1, d, d)))[0]
+    parts = _gaussians(NormalWishart(d), bounds, prior, model)
+    gram = Statistic(rows, 1.0 + bounds.norm**2, replaced=_ROOT, symmetric=True)
+    return _plan(model, request, labels, {"classes": gram}, parts, bounds.described())
+
+
+def _gaussians(
+    family: Family, bounds: Bounds, prior: FloatArray, model: Any
+) -> Callable[[Noised], _Parts]:
+    """Gaussian classes given their sums, which the file has, too: a fusion adds them up."""
 
     def parts(found: Noised) -> _Parts:
         sums, deviation = found.sums["classes"], found.deviations["classes"]
-        n = np.maximum(sums[:, 0, 0], deviation)
-        mean = np.clip(sums[:, 0, 1:] / n[:, None], -1.0, 1.0)
-        covariance = sums[:, 1:, 1:] / n[:, None, None] - mean[:, :, None] * mean[:, None, :]
-        values, vectors = np.linalg.eigh(covariance)
-        values = np.clip(values, (deviation / n)[:, None], bounds.norm**2)
-        nearest = (vectors * values[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-        noise = (deviation / n[:, None]) ** 2 * (0.5 + mean**2)  # off the diagonal it is halved
-        rows = _worth(n, values, noise)
-        scatter = rows[:, None, None] * nearest * np.outer(bounds.half, bounds.half)
-        prior = wisharts(np.zeros(1), np.zeros((1, d)), np.zeros((1, d, d)))[0]
-        natural = wisharts(rows, bounds.centre + bounds.half * mean, scatter)
-        settings = {"solver": str(model.solver), "tol": float(model.tol)}
-        if hasattr(model, "reg_param"):
-            settings["reg_param"] = float(model.reg_param)
-        return NormalWishart(d), natural, prior, n, settings
+        public = {"deviation": deviation, "largest": min(1.0, bounds.norm**2)}
+        own = NoisyClasses(
+            sums, np.full(len(sums), deviation**2), bounds.centre, bounds.half, public["largest"]
+        )
+        n = np.maximum(sums.reshape(len(sums), -1)[:, 0], deviation)
+        settings = {k: cast(getattr(model, k)) for k, cast in _SETTINGS if hasattr(model, k)}
+        return family, own.posterior(prior), prior, n, settings, (own.arrays(), {KEY: public})
 
-    gram = Statistic(rows, 1.0 + bounds.norm**2, replaced=_ROOT, symmetric=True)
-    return _plan(model, request, labels, {"classes": gram}, parts, bounds.described())
+    return parts
 
 
 def categorical(model: Any, request: Request) -> Plan:
@@ -112,7 +104,7 @@ def categorical(model: Any, request: Request) -> Plan:
         each = np.split(found.sums["counts"], ends, axis=1)
         counts = np.hstack([_counts(own, deviation, alpha) for own in each])
         prior = np.full(family.size, alpha)
-        return family, counts + prior, prior, n, {"alpha": alpha}
+        return family, counts + prior, prior, n, {"alpha": alpha}, _NONE
 
     statistics = {
         "rows": Statistic(hot, 1.0, replaced=_ROOT),
@@ -139,7 +131,7 @@ def multinomial(model: Any, request: Request) -> Plan:
     def parts(found: Noised) -> _Parts:
         n = np.maximum(found.sums["rows"], found.deviations["rows"])
         counts = _counts(found.sums["counts"], found.deviations["counts"], prior)
-        return family, counts + prior, prior, n, {"alpha": prior.tolist()}
+        return family, counts + prior, prior, n, {"alpha": prior.tolist()}, _NONE
 
     statistics = {
         "rows": Statistic(hot, 1.0, replaced=_ROOT),
@@ -175,6 +167,11 @@ def _plan(
 ) -> Plan:
     def posterior(found: Noised) -> Posterior:
         features = [*request.features] if request.named else None
-        return class_posterior(model, request.name, labels, *parts(found), features, {})
+        family, natural, prior, n, settings, (arrays, info) = parts(found)
+        given = (family, natural, prior, n, settings, features)
+        made = class_posterior(model, request.name, labels, *given, {})
+        assert made.structure is not None
+        structure = replace(made.structure, arrays=arrays, info={**made.structure.info, **info})
+        return replace(made, structure=structure)
 
     return Plan(statistics, posterior, {**public, "classes": labels})

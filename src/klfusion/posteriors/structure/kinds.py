@@ -185,7 +185,8 @@ def _fuse_sites(silos: Sequence[Structure], labels: _Labels, n_components: int) 
 def _fuse_named(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:
     """Names, and the settings of classifiers, on which silos must agree."""
     del labels, n_components
-    return Structure(silos[0].kind, {}, agreed_info(silos, "class", "features", "settings", "type"))
+    info = agreed_info(silos, "class", "features", "settings", "type")
+    return Structure(silos[0].kind, {}, {k: v for k, v in info.items() if k != "sums"})
 
 
 def _readable(sites: Sequence[dict[str, object]]) -> str:

@@ -14,6 +14,8 @@ from klfusion.families import (
     Family,
     IsotropicNormalGamma,
     Normal,
+    NormalGamma,
+    NormalWishart,
     Product,
 )
 from klfusion.families.wishart import packed_size
@@ -257,6 +259,22 @@ def _components(own: Checked) -> None:
 
 def _classes(own: Checked) -> None:
     own.setting("scales", lambda v: are_values(v, int | float), "a mapping of columns to numbers")
+    if own.setting("sums", lambda v: v is None or _are_class_sums(v), _CLASS_SUMS) is not None:
+        if not isinstance(own.family, NormalGamma | NormalWishart):
+            own.refuse("sums", "of Gaussian classes", own.family)
+        d = own.family.dim
+        full = isinstance(own.family, NormalWishart)
+        own.shaped("sums.classes", (own.n, 1 + d, 1 + d) if full else (own.n, 1 + 2 * d))
+        own.shaped("sums.centre", (d,))
+        own.array("sums.half", (d,), above=True)
+
+
+_CLASS_SUMS = "the deviation of the noise and the largest square, both > 0"
+
+
+def _are_class_sums(value: Any) -> bool:
+    keys = ("deviation", "largest")
+    return isinstance(value, Mapping) and all(is_positive(value.get(key)) for key in keys)
 
 
 def _head(own: Checked) -> None:
