@@ -19,9 +19,8 @@ from sklearn.mixture import BayesianGaussianMixture
 import klfusion as kf
 from klfusion._fuse import named_silos
 from klfusion.cli.commands import main
-from klfusion.out_of_core import batches as batches_module
 from klfusion.out_of_core import files
-from klfusion.out_of_core.batches import fuse_batches
+from klfusion.out_of_core.batches import fuse_batches, sample_size
 from klfusion.out_of_core.files import Files
 from tests.helpers.silos import normal_wishart_silos, rate_silos
 
@@ -90,19 +89,10 @@ def test_at_most_so_much_is_read_at_a_time(tmp_path):
     assert sum(sizes) == sum(path.stat().st_size for path in paths)
 
 
-def test_the_sample_of_wide_components_is_small(scratch, tmp_path, monkeypatch):
-    silos, _ = normal_wishart_silos(30, n_true=5, seed=1)
-    paths, read = saved(silos, tmp_path), []
-    some = Files.some
-
-    def seen(files, numbers):
-        read.append(sum(silos[j].n_components for j in numbers))
-        return some(files, numbers)
-
-    monkeypatch.setattr(Files, "some", seen)
-    monkeypatch.setattr(batches_module, "_SAMPLE_ENTRIES", 40 * silos[0].family.size)
-    assert_same(fuse_within(7 * needed(paths), paths), kf.fuse(silos, pooling="average"))
-    assert len(read) == 1 and 0 < read[0] <= 40
+def test_the_sample_of_wide_components_is_small():
+    sizes = [sample_size(n) for n in (10, 8_000, 50_000)]
+    assert sizes[0] == sizes[1] > sizes[2] >= 200
+    assert sizes[2] * 50_000 <= 2**24
 
 
 def test_mixtures_keep_their_weights_and_splits(tmp_path):

@@ -138,7 +138,7 @@ def _learned(
     """Statistics of a sample of silos, and the variation between silos."""
     order = rng.permutation(len(silos))
     reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
-    most = min(_SAMPLE, _SAMPLE_ENTRIES // silos[0].family.size)
+    most = sample_size(silos[0].family.size)
     some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, most)))]))
     sample = _Sample.of(some)
     if not method.one_prior or n_components is not None:
@@ -182,6 +182,11 @@ def _ordered(
     order = order[np.isin(order, kept)]
     number = numbering(order, len(counts))
     return [number[own] for own in spread], order
+
+
+def sample_size(size: int) -> int:
+    """Number of components, of so many natural parameters, from which is learned."""
+    return min(_SAMPLE, _SAMPLE_ENTRIES // size)
 
 
 def _described(posteriors: Sequence[Posterior]) -> list[SiloDescription]:
