@@ -27,7 +27,8 @@ _DIFFERENT = np.array(
     [(k, nu) for k in (1, 2, 3, 5, 8, 13, 21, 34, 55, 150, 500, 2000) for nu in (6, 20, 100, 1000)],
     dtype=np.float64,
 )
-_STEP, LOWEST, _HIGH = 0.025, -12.0, 4.0  # of the tabulated log-distances
+_STEP, _HIGH = 0.025, 4.0  # of the tabulated log-distances
+LOWEST = -12.0  # log-distance over that of different components; what is nearer counts as that
 _Y: FloatArray = np.arange(LOWEST, _HIGH + 0.5 * _STEP, _STEP)
 _LOG_2 = float(np.log(2.0))
 _BLOCK_ENTRIES = 1 << 16  # log-odds in a block, which stays in the cache
