@@ -57,16 +57,17 @@ def densities(linked: Linked, panel: Any) -> None:
     """Log-distances within silos and within clusters, with their densities."""
     different, same = linked.different, linked.same
     assert different is not None and same is not None
-    apart = pairs_within(linked.problem)
+    apart, weights = pairs_within(linked.problem)
     _, matches, _ = leave_one_out(linked.problem, linked.labels)
     low, high = min(matches.min(), apart.min()) - 1.0, apart.max() + 1.0
     edges, x = np.linspace(low, high, 34), np.linspace(low, high, 400)
-    curves: list[tuple[FloatArray, FloatArray, str, str]] = [
-        (matches, same.log_density(x), ORANGE, "same: matched components, f1"),
-        (apart, different.log_density(x), BLUE, "different: pairs within silos, f0"),
+    alike = np.ones(len(matches))
+    curves: list[tuple[FloatArray, FloatArray, FloatArray, str, str]] = [
+        (matches, alike, same.log_density(x), ORANGE, "same: matched components, f1"),
+        (apart, weights, different.log_density(x), BLUE, "different: pairs within silos, f0"),
     ]
-    for values, log_density, colour, label in curves:
-        panel.hist(values, edges, density=True, color=colour, alpha=0.3)
+    for values, each, log_density, colour, label in curves:
+        panel.hist(values, edges, weights=each, density=True, color=colour, alpha=0.3)
         panel.plot(x, np.exp(log_density), color=colour, linewidth=2, label=label)
     panel.set(xlabel="log-distance", ylabel="density", ylim=(0.0, 2.4))
     panel.legend(frameon=False, fontsize=8, loc="upper center")

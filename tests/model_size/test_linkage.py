@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 import klfusion as kf
-from klfusion.model_size.evidence import LinkageSettings, leave_one_out
+from klfusion.model_size.evidence import (
+    LinkageSettings,
+    leave_one_out,
+    n_independent,
+    pairs_within,
+)
 from klfusion.model_size.linkage import Linked, cut, link
 from klfusion.model_size.probabilities import own_probabilities
 from klfusion.objective.problem import FusionProblem
@@ -110,3 +115,30 @@ def test_distances_to_others_leave_a_component_out():
     centre = problem.natural[rest].mean(axis=0)
     both = UNITS.separation(problem.natural[:1], centre[None]) ** 2
     assert np.exp(x[0]) == pytest.approx(0.5 * 5 / 6 * both[0])
+
+
+@pytest.mark.parametrize("n_components", [20, 50])
+def test_one_silo_of_many_near_components_does_not_say_for_all_what_different_is(n_components):
+    rng, family = np.random.default_rng(0), kf.families.Gamma()
+
+    def rates_of(name, rates):
+        counts = rng.poisson(300.0 * np.asarray(rates))
+        natural = family.natural(1.0 + counts, np.full(len(rates), 300.1))
+        return kf.Posterior(family, natural, name=name)
+
+    silos = [rates_of(f"{j}", [2.0, 8.0, 20.0, 45.0]) for j in range(9)]
+    silos.append(rates_of("many", np.linspace(9.0, 9.5, n_components)))
+    labels = np.array(kf.fuse(silos).labels[:9])
+    assert (labels == labels[0]).all()
+    assert len(np.unique(labels[0])) == 4
+
+
+def test_silos_of_one_size_count_as_their_components_less_one():
+    problem, _ = units(n_silos=5, size=4)
+    assert n_independent(problem) == pytest.approx(15.0)
+    x, weights = pairs_within(problem)
+    assert len(x) == 5 * 6
+    assert (weights == weights[0]).all()
+    uneven = problem.some(np.r_[0:4, 4, 5, 8])  # silos of 4, 2 and 1
+    assert n_independent(uneven) == pytest.approx(4.0 / (1.0 / 3.0 + 1.0))
+    np.testing.assert_allclose(pairs_within(uneven)[1].sum(), 2.0)

@@ -32,6 +32,7 @@ LOWEST = -12.0  # log-distance over that of different components; what is nearer
 _Y: FloatArray = np.arange(LOWEST, _HIGH + 0.5 * _STEP, _STEP)
 _LOG_2 = float(np.log(2.0))
 _BLOCK_ENTRIES = 1 << 16  # log-odds in a block, which stays in the cache
+_QUANTILES = 300  # that stand for more pairs
 _NEVER = -1e4  # log-density that stands for none, finite to be interpolated
 
 
@@ -114,6 +115,14 @@ def _interpolate(
     out += room
 
 
+def _quantiles(x: FloatArray, weights: FloatArray, at: FloatArray) -> FloatArray:
+    """Quantiles of a weighted sample."""
+    order = np.argsort(x, kind="stable")
+    ordered = weights[order]
+    below = np.cumsum(ordered) - 0.5 * ordered
+    return np.asarray(np.interp(at, below / weights.sum(), x[order]))
+
+
 @dataclass(frozen=True, eq=False)
 class Different:
     """Density of log-distances between different components."""
@@ -123,28 +132,36 @@ class Different:
 
     @classmethod
     def of(
-        cls, pairs: FloatArray, n_independent: int, splits: float, n_parameters: float
+        cls,
+        pairs: FloatArray,
+        n_independent: float,
+        splits: float,
+        n_parameters: float,
+        weights: FloatArray | None = None,
     ) -> "Different":
         """Fit to log-distances of pairs; a share of ``splits`` are parts of one component.
 
-        The pairs count as ``n_independent`` observations. Components of ``n_parameters`` vary in as
-        many directions at most. More mean that they keep apart; their prior falls as one over k.
+        The pairs count by their ``weights``, else alike, as ``n_independent`` observations.
+        Components of ``n_parameters`` vary in as many directions at most. More mean that they keep
+        apart; their prior falls as one over k.
         """
-        centre = float(np.median(pairs))
-        y = np.maximum(pairs - centre, LOWEST)
+        weights = np.ones(len(pairs)) if weights is None else weights
+        if len(pairs) > _QUANTILES:  # they say as much
+            at = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+            pairs, weights = _quantiles(pairs, weights, at), np.ones(_QUANTILES)
+        centre = float(_quantiles(pairs, weights, np.array([0.5]))[0])
+        y, weights = np.maximum(pairs - centre, LOWEST), weights / weights.sum()
         shift = np.linspace(-3.0, 3.0, 9) / np.sqrt(max(n_independent, 1))
         k, nu = (np.repeat(column, len(shift)) for column in _DIFFERENT.T)
         location = np.tile(shift, len(_DIFFERENT)) * _deviation(k, nu)
-        if len(y) > 300:  # quantiles say as much
-            y = np.quantile(y, (np.arange(300) + 0.5) / 300)
         split = np.where(y < 0, np.log(splits / -LOWEST), -np.inf)[:, None]
         total = np.zeros(len(k))
         for own in blocks((len(y), len(k)), _BLOCK_ENTRIES):
             each = _log_f(y[own, None] - location, k, nu)
             each += np.log1p(-splits)
-            total += _logaddexp(each, split[own], each).sum(axis=0)
+            total += weights[own] @ _logaddexp(each, split[own], each)
         prior = np.minimum(0.0, np.log(max(n_parameters, 1.0) / k))
-        weight = total / len(y) * max(n_independent, 1) + prior
+        weight = total * max(n_independent, 1) + prior
         weight -= logsumexp(weight)
         some = weight > -10.0
         location, k, nu, table = location[some], k[some], nu[some], np.empty(len(_Y))

@@ -52,27 +52,48 @@ def leave_one_out(
 
 def within_silos(problem: FusionProblem, settings: LinkageSettings) -> Different:
     """*Different*, from the pairs of each silo."""
-    independent = problem.n - len(problem.silos)
-    return different_of(problem, pairs_within(problem), independent, settings)
+    pairs, weights = pairs_within(problem)
+    return different_of(problem, pairs, n_independent(problem), settings, weights)
 
 
-def pairs_within(problem: FusionProblem) -> FloatArray:
-    """Log-distances of all pairs of components of one silo, (m,)."""
+def pairs_within(problem: FusionProblem) -> tuple[FloatArray, FloatArray]:
+    """Log-distances of all pairs of components of one silo, and their weights, (m,).
+
+    All silos count alike, whatever their number of components: one silo of many components does not
+    say for all what *different* looks like.
+    """
     starts = np.array([rows.start for rows in problem.silos])
-    sizes, pairs = np.diff(starts, append=problem.n), list[FloatArray]()
-    for size in np.unique(sizes):  # silos of one size at once
+    sizes, pairs, weights = np.diff(starts, append=problem.n), list[FloatArray](), []
+    for size in np.unique(sizes[sizes > 1]):  # silos of one size at once
         rows = starts[sizes == size, None] + np.arange(size)
         a, b = np.triu_indices(size, k=1)
-        pairs += [found[:, a, b].ravel() for found in within_each(problem, rows)]
-    return log_distance(np.concatenate(pairs))
+        found = [distances[:, a, b].ravel() for distances in within_each(problem, rows)]
+        pairs += found
+        weights += [np.full(len(own), 1.0 / len(a)) for own in found]
+    return log_distance(np.concatenate(pairs)), np.concatenate(weights)
+
+
+def n_independent(problem: FusionProblem) -> float:
+    """Independent differences that the pairs of all silos are worth.
+
+    A silo of ``n`` components has ``n - 1``. An average over silos that count alike is as certain
+    as one over their number times the harmonic mean of these.
+    """
+    own = np.diff([rows.start for rows in problem.silos], append=problem.n) - 1.0
+    own = own[own > 0]
+    return float(len(own) ** 2 / (1.0 / own).sum())
 
 
 def different_of(
-    problem: FusionProblem, pairs: FloatArray, n_independent: int, settings: LinkageSettings
+    problem: FusionProblem,
+    pairs: FloatArray,
+    independent: float,
+    settings: LinkageSettings,
+    weights: FloatArray | None = None,
 ) -> Different:
-    """*Different*, from log-distances of pairs that count as ``n_independent``."""
+    """*Different*, from log-distances of pairs that count as so many ``independent`` ones."""
     n_parameters = float(problem.n_parameters.mean())
-    return Different.of(pairs, n_independent, settings.failed_fits, n_parameters)
+    return Different.of(pairs, independent, settings.failed_fits, n_parameters, weights)
 
 
 def gain_of_none(
@@ -81,17 +102,20 @@ def gain_of_none(
     """Log-likelihood that nothing shared gains over a matching from its own *different*.
 
     If nothing is shared, all pairs differ, not only those ``within`` silos. Few of the latter
-    say little of how near different components may lie.
+    say little of how near different components may lie. Again all silos count alike.
     """
-    later = np.triu(np.ones((problem.n, problem.n), dtype=bool), k=1)
-    distances, one_silo = pair_distances(problem), problem.silo[:, None] == problem.silo
-    of_all = different_of(problem, log_distance(distances[later]), problem.n - 1, settings)
-    own = log_distance(distances[later & one_silo])
-    lost = (within.log_density(own) - of_all.log_density(own)).mean()
+    first, second = np.triu_indices(problem.n, k=1)
+    each = 1.0 / np.bincount(problem.silo)[problem.silo]
+    every = log_distance(pair_distances(problem)[first, second])
+    independent, weights = n_independent(problem), each[first] * each[second]
+    with_others = independent + len(problem.silos) - 1.0
+    of_all = different_of(problem, every, with_others, settings, weights)
+    own, weights = pairs_within(problem)
+    lost = np.average(within.log_density(own) - of_all.log_density(own), weights=weights)
     _, matched, others = leave_one_out(problem, labels)
     matched = matched - farther(others, 1.0, noise_ratio(float(matched.mean()) - within.centre))
     gained = (of_all.log_density(matched) - within.log_density(matched)) * others / (others + 1.0)
-    return float(gained.sum() - lost * (problem.n - len(problem.silos)))
+    return float(gained.sum() - lost * independent)
 
 
 def path_evidence(
@@ -163,12 +187,12 @@ def evidence_of_singles(
     nearest = float(x[np.triu_indices(problem.n, k=1)].min())
     evidence = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
     assumed = np.array([assumed_distance(problem, x, settings.separation)])
-    best = 0, different_of(problem, assumed, 1, settings), np.zeros(0)
+    best = 0, different_of(problem, assumed, 1.0, settings), np.zeros(0)
     for steps in range(len(path.merges), max(problem.n - _MOST_SINGLES, 1) - 1, -1):
         labels = path.labels(steps)
         apart = np.triu(labels[:, None] != labels, k=1)
         pairs, size = x[apart] if apart.any() else assumed, int(labels.max()) + 1
-        different = different_of(problem, pairs, max(size - 1, 1), settings)
+        different = different_of(problem, pairs, max(size - 1.0, 1.0), settings)
         _, own, others = leave_one_out(problem, labels)
         ratio = noise_ratio(float(np.mean(own)) - different.centre)
         shift = farther(others, 1.0, ratio)

@@ -327,7 +327,7 @@ def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArra
         x, apart = log_distance(pair_distances(problem)), labels[:, None] != labels
         assumed = np.array([assumed_distance(problem, x, settings.separation)])
         pairs = x[np.triu(apart, k=1)] if size > 1 else assumed
-        different = different_of(problem, pairs, max(size - 1, 1), settings)
+        different = different_of(problem, pairs, max(size - 1.0, 1.0), settings)
     before = Same.of(different.centre, np.zeros(1), noise, noise)
     path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
     found = Linked(problem, settings, path, labels, different, before)

@@ -110,7 +110,7 @@ def diagnose(fusion: Fusion, *, resamples: int = 0, random_state: int = 0) -> Di
         for name, value in zip(fusion.silo_names, misfit, strict=True)
         if value > RADIUS  # where robust pooling leaves members out
     ]
-    findings += [*_alone(fusion, support), *_hindering(fusion, silos, support)]
+    findings += [*_alone(fusion, support), *_hindering(fusion, silos)]
     findings += findings_of(silos)
     findings += [Finding(name, None, reason) for name, reason in doubtful_columns(fusion, silos)]
     return Diagnosis(margins, misfit, support, stability, tuple(findings))
@@ -217,15 +217,27 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
     ]
 
 
-def _hindering(fusion: Fusion, silos: list[Posterior], support: IntArray) -> list[Finding]:
-    """The silo of the most components, if nothing matches with it, and others do without it.
+def _hindering(fusion: Fusion, silos: list[Posterior]) -> list[Finding]:
+    """The silo of the most components, if most of the others' match without it, and not with it.
 
     Components of one silo show how different ones differ. Many that overlap say: hardly.
     """
-    if fusion.n_silos < 3 or support.max() > 1 or fusion.settings.n_components[0] is not None:
+    if fusion.n_silos < 3 or fusion.settings.n_components[0] is not None:
         return []
     largest = int(np.argmax([silo.n_components for silo in silos]))
-    without = _again(fusion, silos, np.delete(np.arange(len(silos)), largest))
+    others = np.delete(np.arange(len(silos)), largest)
+    if _mostly_shared([fusion.labels[j] for j in others]):
+        return []
+    without = _again(fusion, silos, others)
+    if not _mostly_shared(list(without.labels)):
+        return []
     shared = int(((without.contributions > 0).sum(axis=0) > 1).sum())
-    reason = f"nothing matches beside its components; without it others share {shared}"
-    return [Finding(silos[largest].name, None, reason)] if shared else []
+    reason = f"hardly anything matches beside its components; without it others share {shared}"
+    return [Finding(silos[largest].name, None, reason)]
+
+
+def _mostly_shared(labels: list[IntArray]) -> bool:
+    """Whether most components are shared by silos."""
+    every = np.concatenate(labels)
+    support = np.bincount(every[every >= 0])
+    return bool(support[support > 1].sum() > 0.5 * len(every))
