@@ -69,7 +69,7 @@ METHODS = {
     },
     "EmpiricalPrior": {
         "with_empirical_prior": lambda f, x, y: np.concatenate(
-            f.with_empirical_prior(x, y[:2], np.repeat([0, 1], 3))
+            f.with_empirical_prior(x, y[:2], np.repeat([0, 1], 3), np.array([True, False]))
         ),
     },
     "SiloVariation": {

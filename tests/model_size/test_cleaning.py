@@ -290,7 +290,9 @@ def test_priors_that_say_more_than_posteriors_are_no_error(kind):
     case = next(case for case in CASES if case.family.name == kind)
     natural = case.draw(np.random.default_rng(0), 4)
     prior = 3.0 * natural[:1]
-    found, new = case.family.with_empirical_prior(natural, prior, np.zeros(4, dtype=np.intp))
+    found, new = case.family.with_empirical_prior(
+        natural, prior, np.zeros(4, dtype=np.intp), np.array([False])
+    )
     assert case.family.inside(found).all()
     assert case.family.inside(new).all()
 

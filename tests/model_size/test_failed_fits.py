@@ -143,3 +143,23 @@ def test_halves_of_a_cluster_become_one():
     halves = np.where((truth == 0) & (means[:, 0] > np.median(means[truth == 0, 0])), 4, truth)
     merged = at_labels(problem, LinkageSettings(), halves).merged()
     np.testing.assert_array_equal(merged.labels, truth)
+
+
+@for_each("seed", range(3))
+def test_clusters_of_an_overfitted_tied_mixture_stay_apart(seed):
+    """Covariances differ, so that one cluster of each silo has two components of a tied mixture."""
+    rng = np.random.default_rng(seed)
+    centres, shapes = 1.2 * rng.normal(size=(5, 20)), rng.uniform(0.3, 1.8, size=(5, 20))
+    kinds = [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 0], [4, 0, 1]]
+    models, truth = {}, []
+    for j, own in enumerate(kinds):
+        z = rng.choice(own, 300)
+        x = centres[z] + shapes[z] * rng.normal(size=(300, 20))
+        model = BayesianGaussianMixture(n_components=4, covariance_type="tied", random_state=0)
+        models[f"{j}"] = model.fit(x)
+        truth.append(
+            [np.bincount(z[model.predict(x) == k], minlength=5).argmax() for k in range(4)]
+        )
+    labels = kf.fuse(models).labels
+    every, of = np.concatenate(labels), np.concatenate(truth)
+    assert all(len(np.unique(of[every == g])) == 1 for g in np.unique(every[every >= 0]))

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import BLOCK_ENTRIES, FloatArray, IntArray, in_blocks
+from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, in_blocks
 from klfusion.errors import KLFusionError
 from klfusion.families.family import Family
 
@@ -126,12 +126,13 @@ class EmpiricalPrior(Capability):
 
     @abstractmethod
     def with_empirical_prior(
-        self, natural: FloatArray, prior: FloatArray, silo: IntArray
+        self, natural: FloatArray, prior: FloatArray, silo: IntArray, tied: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         """Components (n, p) and priors (J, p), as if each silo had a prior typical of its own.
 
         A component has the prior of its ``silo``, (n,), in ascending order. The new prior is as
-        weak as the old one. Where nothing can be learned a silo stays as it is.
+        weak as the old one, but for what the components of a ``tied`` silo, (J,), share. Where
+        nothing can be learned a silo stays as it is.
         """
 
 

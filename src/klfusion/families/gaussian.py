@@ -127,22 +127,19 @@ class GaussianPosterior(
         return deviations_between(mean - other, pooled / _like(weight + other_weight, pooled))
 
     def with_empirical_prior(
-        self, natural: FloatArray, prior: FloatArray, silo: IntArray
+        self, natural: FloatArray, prior: FloatArray, silo: IntArray, tied: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         """By the covariance of observations within components, and of means between them.
 
         Where a posterior has other parameters than its observations add to the prior, its own
-        moments stand for those of as many observations. Components of one covariance, as those of
-        a tied mixture, are known to share it.
+        moments stand for those of as many observations. Components of a tied mixture share their
+        covariance.
         """
         out, new = natural.copy(), prior.copy()
         with np.errstate(all="ignore"):  # what falls outside of the family is not used
             added = natural - prior[silo]
             mean, covariance = self.observation_moments(natural)
             moments = self.observed(mean, covariance, added[:, self.dim])
-            of_first = covariance[np.searchsorted(silo, np.arange(len(prior)))]
-            differs = ~np.isclose(covariance, of_first[silo]).reshape(len(natural), -1).all(axis=1)
-            tied = np.bincount(silo, differs, len(prior)) == 0
             for observed, some in ((moments, np.full(len(prior), True)), (added, ~tied)):
                 learned = self._empirical_prior(observed, prior, silo, tied)
                 moved = observed + learned[silo]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.errors import KLFusionError
 from klfusion.families import capabilities as can
 from klfusion.families.family import Family, family_from_config, rows, stack
@@ -255,10 +255,12 @@ def _block_diagonal(blocks: Sequence[FloatArray]) -> FloatArray:
 
 class _LearningProduct(Product, can.EmpiricalPrior):
     def with_empirical_prior(
-        self, natural: FloatArray, prior: FloatArray, silo: IntArray
+        self, natural: FloatArray, prior: FloatArray, silo: IntArray, tied: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         found = [
-            f.with_empirical_prior(x, y, silo) if isinstance(f, can.EmpiricalPrior) else (x, y)
+            f.with_empirical_prior(x, y, silo, tied)
+            if isinstance(f, can.EmpiricalPrior)
+            else (x, y)
             for (_, f, x), (_, _, y) in zip(self.parts(natural), self.parts(prior), strict=True)
         ]
         components, priors = zip(*found, strict=True)

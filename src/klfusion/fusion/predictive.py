@@ -19,7 +19,7 @@ from klfusion.pooling.gaussian_reduction import by_draws
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures
 from klfusion.posteriors.structure.kinds import HMM, MIXTURE, TOPICS
-from klfusion.posteriors.structure.structure import scatter
+from klfusion.posteriors.structure.structure import is_tied, scatter
 
 _KINDS = (MIXTURE, HMM, TOPICS)
 
@@ -54,7 +54,7 @@ def predictive(
     """Reduce aligned silos to ``size`` components, beginning with their matching."""
     kind = _check(silos)
     family = require(silos[0].family, Tempered, "predictive")
-    is_tied = all(_info(p).get("covariance_type") == "tied" for p in silos)
+    is_tied = all(is_tied(p.structure) for p in silos)
     parts = [_statistics(p, is_tied) for p in silos]
     edges = np.cumsum([len(part) for part in parts])[:-1]
     statistics, start = np.concatenate(parts), np.concatenate(labels)
@@ -116,10 +116,6 @@ def _check(silos: Sequence[Posterior]) -> str:
             raise KLFusionError(f"{where} a posterior with a prior, got none")
     assert silos[0].structure is not None
     return silos[0].structure.kind
-
-
-def _info(posterior: Posterior) -> Any:
-    return {} if posterior.structure is None else posterior.structure.info
 
 
 def _statistics(posterior: Posterior, is_tied: bool) -> FloatArray:

@@ -17,6 +17,7 @@ from klfusion.families import EmpiricalPrior, Family, GaussianObservations, Prod
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
+from klfusion.posteriors.structure.structure import is_tied
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
@@ -67,6 +68,7 @@ def split_silos(posteriors: Sequence[Posterior], rows: Sequence[IntArray]) -> Bo
             np.concatenate([posteriors[j].natural[rows[j]] for j in some]),
             np.stack([np.asarray(posteriors[j].prior) for j in some]),
             silo,
+            np.array([is_tied(posteriors[j].structure) for j in some]),
         )
         counts = np.concatenate([np.asarray(posteriors[j].counts)[rows[j]] for j in some])
         common = common_sizes(family, natural, silo)
@@ -88,7 +90,11 @@ def merge_splits(posterior: Posterior, rows: IntArray) -> list[IntArray]:
         return groups
     counts, silo = np.asarray(posterior.counts)[rows], np.zeros(n, dtype=np.intp)
     natural, prior = with_typical_priors(
-        family, posterior.natural[rows], np.atleast_2d(np.asarray(posterior.prior)), silo
+        family,
+        posterior.natural[rows],
+        np.atleast_2d(np.asarray(posterior.prior)),
+        silo,
+        np.array([is_tied(posterior.structure)]),
     )
     common = common_sizes(family, natural, silo)
     gain = np.full((n, n), -np.inf)  # of each pair (i, j) with i < j
@@ -138,15 +144,15 @@ def _few_enough(family: Family, n: IntArray) -> BoolArray:
 
 
 def with_typical_priors(
-    family: Family, natural: FloatArray, prior: FloatArray, silo: IntArray
+    family: Family, natural: FloatArray, prior: FloatArray, silo: IntArray, tied: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
     """Components (n, p) and priors of their silos (J, p), as if these were typical of the former.
 
     A prior is often as wide as all data of a silo. It would favour one wide component over two at
-    any distance.
+    any distance. Components of ``tied`` silos, (J,), share their covariance.
     """
     if isinstance(family, EmpiricalPrior):
-        return family.with_empirical_prior(natural, prior, silo)
+        return family.with_empirical_prior(natural, prior, silo, tied)
     return natural.copy(), prior
 
 

@@ -308,8 +308,9 @@ class _Search:
         family, silo = self.given.family, self.given.silo
         first = np.unique(silo, return_index=True)[1]
         assert self.given.prior is not None
+        tied = np.zeros(len(first), bool) if self.given.tied is None else self.given.tied[first]
         natural, prior = with_typical_priors(
-            family, self.given.natural, self.given.prior[first], silo
+            family, self.given.natural, self.given.prior[first], silo, tied
         )
         return natural, prior[silo], common_sizes(family, natural, silo)
 

@@ -17,6 +17,7 @@ from klfusion.model_size.cleaning import (
 )
 from klfusion.objective.problem import FusionProblem
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.structure import is_tied
 
 _DIGEST = 8  # bytes
 _Values = TypeVar("_Values", FloatArray, IntArray, BoolArray)
@@ -109,7 +110,8 @@ def prepare(posteriors: Sequence[Posterior], silo_weights: FloatArray, *, clean:
         problem = replace(problem, counts=np.asarray(behind, dtype=np.float64))
     priors = [p.prior for p in posteriors if p.prior is not None]
     if len(priors) == len(posteriors):
-        problem = replace(problem, prior=np.stack(priors)[silo])
+        tied = np.array([is_tied(p.structure) for p in posteriors])
+        problem = replace(problem, prior=np.stack(priors)[silo], tied=tied[silo])
     return Prepared(problem, unit, offsets)
 
 

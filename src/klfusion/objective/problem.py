@@ -26,7 +26,7 @@ from klfusion.families import (
 _LEAST_COUNT = 1e-3  # observations, so that a component without data has a weight
 _BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums: 256 kB stay in cache
 _WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where all pairs have one cluster in common
-ARRAYS = ("natural", "silo", "weights", "counts", "given", "prior")
+ARRAYS = ("natural", "silo", "weights", "counts", "given", "prior", "tied")
 _WIDE = 256  # natural parameters from which pairs are compared row by row
 
 
@@ -48,6 +48,8 @@ class FusionProblem:
         Natural parameters before they were made comparable.
     prior : array of shape (n, p), optional
         Natural parameters of the prior of each component's silo.
+    tied : bool array of shape (n,), optional
+        Whether the components of its silo share their covariance.
     """
 
     family: Family
@@ -57,6 +59,7 @@ class FusionProblem:
     counts: FloatArray | None = None
     given: FloatArray | None = None
     prior: FloatArray | None = None
+    tied: BoolArray | None = None
 
     @cached_property
     def log_partition(self) -> FloatArray:
@@ -250,9 +253,7 @@ class FusionProblem:
             if counts is not None:
                 counts = counts.copy()
                 counts[one] += counts[part]
-            made = FusionProblem(
-                made.family, natural, made.silo, made.weights, counts, prior=made.prior
-            )
+            made = replace(made, natural=natural, counts=counts, given=None)
         return made
 
     def pooled(self, first: IntArray, second: IntArray) -> FloatArray:

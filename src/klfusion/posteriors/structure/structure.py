@@ -70,6 +70,11 @@ def agreed_info(silos: Sequence[Structure], *keys: str) -> Mapping[str, Any]:
     return silos[0].info
 
 
+def is_tied(structure: Structure | None) -> bool:
+    """Whether the components of a mixture or of an HMM share their covariance."""
+    return structure is not None and structure.info.get("covariance_type") == "tied"
+
+
 def scatter(
     arrays: Sequence[FloatArray], labels: Sequence[IntArray | FloatArray], size: int
 ) -> FloatArray:
