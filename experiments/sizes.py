@@ -18,7 +18,14 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 import klfusion as kf
-from experiments.simulation import IntArray, Simulation, fit_silo, simulate, true_component
+from experiments.simulation import (
+    IntArray,
+    Simulation,
+    fit_once,
+    fit_silo,
+    simulate,
+    true_component,
+)
 from experiments.tables import of_rows
 
 DESCRIPTION = "the default's size on simulated neurons, topics and difficult mixtures"
@@ -90,6 +97,18 @@ def mixtures(rng: np.random.Generator, n_silos: int, settings: Simulation) -> Pr
     return [kf.extract(m, f"silo-{j}") for j, m in enumerate(models)], np.concatenate(truth)
 
 
+def bare(rng: np.random.Generator, n_silos: int) -> Problem:
+    """Mixtures from one start of k-means, some of which fail, without priors and counts."""
+    silos, truth = simulate(Simulation(n_silos=n_silos), rng), list[IntArray]()
+    seed, posteriors = int(rng.integers(2**31)), list[kf.Posterior]()
+    for j, (x, points) in enumerate(zip(silos.data, silos.points, strict=True)):
+        model = fit_once(x, len(silos.components[j]), seed)
+        truth.append(true_component(model, x, points))
+        full = kf.extract(model, f"silo-{j}")
+        posteriors.append(kf.Posterior(full.family, full.natural, name=full.name))
+    return posteriors, np.concatenate(truth)
+
+
 DIFFICULT = {
     "noise 2": ((5, 15), Simulation(noise=2.0)),
     "two components too many": ((25,), Simulation(separation=1.0, extra_components=2)),
@@ -115,6 +134,7 @@ def scenarios() -> list[tuple[str, str, int, Callable[[np.random.Generator], Pro
         for n_silos in numbers:
             mixed = partial(mixtures, n_silos=n_silos, settings=settings)
             out.append(("mixtures", name, n_silos, mixed))
+    out.append(("mixtures", "one start, no priors, no counts", 50, partial(bare, n_silos=50)))
     return out
 
 

@@ -11,6 +11,7 @@ from sklearn.datasets import load_wine
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import klfusion as kf
+from klfusion.fusion.assemble import EMPTY
 from klfusion.model_size import cleaning
 from klfusion.model_size.cleaning import merge_splits, merged, split_silos, with_data
 from klfusion.posteriors.structure import Structure
@@ -92,7 +93,12 @@ def test_empty_components_are_left_out_but_never_all():
     silo = replace(from_data(x[:98], x[98:99], x[99:]), counts=np.array([98.0, 1.0, 0.2]))
     assert with_data(silo).tolist() == [0]
     assert with_data(replace(silo, counts=np.zeros(3))).tolist() == [0, 1, 2]
-    assert with_data(replace(silo, counts=None)).tolist() == [0, 1, 2]
+    assert with_data(replace(silo, counts=None)).tolist() == [0]  # its means say as much
+    rates = kf.families.Gamma()
+    assert with_data(kf.Posterior(rates, rates.natural([900.0, 1.0], [9.0, 9.0]))).tolist() == [
+        0,
+        1,
+    ]
 
 
 def test_members_of_a_group_get_one_label():
@@ -306,3 +312,20 @@ def test_components_that_would_leave_the_family_stay_two():
     silo = kf.Posterior(NW, natural, prior=prior, counts=np.array([99.0, 99.0]))
     assert not NW.in_domain(merged(silo, [np.arange(2)]))
     assert grouped(silo) == [[0], [1]]
+
+
+def test_empty_components_are_left_out_without_counts_too():
+    """Means known by two observations among hundreds are those of empty components."""
+    family, rng = kf.families.NormalWishart(5), np.random.default_rng(0)
+    centres = 5.0 * rng.normal(size=(3, 5))
+    silos = []
+    for j in range(8):
+        n = np.array([150.0, 100.0, 120.0, 2.0])
+        mean = np.vstack([centres + 0.1 * rng.normal(size=(3, 5)), centres.mean(axis=0)])
+        natural = family.natural(mean, n, n[:, None, None] * np.eye(5), n + 5.0)
+        silos.append(kf.Posterior(family, natural, name=f"{j}"))
+    fusion = kf.fuse(silos)
+    assert fusion.n_components == 3
+    assert {k for found in fusion.unmatched.values() for k in found} == {3}
+    assert set(fusion.unmatched["0"].values()) == {EMPTY}
+    assert with_data(silos[0]).tolist() == [0, 1, 2]

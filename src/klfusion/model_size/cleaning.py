@@ -14,6 +14,7 @@ import numpy as np
 
 from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, blocks
 from klfusion.families import EmpiricalPrior, Family, GaussianObservations, Product, Tempered
+from klfusion.families.gaussian import GaussianPosterior
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
@@ -29,14 +30,17 @@ def with_data(posterior: Posterior) -> IntArray:
 
     Empty components of over-fitted models look alike in all silos: each is hardly more than its
     prior. A component is left out if it has too few observations to estimate its shape *and* a
-    negligible share of its silo's. The largest stays.
+    negligible share of its silo's. The largest stays. Where counts are not given, Gaussian
+    posteriors still say by how many observations they know their means.
     """
-    structure, counts = posterior.structure, posterior.counts
+    family, structure, counts = posterior.family, posterior.structure, posterior.counts
     if structure is not None and structure.kind == layers.KIND:
         return layers.kept_units(structure, 1)
+    if counts is None and isinstance(family, GaussianPosterior):
+        counts = family.effective_size(posterior.natural)
     if counts is None:
         return np.arange(posterior.n_components)
-    least = min(posterior.family.least_count, _NEGLIGIBLE_SHARE * float(counts.sum()))
+    least = min(family.least_count, _NEGLIGIBLE_SHARE * float(counts.sum()))
     return np.flatnonzero((counts >= least) | (counts == counts.max()))
 
 
