@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -19,7 +21,14 @@ import klfusion as kf
 from experiments import data, tables
 from experiments.bnn import calibration_error
 from experiments.images import load
-from klfusion.learners import BayesianHead, ConvolutionalFeatures, _head, _highest, feature_maps
+from klfusion.learners import (
+    BayesianHead,
+    ConvolutionalFeatures,
+    FourierFeatures,
+    _head,
+    _highest,
+    feature_maps,
+)
 
 DESCRIPTION = "the numbers behind heads on agreed features"
 N_ROUNDS = 2  # of calibration
@@ -28,6 +37,8 @@ SIDES = {(5,): 132, (9,): 132, (15,): 132, (5, 9, 15): 44, (5, 7, 9, 11, 13, 15)
 DEGREES = (5, 7, 9, 15, 1000)
 DIRECTIONS = (128, 256, 512, 1024)
 CHANGE = (0.25, 0.5, 1.0, np.inf)
+NOISE = (0.25, 0.35, 0.5, 0.7, 0.9, 1.0, 1.1, 1.3)
+LENGTH_SCALE = 8.0  # of Fourier features, about the distance of two images
 Row = dict[str, Any]
 
 
@@ -71,6 +82,26 @@ def links(given: Images) -> Iterator[Row]:
                 yield row(given, f"largest change, round {done}", share, head, held_out)
 
 
+def noises(given: Images) -> Iterator[Row]:
+    """What the noise would be multiplied by, for several maps; rounds of calibration."""
+    maps_ = {
+        "pixels": None,
+        "Fourier": FourierFeatures(700, length_scale=LENGTH_SCALE),
+        "convolutions": ConvolutionalFeatures(),
+    }
+    for name, agreed in maps_.items():
+        parts = (given.train, given.held_out)
+        x, held_out = parts if agreed is None else map(agreed.transform, parts)
+        head = BayesianHead().fit(x, given.labels)
+        for factor in NOISE:
+            other, posterior = copy(head), head.posterior_
+            other.__dict__["posterior_"] = replace(posterior, noise=factor * posterior.noise)
+            yield row(given, f"noise of {name} times", factor, other, held_out)
+        for done in range(1, N_ROUNDS + 1):
+            head = head.calibrated(kf.fuse([head.calibration(x, given.labels, name="all")]))
+            yield row(given, f"{name}, rounds of calibration", done, head, held_out)
+
+
 def row(given: Images, choice: str, value: Any, head: BayesianHead, held_out: Any) -> Row:
     """Scores of a head on the images that it did not see."""
     p, y = head.predict_proba(held_out), given.answers
@@ -79,10 +110,11 @@ def row(given: Images, choice: str, value: Any, head: BayesianHead, held_out: An
         "accuracy": 100.0 * float((p.argmax(axis=1) == y).mean()),
         "log_likelihood": float(np.log(p[np.arange(len(y)), y]).mean()),
         "calibration_error": calibration_error(p, y),
+        "confidence": 100.0 * float(p.max(axis=1).mean()),
     }  # fmt: skip
 
 
-STUDIES = {"links": links, "maps": maps}
+STUDIES = {"links": links, "maps": maps, "noises": noises}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

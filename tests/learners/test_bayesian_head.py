@@ -119,6 +119,30 @@ def test_calibration_improves_the_likelihood_and_is_exact(digits):
     np.testing.assert_allclose(head.predict_proba(test), expected, atol=1e-8)
 
 
+def test_rows_with_equal_sums_need_a_round_of_calibration():
+    """No rule from sums is right for both: rows at 1 and at 2 ask for a function that falls."""
+
+    def rows(shares):  # a place, how many rows it has, and how many of them are of class "b"
+        x = np.concatenate([np.repeat([at, -at], n) for at, n, _ in shares])
+        y = np.concatenate([["b"] * k + ["a"] * (n - k) + ["a"] * k + ["b"] * (n - k)
+                            for _, n, k in shares])  # fmt: skip
+        return x[:, None].astype(float), y
+
+    one, other = rows([(2, 200, 170)]), rows([(1, 160, 152), (4, 40, 37)])
+    first, second = (BayesianHead().fit(*population) for population in (one, other))
+    for k in range(2):
+        own = [x[y == first.classes_[k], 0] for x, y in (one, other)]
+        assert np.square(own[0]).sum() == np.square(own[1]).sum()  # no more is known from these
+    for a, b in zip(first.statistics_, second.statistics_, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(*(h.predict_proba([[1.0], [2.0]]) for h in (first, second)))
+    for _ in range(2):
+        first = first.calibrated(kf.fuse([first.calibration(*one, name="a")]))
+        second = second.calibrated(kf.fuse([second.calibration(*other, name="a")]))
+    assert first.predict_proba([[2.0]])[0, 1] == pytest.approx(0.85, abs=0.01)
+    assert second.predict_proba([[2.0]])[0, 1] > 0.9
+
+
 def test_steps_of_calibration_never_lose_likelihood(digits):
     x, y, *_ = digits
     agreed = ConvolutionalFeatures(20, sides=(3, 5), stride=1)  # separates nearly all rows
