@@ -163,7 +163,7 @@ def test_weibull_comes_back():
 
 
 def test_bad_input():
-    frame = survival(60)
+    frame, columns = survival(60), {"duration_col": "T", "event_col": "E"}
     cases = {
         "call fit first": lambda: kf.extract(lifelines.CoxPHFitter(), name="a"),
         "expected the column 'x'": lambda: kf.extract(
@@ -186,8 +186,12 @@ def test_bad_input():
         "with which there can be at, times": lambda: kf.extract(cox(frame), name="a", times=[1.0]),
         "expected data=": lambda: kf.extract(cox(frame), name="a", prior_sd=1.0),
         "without end": lambda: kf.extract(
-            cox(frame), name="a", data=frame.assign(age=-frame["T"])
+            lifelines.CoxPHFitter(), name="a", data=frame.assign(age=-frame["T"]), **columns
         ),
+        "the data that the model was fitted to": lambda: kf.extract(
+            cox(frame), name="a", data=survival(60, seed=7)
+        ),
+        "to, got others": lambda: kf.extract(weibull(frame), name="a", data=survival(60, seed=7)),
     }  # fmt: skip
     for text, make in cases.items():
         with pytest.raises(KLFusionError, match=f"silo 'a': .*{text}"):
