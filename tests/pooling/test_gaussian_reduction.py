@@ -90,7 +90,7 @@ def test_variances_alone_do_not_share_out_components_far_apart(covariance_type):
     rng = np.random.default_rng(5)
     means = 1.3 * rng.normal(size=(4, 20))  # any two are six deviations apart or more
     sees = {"a": [0, 1, 2], "b": [1, 2, 3], "c": [0, 2, 3], "d": [0, 1, 3]}
-    draw = {name: means[rng.choice(k, 300)] + rng.normal(size=(300, 20)) for name, k in sees.items()}
+    draw = {s: means[rng.choice(k, 300)] + rng.normal(size=(300, 20)) for s, k in sees.items()}
     fusion = kf.fuse(
         {
             name: BayesianGaussianMixture(

@@ -25,7 +25,7 @@ def check_fit(likelihood: Likelihood, fitted: FloatArray, precision: FloatArray)
     if not (np.isfinite(gradient).all() and np.isfinite(information).all()):
         raise _other("coefficients")
     step = np.linalg.lstsq(information + precision, gradient, rcond=None)[0]
-    away = float(np.sqrt(max(gradient @ step, 0.0)))
+    away = max(float(gradient @ step), 0.0) ** 0.5
     if away > 1.0:
         raise _other(f"coefficients, {away:.2g} standard deviations away")
 
@@ -40,7 +40,7 @@ def check_logistic(model: Any, x: FloatArray, outcome: IntArray) -> None:
     if k == 2:
         check_fit(logistic(x, outcome.astype(np.float64)), fitted[0], own)
     else:  # differences from the first class: see `klfusion.adapters._multinomial`
-        precision = np.kron(np.eye(k - 1) - 1.0 / k, np.diag(own))
+        precision = np.asarray(np.kron(np.eye(k - 1) - 1.0 / k, np.diag(own)), dtype=np.float64)
         check_fit(softmax(x, outcome, k), (fitted[1:] - fitted[0]).ravel(), precision)
 
 
