@@ -212,3 +212,12 @@ def test_fits_whose_covariance_is_no_likelihoods_are_refused():
     fitted = lifelines.CoxPHFitter().fit(survival(), "T", "E", robust=True)
     with pytest.raises(KLFusionError, match=r"'a': expected a fit without robust.*kf.coefficients"):
         kf.extract(fitted, name="a")
+
+
+def test_durations_and_events_have_one_name():
+    fits = {"a": cox(survival(60)), "b": cox(survival(60, seed=1))}
+    other = survival(60, seed=2).rename(columns={"E": "relapse"})
+    fits["c"] = lifelines.CoxPHFitter().fit(other, "T", "relapse")
+    expected = "silo 'c': expected the outcome 'T', 'E' as in silo 'a', got 'T', 'relapse'"
+    with pytest.raises(KLFusionError, match=expected):
+        kf.fuse(fits)

@@ -244,7 +244,7 @@ def rebuild(posterior: Posterior) -> Any:
     columns = [c for c in columns if c != "Intercept" or cox]
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(_NO_FIT, len(columns))), columns=columns)
-    duration, event = (str(c or "event") for c in info["outcome"])
+    duration, event = (str(c or "event") for c in [*info["outcome"], None][:2])
     frame[duration], frame[event] = rng.exponential(size=_NO_FIT), np.arange(_NO_FIT) % 2
     kind = WeibullAFTFitter if not cox else CoxPHFitter if times else FusedCoxPHFitter
     model = kind(penalizer=1.0).fit(frame, duration, event)

@@ -26,6 +26,7 @@ from klfusion.adapters._regressions import (
     INTERCEPT,
     Options,
     Prior,
+    outcome_of,
     scales,
     scales_of,
     table,
@@ -94,7 +95,7 @@ def _generalised(
             "precision is computed here, and the data stay"
         )
     x, features, y = table(data, feature_names(model))
-    options = _replace(options, scales=scales(x, features))
+    options = _replace(options, scales=scales(x, features), **outcome_of(y))
     x, names = with_intercept(x, features, model.fit_intercept)
     if kind is PoissonRegressor:
         counts = np.asarray(y, dtype=np.float64)
@@ -169,7 +170,7 @@ def _linear(
     """A linear regression: exact, given the deviation of the noise."""
     if data is not None:
         x, features, y = table(data, feature_names(model))
-        options = _replace(options, scales=scales(x, features))
+        options = _replace(options, scales=scales(x, features), **outcome_of(y))
         x, names = with_intercept(x, features, model.fit_intercept)
         outcome = np.asarray(y, dtype=np.float64).reshape(-1)
         n, gram, moment = len(x), x.T @ x, x.T @ outcome
