@@ -163,7 +163,7 @@ def test_weibull_comes_back():
 
 
 def test_bad_input():
-    frame = survival(60)
+    frame, columns = survival(60), {"duration_col": "T", "event_col": "E"}
     cases = {
         "call fit first": lambda: kf.extract(lifelines.CoxPHFitter(), name="a"),
         "expected the column 'x'": lambda: kf.extract(
@@ -186,8 +186,12 @@ def test_bad_input():
         "with which there can be at, times": lambda: kf.extract(cox(frame), name="a", times=[1.0]),
         "expected data=": lambda: kf.extract(cox(frame), name="a", prior_sd=1.0),
         "without end": lambda: kf.extract(
-            cox(frame), name="a", data=frame.assign(age=-frame["T"])
+            lifelines.CoxPHFitter(), name="a", data=frame.assign(age=-frame["T"]), **columns
         ),
+        "the data that the model was fitted to": lambda: kf.extract(
+            cox(frame), name="a", data=survival(60, seed=7)
+        ),
+        "to, got others": lambda: kf.extract(weibull(frame), name="a", data=survival(60, seed=7)),
     }  # fmt: skip
     for text, make in cases.items():
         with pytest.raises(KLFusionError, match=f"silo 'a': .*{text}"):
@@ -208,3 +212,12 @@ def test_fits_whose_covariance_is_no_likelihoods_are_refused():
     fitted = lifelines.CoxPHFitter().fit(survival(), "T", "E", robust=True)
     with pytest.raises(KLFusionError, match=r"'a': expected a fit without robust.*kf.coefficients"):
         kf.extract(fitted, name="a")
+
+
+def test_durations_and_events_have_one_name():
+    fits = {"a": cox(survival(60)), "b": cox(survival(60, seed=1))}
+    other = survival(60, seed=2).rename(columns={"E": "relapse"})
+    fits["c"] = lifelines.CoxPHFitter().fit(other, "T", "relapse")
+    expected = "silo 'c': expected the outcome 'T', 'E' as in silo 'a', got 'T', 'relapse'"
+    with pytest.raises(KLFusionError, match=expected):
+        kf.fuse(fits)

@@ -124,7 +124,19 @@ def test_other_columns_are_refused():
     a, b = (pd.DataFrame(X, columns=list(names)) for names in ("abcde", "abced"))
     with pytest.raises(IncompatibleSilosError, match=r"silo 'i': expected the features"):
         kf.fuse({"h": GaussianNB().fit(a, Y), "i": GaussianNB().fit(b, Y)})
-    with pytest.raises(IncompatibleSilosError, match="expected silos with the same type"):
+    with pytest.raises(IncompatibleSilosError, match="silo 'i': expected labels of type 'int'"):
         kf.fuse({"h": GaussianNB().fit(X, Y), "i": GaussianNB().fit(X, Y.astype(str))})
-    with pytest.raises(IncompatibleSilosError, match="expected silos with the same settings"):
+    with pytest.raises(IncompatibleSilosError, match="silo 'i': expected the settings"):
         kf.fuse({"h": MultinomialNB().fit(X, Y), "i": MultinomialNB(alpha=2.0).fit(X, Y)})
+
+
+def test_silos_with_other_labels_or_settings_are_named():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    y = np.arange(30) % 2
+    first = GaussianNB().fit(x, y)
+    with pytest.raises(
+        KLFusionError, match="silo 'b': expected labels of type 'int' as in silo 'a'"
+    ):
+        kf.fuse({"a": first, "b": GaussianNB().fit(x, y.astype(str))})
+    with pytest.raises(KLFusionError, match=r"silo 'b': expected the settings .*1e-09.* got .*0.1"):
+        kf.fuse({"a": first, "b": GaussianNB(var_smoothing=0.1).fit(x, y)})

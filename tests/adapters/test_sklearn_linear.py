@@ -298,3 +298,15 @@ def test_noise_that_floats_cannot_square_and_freedom_without_noise_are_refused()
     del arrays["noise"]
     with pytest.raises(KLFusionError, match=r"'a'.*expected regression\.noise to be an array"):
         replace(silos[0], structure=replace(silos[0].structure, arrays=arrays))
+
+
+def test_outcomes_of_two_names_are_refused():
+    def sent(name, outcome):
+        x, y = patients(60, np.random.default_rng(len(name)))
+        y = y if outcome is None else x.assign(y=y)["y"].rename(outcome)
+        return kf.extract(LogisticRegression(), name=name, data=(x, y))
+
+    kf.fuse([sent("a", "died"), sent("bb", None), sent("ccc", "Died")])
+    expected = "silo 'bb': expected the outcome 'died' as in silo 'a', got 'ill'"
+    with pytest.raises(KLFusionError, match=expected):
+        kf.fuse([sent("a", "died"), sent("bb", "ill")])

@@ -236,3 +236,22 @@ def test_the_number_of_observations_may_be_given():
         kf.extract(model, name="a", n_observations=7)
     with pytest.raises(KLFusionError, match=r"'a': .*Mixture takes no words; .* n_observations"):
         kf.extract(model, name="a", words=["x"])
+
+
+def test_columns_without_a_usable_spread_are_named():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.normal(size=(100, 3)), columns=["age", "sex", "income"])
+
+    def sent(frame):
+        return kf.extract(BayesianGaussianMixture(random_state=0).fit(frame), name="a")
+
+    far = "silo 'a', component 0: the mean of column 'income' lies so far from the origin"
+    cases = {
+        far: x.assign(income=x["income"] + 1e8),
+        r"columns \['sex'\] hardly vary": x.assign(sex=1.0),
+        r"columns \['age', 'sex'\] depend on each other": x.assign(sex=x["age"]),
+    }
+    for message, frame in cases.items():
+        with pytest.raises(KLFusionError, match=message):
+            sent(frame)

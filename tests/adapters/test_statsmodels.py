@@ -114,6 +114,27 @@ def test_other_results_are_refused_with_a_way_out():
         kf.extract(fit, name="a")
 
 
+def test_estimating_equations_have_no_likelihood():
+    x, y = patients(40, np.random.default_rng(2))
+    fit = sm.GEE(y, sm.add_constant(x), groups=np.arange(40) // 4).fit()
+    with pytest.raises(KLFusionError, match=r"silo 'a': .*got GEE: kf.coefficients takes"):
+        kf.extract(fit, name="a")
+
+
+def test_outcomes_have_one_name():
+    def fit(outcome):
+        x, y = rows(60, np.random.default_rng(len(outcome)))
+        y = x.assign(y=y.round())["y"].rename(outcome)
+        return sm.OLS(y, sm.add_constant(x)).fit()
+
+    fits = {"a": fit("pressure"), "b": fit("Pressure ")}
+    assert kf.fuse(fits).model().model.endog_names == "pressure"
+    with pytest.raises(
+        KLFusionError, match="silo 'c': expected the outcome 'pressure' as in silo 'a', got 'pulse'"
+    ):
+        kf.fuse({**fits, "c": fit("pulse")})
+
+
 def small_sites(seed):
     rng = np.random.default_rng(seed)
     x = [sm.add_constant(rng.normal(size=(n, 3))) for n in [6] * 10 + [200]]

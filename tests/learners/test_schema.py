@@ -50,7 +50,7 @@ def test_cells_become_numbers_and_back():
         ({"age": [np.inf]}, "column 'age', row 0: expected finite numbers"),
         ({"visits": [1.5]}, "column 'visits', row 0: expected whole numbers >= 0"),
         ({"visits": [-1]}, "column 'visits', row 0: expected whole numbers >= 0"),
-        ({"presure": [1.0]}, "columns 'presure': expected columns of the schema"),
+        ({"presure": [1.0]}, "columns 'presure': expected columns of the schema: drop them"),
     ],
 )
 def test_wrong_cells_are_named(data, message):

@@ -82,3 +82,26 @@ def test_a_component_that_was_left_out_has_shares_and_shapes_nothing():
     np.testing.assert_allclose(family.effective_size(natural), 400.0, atol=3.0)
     _, spread = family.observation_moments(natural)
     np.testing.assert_allclose(spread.ravel(), 1.0, atol=0.1)
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
+def test_variances_alone_do_not_share_out_components_far_apart(covariance_type):
+    """In many dimensions each variance of two clusters together is little more than of one."""
+    rng = np.random.default_rng(5)
+    means = 1.3 * rng.normal(size=(4, 20))  # any two are six deviations apart or more
+    sees = {"a": [0, 1, 2], "b": [1, 2, 3], "c": [0, 2, 3], "d": [0, 1, 3]}
+    draw = {s: means[rng.choice(k, 300)] + rng.normal(size=(300, 20)) for s, k in sees.items()}
+    fusion = kf.fuse(
+        {
+            name: BayesianGaussianMixture(
+                n_components=3, covariance_type=covariance_type, random_state=0
+            ).fit(x)
+            for name, x in draw.items()
+        }
+    )
+    assert fusion.n_components == 4
+    for share in fusion.predictive().responsibilities:
+        assert share.max(axis=1).min() > 0.95
+    x = means[rng.choice(4, 1000)] + rng.normal(size=(1000, 20))
+    both = [fusion.model(predictive=p).score(x) for p in (True, False)]
+    assert both[0] > both[1] - 0.01

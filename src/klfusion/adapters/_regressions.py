@@ -157,6 +157,12 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
     return array, names, y
 
 
+def outcome_of(y: Any) -> dict[str, list[str | None]]:
+    """The name of a column of outcomes, if it has one."""
+    names = list(y.columns) if hasattr(y, "columns") else [getattr(y, "name", None)]
+    return {"outcome": names} if all(isinstance(name, str) for name in names) else {}
+
+
 def _numbers(x: Any) -> FloatArray:
     """A table as an array; text is refused by the name of its column."""
     try:

@@ -17,6 +17,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.text import few
 from klfusion.adapters import _likelihoods
 from klfusion.adapters._regressions import Options, Prior, scales, scales_of, table
+from klfusion.adapters._same_data import check_fit
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.pooling.regressions import joint
@@ -163,6 +164,8 @@ def _cox(model: Any, options: Options, sample: _Sample, times: Sequence[float] |
     penalty = np.asarray(model.penalizer, dtype=np.float64)
     own = np.broadcast_to(len(x) * penalty, len(names)) * x.std(axis=0, ddof=1) ** 2
     likelihood = _likelihoods.cox(x, time, event)
+    if getattr(model, "params_", None) is not None:
+        check_fit(likelihood, model.params_.to_numpy(), own)
     precision, point = options.centre(names, likelihood, own)
     found = _likelihoods.expanded(likelihood, point)
     arrays = {"events": float(event.sum())}
@@ -211,15 +214,15 @@ def _weibull(model: Any, options: Options, sample: _Sample) -> Posterior:
         raise KLFusionError("expected times > 0 of a Weibull model")
     x = np.hstack([columns, np.ones((len(columns), 1))])
     names = [*(f"lambda_{_SEPARATOR}{c}" for c in [*names, "Intercept"]), _SHAPE]
-    own = None
-    if options.prior_sd is None and np.any(model.penalizer):
-        if getattr(model, "params_", None) is None:
-            raise KLFusionError("expected prior_sd, or a fit with this penalizer")
+    own, likelihood = None, _likelihoods.weibull(x, time, event)
+    if getattr(model, "params_", None) is not None:
         index = [_SEPARATOR.join(map(str, c)) for c in model.params_.index]
-        fitted = dict(zip(index, _penalties(model, model._norm_std), strict=True))
-        own = np.array([fitted[key] for key in names])
+        order = [index.index(key) for key in names]
+        own = _penalties(model, model._norm_std)[order]
+        check_fit(likelihood, model.params_.to_numpy()[order], own)
+    elif options.prior_sd is None and np.any(model.penalizer):
+        raise KLFusionError("expected prior_sd, or a fit with this penalizer")
     arrays = {"events": float(event.sum())}
-    likelihood = _likelihoods.weibull(x, time, event)
     return options.laplace(names, likelihood, own, len(x), arrays)
 
 
@@ -241,7 +244,7 @@ def rebuild(posterior: Posterior) -> Any:
     columns = [c for c in columns if c != "Intercept" or cox]
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(_NO_FIT, len(columns))), columns=columns)
-    duration, event = (str(c or "event") for c in info["outcome"])
+    duration, event = (str(c or "event") for c in [*info["outcome"], None][:2])
     frame[duration], frame[event] = rng.exponential(size=_NO_FIT), np.arange(_NO_FIT) % 2
     kind = WeibullAFTFitter if not cox else CoxPHFitter if times else FusedCoxPHFitter
     model = kind(penalizer=1.0).fit(frame, duration, event)

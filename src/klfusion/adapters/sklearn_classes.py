@@ -22,6 +22,7 @@ from klfusion.adapters._library import (
     origin,
 )
 from klfusion.adapters._regressions import scales, scales_of, table
+from klfusion.adapters._same_data import check_moments
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
 from klfusion.posteriors.posterior import Posterior
@@ -138,6 +139,8 @@ def _discriminant(model: Any, name: str, data: Any) -> Posterior:
     classes, row = np.unique(labels, return_inverse=True)
     counts = np.bincount(row).astype(np.float64)
     means = np.stack([x[row == c].mean(axis=0) for c in range(len(classes))])
+    if hasattr(model, "means_"):
+        check_moments("means of classes", model.means_, means, np.abs(x).max(axis=0))
     centred = x - means[row]
     scatter = np.stack([centred[row == c].T @ centred[row == c] for c in range(len(classes))])
     names = features if hasattr(data[0], "columns") else None

@@ -26,11 +26,13 @@ from klfusion.adapters._regressions import (
     INTERCEPT,
     Options,
     Prior,
+    outcome_of,
     scales,
     scales_of,
     table,
     with_intercept,
 )
+from klfusion.adapters._same_data import check_linear, check_logistic, check_poisson
 from klfusion.adapters._uncertain import (
     FusedLinearRegression,
     FusedLogisticRegression,
@@ -93,18 +95,22 @@ def _generalised(
             "precision is computed here, and the data stay"
         )
     x, features, y = table(data, feature_names(model))
-    options = _replace(options, scales=scales(x, features))
+    options = _replace(options, scales=scales(x, features), **outcome_of(y))
     x, names = with_intercept(x, features, model.fit_intercept)
     if kind is PoissonRegressor:
         counts = np.asarray(y, dtype=np.float64)
         if not (np.isfinite(counts).all() and (counts >= 0).all()):
             raise KLFusionError("expected counts >= 0 in y")
         likelihood, strength = _likelihoods.poisson(x, counts), float(model.alpha) * len(x)
+        if hasattr(model, "coef_"):
+            check_poisson(model, x, counts)
     else:
         labels, outcome = _outcome(model, y, classes)
         options = _replace(options, classes=labels)
         likelihood = _likelihoods.logistic(x, outcome.astype(np.float64))
         strength = _strength(model, options)
+        if hasattr(model, "C") and labels == [_plain(c) for c in getattr(model, "classes_", [])]:
+            check_logistic(model, x, outcome)
     own = np.array([0.0 if key == INTERCEPT else strength for key in names])
     if kind is LogisticRegression and len(labels) > 2:
         return _multinomial.posterior(options, names, x, outcome, own)
@@ -164,7 +170,7 @@ def _linear(
     """A linear regression: exact, given the deviation of the noise."""
     if data is not None:
         x, features, y = table(data, feature_names(model))
-        options = _replace(options, scales=scales(x, features))
+        options = _replace(options, scales=scales(x, features), **outcome_of(y))
         x, names = with_intercept(x, features, model.fit_intercept)
         outcome = np.asarray(y, dtype=np.float64).reshape(-1)
         n, gram, moment = len(x), x.T @ x, x.T @ outcome
@@ -200,6 +206,8 @@ def _linear(
         arrays[FREEDOM] = freedom
         options = _replace(options, ridge=options.prior_sd is None and not bayesian)
     likelihood = Information(moment / noise**2, gram / noise**2)
+    if outcome is not None and hasattr(model, "coef_"):
+        check_linear(model, x, outcome, noise)
     return options.posterior(names, likelihood, options.precision(names, own), n, arrays)
 
 

@@ -1,5 +1,6 @@
 """scikit-learn's `BayesianGaussianMixture`, with any of its covariance types."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from klfusion.adapters._library import (
     scatter_of,
 )
 from klfusion.errors import KLFusionError
+from klfusion.families.family import OffsetError
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds
 
@@ -53,14 +55,21 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
     _check_prior(model, name, total)
     dof = model.degrees_of_freedom_
     scatter = scatter_of(model.covariances_, dof)
-    natural = natural_of(family, model.means_, model.mean_precision_, dof, scatter)
-    prior = natural_of(family, *([getattr(model, f"{key}_")] for key in _PRIOR))[0]
+    features = _library.feature_names(model)
+    try:
+        natural = natural_of(family, model.means_, model.mean_precision_, dof, scatter)
+        prior = natural_of(family, *([getattr(model, f"{key}_")] for key in _PRIOR))[0]
+    except OffsetError as error:
+        if features is None:
+            raise
+        column, at = f"of column {features[error.dimension]!r}", (error.component, error.dimension)
+        raise OffsetError.at(*at, column) from error
     arrays = {"counts": counts, "weight_prior": np.array(float(weight_prior))}
     info = {
         "covariance_type": model.covariance_type,
         "weight_concentration_prior_type": weight_type,
         "reg_covar": float(model.reg_covar),
-        "features": _library.feature_names(model),
+        "features": features,
     }
     source = _library.origin("sklearn", "BayesianGaussianMixture", kinds.MIXTURE, arrays, info)
     return Posterior(family, natural, name, prior, counts, *source)
@@ -81,14 +90,15 @@ def _check_prior(model: Any, name: str, n_observations: float) -> None:
     if not flat.any():
         return
     variances = np.diag(prior) if prior.ndim == 2 else prior
+    names: Sequence[str | int] = _library.feature_names(model) or range(len(variances))
     constant = np.flatnonzero(variances <= _MIN_VARIANCE * variances.max()).tolist()
     if constant:
-        why = f"columns {constant} hardly vary"
+        why = f"columns {[names[k] for k in constant]} hardly vary"
     elif round(n_observations) <= len(prior):
         why = "there are no more rows than columns"
     else:
         involved = np.flatnonzero(np.abs(axes[:, flat]).max(axis=1) > _INVOLVED).tolist()
-        why = f"columns {involved} depend on each other, as copies or sums do"
+        why = f"columns {[names[k] for k in involved]} depend on each other, as copies or sums do"
     raise KLFusionError(
         f"silo {name!r}: the prior covariance, by default computed from the data, is singular "
         f"({why}): drop such columns at every silo, or pass the same covariance_prior everywhere"

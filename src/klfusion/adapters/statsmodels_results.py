@@ -14,6 +14,7 @@ from statsmodels.base.model import LikelihoodModelResults
 from statsmodels.discrete.discrete_model import BinaryResultsWrapper, Logit, LogitResults
 from statsmodels.duration.hazard_regression import PHReg, PHRegResults
 from statsmodels.genmod import families
+from statsmodels.genmod.generalized_estimating_equations import GEE
 from statsmodels.genmod.generalized_linear_model import GLM, GLMResults, GLMResultsWrapper
 from statsmodels.regression.linear_model import OLS, OLSResults, RegressionResultsWrapper
 
@@ -29,6 +30,7 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
 _NONE = property(lambda self: float("nan"))
+_UNNAMED = "y"  # the outcome of a fit to arrays
 _SHAPES = ("alpha", "var_power")  # what a family of statsmodels may have beside its link
 
 
@@ -105,6 +107,8 @@ def extract(
     info = _info(model)
     if at is not None and isinstance(fitted, OLS):
         raise KLFusionError("at: expected none, for the posterior of OLS is exact")
+    if isinstance(fitted.endog_names, str) and fitted.endog_names != _UNNAMED:
+        info["outcome"] = [fitted.endog_names]
     info["scales"] = scales(np.asarray(fitted.exog, dtype=np.float64), names)
     info["scales"] = {key: sd for key, sd in info["scales"].items() if sd > 0}  # not the constant
     options = Options(name, prior_sd, local, units, at, info)
@@ -153,7 +157,7 @@ def _is_normal(info: Mapping[str, Any]) -> bool:
 def _info(model: Any) -> dict[str, Any]:
     """Package, class and model of an observation."""
     info: dict[str, Any] = {"package": "statsmodels", "class": type(model).__name__}
-    if isinstance(model.model, GLM):
+    if isinstance(model.model, GLM) and not isinstance(model.model, GEE):
         family = model.model.family
         link = type(family.link).__name__
         info |= {"family": type(family).__name__, "link": link, "scale": float(model.scale)}
@@ -187,7 +191,8 @@ def rebuild(posterior: Posterior) -> Any:
     mean, covariance = params["mean"][0][rows], params["covariance"][0][np.ix_(rows, rows)]
     # A model needs data; these stand for none, and nothing is fitted to them.
     exog = pd.DataFrame(np.vstack([np.eye(len(names)), np.ones(len(names))]), columns=names)
-    endog = (np.arange(len(exog)) % 2).astype(np.float64)
+    outcome = (info.get("outcome") or [_UNNAMED])[0]
+    endog = pd.Series((np.arange(len(exog)) % 2).astype(np.float64), name=outcome)
     n = float("nan") if posterior.counts is None else float(posterior.counts.sum())
     if info["class"] == PHRegResults.__name__:
         hazards = PHReg(endog + 1.0, exog, status=np.ones(len(exog)))

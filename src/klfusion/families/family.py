@@ -277,15 +277,28 @@ def geometric_mean(columns: FloatArray) -> FloatArray:
     return np.asarray(np.exp(np.log(columns).mean(axis=1)))
 
 
+class OffsetError(InvalidPosteriorError):
+    """A mean that float64 cannot hold together with the spread around it."""
+
+    component = dimension = 0
+
+    @classmethod
+    def at(cls, component: int, dimension: int, where: str) -> Self:
+        """With ``where`` as the name of the dimension."""
+        error = cls(
+            f"component {component}: the mean {where} lies so far from the origin, compared with "
+            "the spread, that float64 cannot hold both: subtract a common offset from the data at "
+            "every silo"
+        )
+        error.component, error.dimension = component, dimension
+        return error
+
+
 def check_offset(mean: FloatArray, kappa: FloatArray, scatter: FloatArray) -> None:
     """Refuse means so far from the origin that rounding of ``kappa mean^2`` exceeds the scatter."""
     with np.errstate(over="ignore"):  # infinite: all is lost
         offset = kappa * mean**2
     lost = (scatter > 0) & (_EPSILON * offset > _MAX_LOSS * scatter)
     if lost.any():
-        component, dimension = np.argwhere(lost)[0]
-        raise InvalidPosteriorError(
-            f"component {component}: the mean in dimension {dimension} lies so far from the "
-            "origin, compared with the spread, that float64 cannot hold both: "
-            "subtract a common offset from the data at every silo"
-        )
+        component, dimension = np.argwhere(lost)[0].tolist()
+        raise OffsetError.at(component, dimension, f"in dimension {dimension}")

@@ -54,8 +54,8 @@ def predictive(
     """Reduce aligned silos to ``size`` components, beginning with their matching."""
     kind = _check(silos)
     family = require(silos[0].family, Tempered, "predictive")
-    one_covariance = all(is_tied(p.structure) for p in silos)
-    parts = [_statistics(p, one_covariance) for p in silos]
+    tied = all(is_tied(p.structure) for p in silos)
+    parts = [_statistics(p, tied) for p in silos]
     edges = np.cumsum([len(part) for part in parts])[:-1]
     statistics, start = np.concatenate(parts), np.concatenate(labels)
     counts = family.effective_size(statistics)
@@ -70,7 +70,7 @@ def predictive(
         (counts * scale)[order],
         start[order],
         size,
-        one_covariance,
+        tied,
     )
     if kind == TOPICS:
         natural, share = reduction.by_words(atoms)
@@ -118,8 +118,8 @@ def _check(silos: Sequence[Posterior]) -> str:
     return silos[0].structure.kind
 
 
-def _statistics(posterior: Posterior, one_covariance: bool) -> FloatArray:
+def _statistics(posterior: Posterior, tied: bool) -> FloatArray:
     """What each component's observations added to the prior, (L, p)."""
     added = posterior.likelihood().natural
     # Of a tied model, each component has the same share of the scatter of all.
-    return reduction.tied(posterior.family, added, np.ones(len(added))) if one_covariance else added
+    return reduction.tied(posterior.family, added, np.ones(len(added))) if tied else added

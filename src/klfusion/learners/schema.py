@@ -145,7 +145,8 @@ class Schema:
                 raise KLFusionError(f"expected {expected}, got {brief(data)}")
             table = dict(zip(self.names, array.T, strict=True))
         if unknown := [name for name in table if name not in self.names]:
-            raise KLFusionError(f"columns {few(unknown)}: expected columns of the schema")
+            hint = "drop them from the table, or add a Column for each; a name may be misspelt"
+            raise KLFusionError(f"columns {few(unknown)}: expected columns of the schema: {hint}")
         lengths = {len(values) for values in table.values()}
         if len(lengths) != 1:
             raise KLFusionError(f"expected columns of one length, got {sorted(lengths)}")

@@ -210,22 +210,22 @@ class _Local:
         return points[order], cells[order]
 
     def moved(self, points: FloatArray, cell: IntArray, first: IntArray) -> FloatArray:
-        """Draws, sorted by component, moved to the moments that were sent."""
+        """Draws, sorted by component, moved to the moments that were sent.
+
+        Diagonal covariances have no correlations. Variances alone would fit two clusters far apart
+        in many dimensions as well as one: each variance grows little.
+        """
         mean, root = (values[cell[first]] for values in self.moments)
         n = np.diff(first, append=len(cell))
         centre = np.add.reduceat(points, first, axis=0) / n[:, None]
         away = points - np.repeat(centre, n, axis=0)
-        if root.ndim == 3:
-            runs = [slice(*ends) for ends in pairwise([*first.tolist(), len(cell)])]
-            square = np.stack([away[run].T @ away[run] for run in runs]) / n[:, None, None]
-            square *= 1.0 + _ROUNDING * np.eye(self.family.dim)
-            change = root @ np.linalg.inv(np.linalg.cholesky(square))
-            for run, matrix in zip(runs, change, strict=True):
-                away[run] = away[run] @ matrix.T
-        else:
-            sums = np.add.reduceat(self.family.of_points(away), first, axis=0)
-            _, variance = self.family.observation_moments(sums / n[:, None])
-            away *= np.repeat(root / np.sqrt(variance), n, axis=0)
+        runs = [slice(*ends) for ends in pairwise([*first.tolist(), len(cell)])]
+        square = np.stack([away[run].T @ away[run] for run in runs]) / n[:, None, None]
+        square *= 1.0 + _ROUNDING * np.eye(self.family.dim)
+        whitening = np.linalg.inv(np.linalg.cholesky(square))
+        change = root @ whitening if root.ndim == 3 else root[:, :, None] * whitening
+        for run, matrix in zip(runs, change, strict=True):
+            away[run] = away[run] @ matrix.T
         return np.asarray(away + np.repeat(mean, n, axis=0))
 
 

@@ -15,6 +15,7 @@ from klfusion.posteriors.noise import shared_noise, shared_prior
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.regression import KIND, LOCAL, Information, names_of
+from klfusion.posteriors.structure.words import normalised
 
 
 def coefficients(
@@ -173,6 +174,7 @@ def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
     check_equal(known, f"a {known[0][1]} regression" if known else "")
     classes = [(name, info["classes"]) for name, info in infos if "classes" in info]
     check_equal(classes, f"the classes {classes[0][1]}, which classes= sets," if classes else "")
+    _check_outcomes(infos)
     _check_units(infos)
     _check_variables(infos)
     split = [_without_local(p) for p in shared_prior(shared_noise(posteriors))]
@@ -201,6 +203,26 @@ def _info(posterior: Posterior) -> dict[str, Any]:
         expected = "expected the prior of a regression, zeros for a flat one"
         raise InvalidPosteriorError(f"{where}: {expected}, got none")
     return info
+
+
+def _check_outcomes(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Refuse regressions of two outcomes; upper case does not make another one."""
+    known = [(silo, [*info["outcome"]]) for silo, info in infos if info.get("outcome")]
+    for silo, own in known[1:]:
+        first, theirs = known[0]
+        if [_folded(name) for name in own] != [_folded(name) for name in theirs]:
+            raise IncompatibleSilosError(
+                f"silo {silo!r}: expected the outcome {_listed(theirs)} as in silo {first!r}, got "
+                f"{_listed(own)}: give it one name at all silos if it is the same"
+            )
+
+
+def _folded(name: str | None) -> str:
+    return normalised(name or "").strip().casefold()
+
+
+def _listed(names: Sequence[str | None]) -> str:
+    return few([name for name in names if name is not None])
 
 
 def _check_units(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:

@@ -26,6 +26,7 @@ from klfusion.posteriors.structure.words import normalised
 from klfusion.posteriors.vocabularies import align_vocabularies
 
 _MAX_RATIO = 1e9  # of two weights: beyond it, rounding in float64 sums hides the smaller one
+_OF_CLASSES = {"class": "a model of class", "settings": "the settings", "type": "labels of type"}
 _DEFAULT_NAME = re.compile(r"silo-\d+")  # given to silos without a name
 
 
@@ -86,6 +87,9 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
         if key in first.info:
             types = [(name, str(s.info[key])) for name, s in structures if key in s.info]
             check_equal(types, f"{key} {types[0][1]!r}")
+    for key, what in _OF_CLASSES.items():
+        own = [(name, s.info[key]) for name, s in structures if NAMES in s.info and key in s.info]
+        check_equal(own, f"{what} {own[0][1]!r}" if own else "")
     check_schemas(structures)
     scalings = [(name, s.info.get(SCALING)) for name, s in structures]
     check_equal(scalings, "the agreed scaling")

@@ -203,8 +203,8 @@ def kept_silos(fusion: Fusion, what: str) -> tuple[Posterior, ...]:
     if fusion.silos is None:
         raise KLFusionError(
             f"cannot {what}: this fusion does not hold what its silos sent; "
-            "expected one made with keep_silos=True, which memory_limit and Dask do without: "
-            "fuse its silos again"
+            "expected one made with keep_silos=True, which memory_limit and Dask do without, and "
+            "not one that klfusion share wrote: use the original, or fuse its silos again"
         )
     return fusion.silos
 

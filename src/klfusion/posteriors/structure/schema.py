@@ -170,6 +170,13 @@ def _site(own: Checked, key: str, site: Any) -> tuple[str, tuple[int, ...]]:
     return name, tuple(shape)
 
 
+def _are_outcomes(value: Any) -> bool:
+    """Whether this names an outcome, or a duration and an event, which may have no name."""
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= 2:
+        return False
+    return isinstance(value[0], str) and isinstance(value[-1], str | None)
+
+
 def _regression(own: Checked) -> None:
     names = regression.names_of(own.info, "coordinates", own.where)
     if not (isinstance(own.family, Normal) and own.family.dim == len(names) and own.n == 1):
@@ -179,6 +186,7 @@ def _regression(own: Checked) -> None:
     regression.names_of({"columns": [], **own.info}, "columns", own.where)
     own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
     own.setting("variables", lambda v: v is None or _are_variables(v), _VARIABLES)
+    own.setting("outcome", lambda v: v is None or _are_outcomes(v), "one or two names of columns")
     own.setting("units", lambda v: are_values(v, str), "a mapping of columns to text")
     own.setting("scales", lambda v: are_values(v, int | float), "a mapping of columns to numbers")
     if own.arrays.keys() & {"noise", "freedom"}:
