@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.special import gammaincinv
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
@@ -54,12 +55,12 @@ def extract(model: Any, name: str, *, data: Any = None) -> Posterior:
         deviations = scales_of(whole, spread, columns)
     elif isinstance(model, MultinomialNB):
         counts = np.asarray(model.class_count_)
-        family, prior = Dirichlet(model.feature_count_.shape[1]), _pseudo_counts(model)
+        family, prior = Dirichlet(model.feature_count_.shape[1]), pseudo_counts(model)
         prior = np.broadcast_to(prior, family.size).astype(np.float64)
         natural, settings = model.feature_count_ + prior, {"alpha": prior.tolist()}
     else:
         counts = np.asarray(model.class_count_)
-        alpha = float(_pseudo_counts(model))
+        alpha = float(pseudo_counts(model))
         tables = {f"feature {k}": own for k, own in enumerate(model.category_count_)}
         family = Product(**{key: Dirichlet(own.shape[1]) for key, own in tables.items()})
         prior = np.full(family.size, alpha)
@@ -86,11 +87,7 @@ def class_posterior(
 ) -> Posterior:
     """Classes as named components, with the settings of their model."""
     names, kind = class_names(classes)
-    if (
-        getattr(model, "class_prior", None) is not None
-        or getattr(model, "priors", None) is not None
-    ):
-        raise KLFusionError("expected shares of classes from the data, got them as a setting")
+    check_shares(model)
     cls = next(c.__name__ for c in type(model).__mro__ if c.__module__.startswith("sklearn"))
     info = {
         "components": names,
@@ -103,7 +100,13 @@ def class_posterior(
     return Posterior(family, natural, name, prior, counts, structure, source)
 
 
-def _pseudo_counts(model: Any) -> Any:
+def check_shares(model: Any) -> None:
+    """Refuse shares of classes that are a setting."""
+    if any(getattr(model, key, None) is not None for key in ("class_prior", "priors")):
+        raise KLFusionError("expected shares of classes from the data, got them as a setting")
+
+
+def pseudo_counts(model: Any) -> Any:
     """The smoothing, which is a Dirichlet prior."""
     alpha = np.asarray(model.alpha, dtype=np.float64)
     if not (alpha > 0).all():
@@ -181,6 +184,7 @@ def _gaussian(posterior: Posterior, natural: FloatArray, n: FloatArray, settings
     model.theta_ = shift / rows
     # Noise may leave variances worth other numbers of rows than means.
     variance = (moment / rows - model.theta_**2) * (rows / freedom)
+    variance = variance * _widened(rows, freedom, n[:, None])
     whole = n @ model.theta_ / n.sum()
     spread = n @ (variance + (model.theta_ - whole) ** 2) / n.sum()
     model.epsilon_ = model.var_smoothing * float(spread.max())
@@ -213,26 +217,35 @@ def _categorical(posterior: Posterior, natural: FloatArray, n: FloatArray, setti
     return model
 
 
-def _moments(posterior: Posterior, natural: FloatArray) -> tuple[Any, Any]:
+def _moments(posterior: Posterior, natural: FloatArray, n: FloatArray) -> tuple[Any, Any]:
     """Means (c, d) and covariances (c, d, d) of the classes, without the prior.
 
     Noise makes a posterior worth fewer rows than a class has, and not as many of its mean as of its
     covariance.
     """
-    family = posterior.family
-    assert isinstance(family, NormalWishart)
-    with_prior = family.params(natural)
-    weight = with_prior["kappa"]
-    rows = weight - _ROWS
-    means = with_prior["mean"] * (weight / rows)[:, None]
-    between = (_ROWS * rows / weight)[:, None, None] * means[:, :, None] * means[:, None, :]
-    scatter = with_prior["scale_inv"] - _ROWS * np.eye(family.dim) - between
-    freedom = with_prior["dof"] - family.dim - _ROWS
-    return means, scatter / freedom[:, None, None]
+    assert isinstance(posterior.family, NormalWishart)
+    given = posterior.family.params(natural - np.asarray(posterior.prior))
+    freedom = given["dof"]
+    scale = _widened(given["kappa"], freedom, n) / freedom
+    return given["mean"], given["scale_inv"] * scale[:, None, None]
+
+
+def _widened(rows: FloatArray, freedom: FloatArray, n: FloatArray) -> FloatArray:
+    """How much larger noise makes a variance, for predictions that are as uncertain as with it.
+
+    The middle of the 95 % interval of a variance worth ``freedom`` rows, and the variance of a mean
+    worth ``rows``, are compared with those of ``n`` rows without noise.
+    """
+
+    def square(rows: FloatArray, freedom: FloatArray) -> FloatArray:
+        ends = [0.5 * freedom / gammaincinv(0.5 * freedom, share) for share in (0.025, 0.975)]
+        return np.asarray(0.5 * (ends[0] + ends[1]) + 1.0 / rows)
+
+    return square(rows, freedom) / square(n, n)
 
 
 def _linear(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: Any) -> Any:
-    means, covariances = _moments(posterior, natural)
+    means, covariances = _moments(posterior, natural, n)
     total, (k, d) = n.sum(), means.shape
     _check_two(k)
     model = LinearDiscriminantAnalysis(**settings)
@@ -267,7 +280,7 @@ def _linear(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: 
 
 
 def _quadratic(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: Any) -> Any:
-    means, covariances = _moments(posterior, natural)
+    means, covariances = _moments(posterior, natural, n)
     _check_two(len(means))
     model = QuadraticDiscriminantAnalysis(**settings)
     # Versions of the library divide by the number of rows, or by one less.

@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters.sklearn_classes import class_posterior, gammas, wisharts
+from klfusion._utils.checks import is_integer
+from klfusion._utils.text import brief
+from klfusion.adapters._library import class_names
+from klfusion.adapters.sklearn_classes import check_shares, class_posterior, pseudo_counts
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
 from klfusion.pooling.noisy_classes import KEY, NoisyClasses
@@ -39,11 +42,8 @@ def gaussian(model: Any, request: Request) -> Plan:
     z = np.hstack([np.ones((len(u), 1)), u, u**2])
     rows = hot[:, :, None] * z[:, None, :]
     largest = math.sqrt(1.0 + 2.0 * bounds.norm**2)  # squares of numbers up to 1 are no larger
-    d = len(bounds.names)
-    none = np.zeros((1, d))
-    prior = gammas(np.zeros(1), none, none)[0]
     statistics = {"classes": Statistic(rows, largest)}
-    parts = _gaussians(NormalGamma(d), bounds, prior, model)
+    parts = _gaussians(NormalGamma(len(bounds.names)), bounds, model)
     return _plan(model, request, labels, statistics, parts, bounds.described())
 
 
@@ -56,16 +56,12 @@ def discriminant(model: Any, request: Request) -> Plan:
     rows = hot[:, :, None, None] * (z[:, :, None] * z[:, None, :])[:, None]
     if getattr(model, "shrinkage", None) is not None:
         raise KLFusionError("expected no shrinkage: it depends on more than class statistics")
-    d = len(bounds.names)
-    prior = wisharts(np.zeros(1), np.zeros((1, d)), np.zeros((1, d, d)))[0]
-    parts = _gaussians(NormalWishart(d), bounds, prior, model)
+    parts = _gaussians(NormalWishart(len(bounds.names)), bounds, model)
     gram = Statistic(rows, 1.0 + bounds.norm**2, replaced=_ROOT, symmetric=True)
     return _plan(model, request, labels, {"classes": gram}, parts, bounds.described())
 
 
-def _gaussians(
-    family: Family, bounds: Bounds, prior: FloatArray, model: Any
-) -> Callable[[Noised], _Parts]:
+def _gaussians(family: Family, bounds: Bounds, model: Any) -> Callable[[Noised], _Parts]:
     """Gaussian classes given their sums, which the file has, too: a fusion adds them up."""
 
     def parts(found: Noised) -> _Parts:
@@ -76,7 +72,8 @@ def _gaussians(
         )
         n = np.maximum(sums.reshape(len(sums), -1)[:, 0], deviation)
         settings = {k: cast(getattr(model, k)) for k, cast in _SETTINGS if hasattr(model, k)}
-        return family, own.posterior(prior), prior, n, settings, (own.arrays(), {KEY: public})
+        kept = own.arrays(), {KEY: public}
+        return family, own.posterior(), own.nothing(), n, settings, kept
 
     return parts
 
@@ -85,17 +82,17 @@ def categorical(model: Any, request: Request) -> Plan:
     """Naive Bayes of categories: histograms by class; ``bounds`` has the numbers of categories."""
     labels, hot = request.labels()
     sizes = [request.bounds.get(name) for name in request.features]
-    if not all(isinstance(size, int) and size >= 2 for size in sizes):
+    if not all(size is not None and is_integer(size) and size >= 2 for size in sizes):
         raise KLFusionError(
             f"{request.where}: expected bounds to have the number of categories of each column, "
-            f"an integer >= 2, got {dict(request.bounds)}"
+            f"an integer >= 2, got {brief(dict(request.bounds))}"
         )
     numbers = [int(size) for size in sizes if size is not None]
     values = np.clip(np.rint(request.x), 0, np.array(numbers) - 1)
     warn_clipped((values != request.x).any(axis=1), request.where)
     columns = [values[:, [k]] == np.arange(size) for k, size in enumerate(numbers)]
     table = np.hstack(columns).astype(np.float64)
-    alpha = float(model.alpha)
+    alpha = float(pseudo_counts(model))
     family = Product(**{f"feature {k}": Dirichlet(size) for k, size in enumerate(numbers)})
 
     def parts(found: Noised) -> _Parts:
@@ -126,7 +123,7 @@ def multinomial(model: Any, request: Request) -> Plan:
     norm = float(request.norm)
     rows = shortened(request.x, norm, request.where)
     family = Dirichlet(request.x.shape[1])
-    prior = np.broadcast_to(np.asarray(model.alpha, dtype=np.float64), family.size).copy()
+    prior = np.broadcast_to(pseudo_counts(model), family.size).copy()
 
     def parts(found: Noised) -> _Parts:
         n = np.maximum(found.sums["rows"], found.deviations["rows"])
@@ -165,6 +162,9 @@ def _plan(
     parts: Callable[[Noised], _Parts],
     public: dict[str, Any],
 ) -> Plan:
+    check_shares(model)
+    class_names(labels)
+
     def posterior(found: Noised) -> Posterior:
         features = [*request.features] if request.named else None
         family, natural, prior, n, settings, (arrays, info) = parts(found)
