@@ -37,6 +37,9 @@ def run(quick: bool = False) -> list[Row]:
         for what, make in FORMS.items()
     ]
     rows.append(_loaded("loading a regression of many names", many_names(10 * n)))
+    rows.append(_loaded("loading a fusion without its silos", without_silos(5 * n)))
+    rows.append(_loaded("loading nine forms around one list of names", one_info(5 * n)))
+    rows.append(_loaded("loading words of many accents", accents(n // 10)))
     for dim in (2, DIM):
         fused = measure(partial(kf.fuse, strange(N_COMPONENTS // (20 if quick else 1), dim)))
         problem = f"10 silos and one of {N_COMPONENTS:,} overlapping components, {dim} dimensions"
@@ -83,6 +86,10 @@ def together(silos: Sequence[kf.Posterior], names: Sequence[str]) -> bytes:
     own["silos"], arrays["silos"] = kept.pack(taken)
     arrays |= {"labels": np.zeros(sum(sizes), np.int64), "divergences": np.zeros(sum(sizes))}
     arrays["offsets"] = np.cumsum([0, *sizes])
+    return _file(document, arrays)
+
+
+def _file(document: dict[str, Any], arrays: dict[str, Any]) -> bytes:
     document["sha256"] = storage._digest(document, arrays)
     text = strict_json.canonical_json(document).decode()
     return b"".join(container.encode({"klfusion": text}, arrays))
@@ -108,6 +115,17 @@ def _regression(j: int) -> kf.Posterior:
     )
 
 
+def _of_kind(kind: str, j: int) -> kf.Posterior:
+    """The smallest silo of a kind, with an entry of its own."""
+    one, square = np.ones(1), np.ones((1, 1))
+    arrays: dict[str, dict[str, Any]] = {
+        "hmm": {"start": one, "start_prior": one, "transition": square, "transition_prior": square},
+        "topics": {"topic_mass": one, "doc_topic_prior": one},
+    }
+    info = {"component_dims": [f"{j:x}"], "variables": [], "shared": [], "features": [f"{j:x}"]}
+    return _rate(kind, arrays.get(kind), **info)
+
+
 # Silos by their number.
 FORMS: dict[str, Callable[[int], kf.Posterior]] = {
     "kind": lambda j: _rate(f"{j:x}"),
@@ -119,7 +137,46 @@ FORMS: dict[str, Callable[[int], kf.Posterior]] = {
     "name of a factor": lambda j: kf.Posterior(
         kf.families.Product(**{f"a{j:x}": kf.families.Gamma()}), np.ones((1, 2))
     ),
+    "hidden Markov model": partial(_of_kind, "hmm"),
+    "model of topics": partial(_of_kind, "topics"),
+    "draws": partial(_of_kind, "components"),
+    "classes": partial(_of_kind, "classes"),
 }
+
+
+def without_silos(n_silos: int) -> bytes:
+    """The file of a fusion of so many silos, of which it has names and labels alone."""
+    rate = smallest()[0][1]
+    fusion = kf.fuse([replace(rate, name=name) for name in "ab"], pooling="average")
+    document, arrays = parts.take_apart(replace(fusion, path=None, probability=None, silos=None))
+    own = document["fusion"]
+    own["silo_names"] = [f"{j:x}" for j in range(n_silos)]
+    own["settings"]["weights"] = [1] * n_silos
+    arrays |= {"labels": np.zeros(n_silos, np.int64), "divergences": np.zeros(n_silos)}
+    return _file(document, arrays | {"offsets": np.arange(n_silos + 1)})
+
+
+def one_info(n_names: int) -> bytes:
+    """Nine silos of different forms around one long list of names."""
+    normal, info = (
+        kf.families.Normal(1),
+        {"coordinates": ["x"], "local": [*map(str, range(n_names))]},
+    )
+    arrays = [{f"{j}": np.ones(1)} for j in range(9)]
+    silos = [
+        kf.Posterior(normal, np.ones((1, 2)), structure=Structure("regression", own, info))
+        for own in arrays
+    ]
+    return together(silos, [*"abcdefghi"])
+
+
+def accents(n_words: int) -> bytes:
+    """Topics of words with thirty accents on every letter, in the wrong order."""
+    letter, dim = "e" + "\u0301\u0316" * 15, n_words
+    words = [f"{j:x}" + 5 * letter for j in range(n_words)]
+    structure = Structure("topics", {}, {"vocabulary": words})
+    family = kf.families.Dirichlet(dim)
+    return storage.dumps(kf.Posterior(family, np.ones((1, dim)), structure=structure))
 
 
 def many_names(n: int) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
@@ -97,7 +99,7 @@ def bound_from(schema: kf.Schema, frame: Frame, share: NDArray[np.float64]) -> f
 
 
 def bound_of_sites(
-    schema: kf.Schema, every: Frame, sites: list[MixedMixture], labels: tuple[NDArray[np.intp], ...]
+    schema: kf.Schema, every: Frame, sites: list[MixedMixture], labels: Sequence[NDArray[np.intp]]
 ) -> float:
     """The bound of the model of all patients with each site's assignments, matched as given.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,19 @@ def test_names_work_as_those_of_a_mapping():
     assert "c" not in LABELS
     assert LABELS.keys() == ("a", "b")
     assert [own.tolist() for own in LABELS.values()] == [[0, 1], [1]]
-    assert dict(LABELS.items())["b"] is LABELS[1] is LABELS["b"]
+    assert dict(LABELS.items())["b"].tolist() == LABELS[1].tolist() == LABELS["b"].tolist() == [1]
+
+
+def test_it_is_a_sequence_of_views():
+    assert isinstance(LABELS, Sequence)
+    assert len(LABELS) == 2
+    assert [own.tolist() for own in LABELS[:1]] == [[0, 1]]
+    assert LABELS[-1].tolist() == [1]
+    assert repr(LABELS) == "(array([0, 1]), array([1]))"
+    assert np.concatenate(LABELS).tolist() == [0, 1, 1]
+    again = BySilo(LABELS, ["c", "d"])
+    assert again["d"].base is LABELS["b"].base
+    assert len(BySilo([], [])) == 0
 
 
 def test_unknown_silos_are_named():

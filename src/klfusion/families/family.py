@@ -10,7 +10,8 @@ import dataclasses
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -237,7 +238,15 @@ def family_from_config(config: Mapping[str, Any]) -> Family:
     name = rest.pop("name", None)
     if not isinstance(name, str) or name not in _REGISTRY:
         raise KLFusionError(f"unknown family {name!r}; known: {', '.join(sorted(_REGISTRY))}")
+    if all(type(size) is int for size in rest.values()):
+        return _of_sizes(_REGISTRY[name].from_config, **rest)
     return _REGISTRY[name].from_config(rest)
+
+
+@lru_cache
+def _of_sizes(made: Callable[[Mapping[str, int]], Family], /, **sizes: int) -> Family:
+    """Made once: a file may name a family for every silo and factor."""
+    return made(sizes)
 
 
 def registered_families() -> dict[str, type[Family]]:

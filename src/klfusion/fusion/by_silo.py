@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, SupportsIndex, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Self, SupportsIndex, TypeVar, cast, overload
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from klfusion._utils.arrays import IntArray
 from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
 
 
-class BySilo(tuple[_Array, ...]):
-    """One array per silo, in the order of the silos; a silo's name works as an index, too."""
+class BySilo(Sequence[_Array]):
+    """One array per silo, in the order of the silos; a silo's name works as an index, too.
 
+    All are views of one array: a hundred thousand silos take no hundred thousand arrays.
+    """
+
+    _flat: _Array
+    _edges: IntArray
     _names: tuple[str, ...]
 
-    def __new__(cls, arrays: Iterable[_Array], names: Iterable[str]) -> BySilo[_Array]:
+    def __init__(self, arrays: Iterable[ArrayLike], names: Iterable[str]) -> None:
         """Name the arrays."""
-        made = super().__new__(cls, tuple(arrays))
-        made._names = tuple(names)
+        if isinstance(arrays, BySilo):
+            self._flat, self._edges = arrays._flat, arrays._edges
+        else:
+            each = [np.asarray(array) for array in arrays]
+            self._flat = cast(_Array, np.concatenate(each) if each else np.empty(0))
+            self._edges = np.cumsum([0, *map(len, each)])
+        self._names = tuple(names)
+
+    @classmethod
+    def of(cls, flat: _Array, edges: IntArray, names: Iterable[str]) -> Self:
+        """The arrays that lie between edges of one array."""
+        made = cls((), names)
+        made._flat, made._edges = flat, edges
         return made
 
     @overload
@@ -31,14 +50,30 @@ class BySilo(tuple[_Array, ...]):
     def __getitem__(self, key: SupportsIndex | slice | str, /) -> _Array | tuple[_Array, ...]:
         """An array by position or by the silo's name; several by a slice."""
         try:
-            return super().__getitem__(self._names.index(key) if isinstance(key, str) else key)
+            at = self._names.index(key) if isinstance(key, str) else key
+            if isinstance(at, slice):
+                return tuple(self._between(j) for j in range(len(self))[at])
+            return self._between(range(len(self))[at])
         except (IndexError, ValueError) as error:
             known = f"expected a silo of {few(self._names)}, or a position up to {len(self) - 1}"
             raise KLFusionError(f"{known}, got {key!r}") from error
 
+    def _between(self, j: int) -> _Array:
+        return cast(_Array, self._flat[self._edges[j] : self._edges[j + 1]])
+
+    def __len__(self) -> int:
+        return len(self._edges) - 1
+
+    def __iter__(self) -> Iterator[_Array]:
+        for low, high in pairwise(self._edges.tolist()):
+            yield cast(_Array, self._flat[low:high])
+
     def __contains__(self, key: object) -> bool:
         """Whether a silo has this name."""
         return key in self._names
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
     def keys(self) -> tuple[str, ...]:
         """Names of silos."""

@@ -4,13 +4,12 @@ import math
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.families import Family, family_from_config
 from klfusion.fusion.by_silo import BySilo
@@ -212,7 +211,6 @@ def _fusion(
     if offsets[0] != 0 or offsets[-1] != len(labels) or (offsets[1:] < offsets[:-1]).any():
         raise FileFormatError(f"array 'offsets': expected to rise from 0 to {len(labels)}")
     posteriors = _silos(kept, part["silo_names"], np.diff(offsets).tolist(), arrays)
-    silos = [slice(low, high) for low, high in pairwise(offsets.tolist())]
     names, path = tuple(part["silo_names"]), None
     if "path.merges" in arrays:
         fields = {key: f"{PATH}{key}" for key in PATH_FIELDS}
@@ -228,8 +226,8 @@ def _fusion(
     return Fusion(
         posterior=posterior,
         silo_names=names,
-        labels=BySilo((labels[rows] for rows in silos), names),
-        divergences=BySilo((arrays["divergences"][rows] for rows in silos), names),
+        labels=BySilo.of(labels, offsets, names),
+        divergences=BySilo.of(arrays["divergences"], offsets, names),
         **{key: float(part[key]) for key in NUMBERS},
         trace=arrays["trace"],
         status=Status[part["status"]],
@@ -238,19 +236,19 @@ def _fusion(
         provenance=part["provenance"],
         silos=posteriors,
         unmatched=_unmatched(part["unmatched"]),
-        probability=_probability(arrays.get("probability"), silos, names),
+        probability=_probability(arrays.get("probability"), offsets, names),
     )
 
 
 def _probability(
-    values: FloatArray | None, silos: Sequence[slice], names: Sequence[str]
+    values: FloatArray | None, offsets: IntArray, names: Sequence[str]
 ) -> BySilo[FloatArray] | None:
     """Probabilities of matches by silo; NaN where there is none."""
     if values is None:
         return None
     if ((values < 0) | (values > 1)).any():
         raise FileFormatError("array 'probability': expected numbers from 0 to 1")
-    return BySilo((values[rows] for rows in silos), names)
+    return BySilo.of(values, offsets, names)
 
 
 def _unmatched(part: dict[str, Any]) -> dict[str, dict[int, str]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +15,19 @@ from klfusion.errors import FileFormatError
 from klfusion.families import Family, family_from_config
 from klfusion.io.container import MAX_AXES
 from klfusion.io.strict_json import MOST_TIMES, canonical_json
-from klfusion.posteriors.alike import Alike, unchecked
+from klfusion.posteriors.alike import Alike, factors_of, unchecked
 from klfusion.posteriors.structure import Structure
 
 ARRAY = "silos"  # the name of the flat array
 _EACH = {"family", "provenance", "structure", "shapes"}
+_fields = itemgetter("family", "provenance", "structure", "shapes")
 _AROUND = {"kind", "info"}
 _OWN = ("counts", "natural", "prior")
 _MAX_LENGTH = 2**40
 _STRUCTURE = "structure."
 
 _Named = tuple[tuple[str, tuple[int, ...], int], ...]  # names, shapes and sizes of arrays
+_Arrays = tuple[_Named, _Named, int]  # a silo's own, those of its structure, and numbers in all
 Part = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]  # document and arrays of a posterior
 
 
@@ -62,7 +64,8 @@ def _replaced(one: Mapping[str, Any], by: Callable[[Any], Any]) -> dict[str, Any
 class Form(NamedTuple):
     """All of a silo but its name, its provenance and its numbers."""
 
-    layout: int
+    family: int  # its place among the shared values
+    own: _Named
     kind: str | None  # of the structure, if there is one
     info: int  # its place among the shared values
     arrays: _Named  # of the structure
@@ -73,7 +76,6 @@ class Silos(NamedTuple):
     """Checked silos of a file: per silo the places of its form and of its provenance."""
 
     shared: list[Any]
-    layouts: list[tuple[int, _Named]]  # the place of a family, and own arrays
     forms: list[Form]
     form: NDArray[np.intp]
     provenance: NDArray[np.intp]
@@ -96,68 +98,73 @@ def check(part: Any, n_silos: int, n_bytes: int) -> Silos:
     shared, each = part["shared"], part["each"]
     if not isinstance(shared, list) or not isinstance(each, list) or len(each) != n_silos:
         raise FileFormatError(f"silos: expected a list of {n_silos}, got {reprlib.repr(each)}")
-    known: dict[str, tuple[_Named, _Named]] = {}
-    layouts: dict[tuple[int, _Named], int] = {}
-    forms: dict[tuple[int, str | None, int, _Named], int] = {}
-    form, provenance = np.empty((2, n_silos), dtype=np.intp)
+    mappings = {place for place, value in enumerate(shared) if isinstance(value, dict)}
+    known: dict[str, _Arrays] = {}
+    places: dict[tuple[int, str | None, int, str], int] = {}
+    forms: list[Form] = []
+    form, provenance = [], []
     for j, one in enumerate(each):
         if not isinstance(one, dict) or one.keys() != _EACH:
             raise FileFormatError(f"silos, number {j}: expected the fields {sorted(_EACH)}")
-        structure, shapes = one["structure"], one["shapes"]
-        family, kind, info = _place(one["family"], shared, j), None, 0
+        family, source, structure, shapes = _fields(one)
+        kind, info = None, family
         if structure is not None:
             if not isinstance(structure, dict) or structure.keys() != _AROUND:
                 got = reprlib.repr(structure)
                 raise FileFormatError(f"silos, number {j}: unexpected structure, got {got}")
-            kind, info = structure["kind"], _place(structure["info"], shared, j)
+            kind, info = structure["kind"], structure["info"]
             if not isinstance(kind, str):
                 expected = "expected the kind of structure to be a string"
                 raise FileFormatError(f"silos, number {j}: {expected}")
+        if not (type(family) is type(source) is type(info) is int) or not (
+            family in mappings and source in mappings and info in mappings
+        ):
+            got = reprlib.repr([family, source, info])
+            expected = "expected a reference to a mapping for family, provenance and info"
+            raise FileFormatError(f"silos, number {j}: {expected}, got {got}")
         text = repr(shapes)  # shows types
-        if text not in known:
-            known[text] = _arrays(shapes, f"silos, number {j}")
-        own, around = known[text]
-        if around and kind is None:
-            got = reprlib.repr(f"{_STRUCTURE}{around[0][0]}")
-            raise FileFormatError(f"silos, number {j}: unexpected array {got}")
-        layout = layouts.setdefault((family, own), len(layouts))
-        form[j] = forms.setdefault((layout, kind, info, around), len(forms))
-        provenance[j] = _place(one["provenance"], shared, j)
-    named = [*layouts]
-    found = [Form(*key, _size(named[key[0]][1]) + _size(key[3])) for key in forms]
-    silos = Silos(shared, named, found, form, provenance)
+        key = family, kind, info, text
+        place = places.get(key)
+        if place is None:
+            if text not in known:
+                known[text] = _arrays(shapes, j)
+            own, around, size = known[text]
+            if around and kind is None:
+                got = reprlib.repr(f"{_STRUCTURE}{around[0][0]}")
+                raise FileFormatError(f"silos, number {j}: unexpected array {got}")
+            place = places[key] = len(forms)
+            forms.append(Form(family, own, kind, info, around, size))
+        form.append(place)
+        provenance.append(source)
+    silos = Silos(shared, forms, np.array(form, np.intp), np.array(provenance, np.intp))
     _check_infos(silos, n_bytes)
     return silos
 
 
-def _place(value: Any, shared: list[Any], j: int) -> int:
-    """A checked place among the shared values."""
-    if type(value) is not int or not 0 <= value < len(shared):
-        got = reprlib.repr(value)
-        raise FileFormatError(f"silos, number {j}: expected a reference, got {got}")
-    if not isinstance(shared[value], dict):
-        raise FileFormatError(f"silos, number {j}: expected a mapping at reference {value}")
-    return value
-
-
-def _arrays(shapes: Any, where: str) -> tuple[_Named, _Named]:
+def _arrays(shapes: Any, j: int) -> _Arrays:
     """Own arrays and those of the structure, in the order of their names."""
     if not isinstance(shapes, dict) or "natural" not in shapes:
-        raise FileFormatError(f"{where}: expected shapes with natural, got {reprlib.repr(shapes)}")
-    for name, shape in shapes.items():
-        if name not in _OWN and not name.startswith(_STRUCTURE):
-            raise FileFormatError(f"{where}: unexpected array {reprlib.repr(name)}")
-        lengths = shape if isinstance(shape, list) and len(shape) <= MAX_AXES else [None]
-        for length in lengths:
+        got = reprlib.repr(shapes)
+        raise FileFormatError(f"silos, number {j}: expected shapes with natural, got {got}")
+    own, around, total = [], [], 0
+    for name in sorted(shapes):
+        shape, size = shapes[name], 1
+        if type(shape) is not list or len(shape) > MAX_AXES:
+            shape = (None,)
+        for length in shape:
             if type(length) is not int or not 0 <= length < _MAX_LENGTH:
-                raise FileFormatError(f"{where}: unexpected shape, got {reprlib.repr(shape)}")
-    named = [(name, tuple(shapes[name]), math.prod(shapes[name])) for name in sorted(shapes)]
-    n = sum(name in _OWN for name in shapes)  # which come first
-    return (*named[:n],), (*((k.removeprefix(_STRUCTURE), *rest) for k, *rest in named[n:]),)
-
-
-def _size(arrays: _Named) -> int:
-    return sum(size for _, _, size in arrays)
+                got = reprlib.repr(shapes[name])
+                raise FileFormatError(f"silos, number {j}: unexpected shape, got {got}")
+            size *= length
+        total += size
+        if name in _OWN:
+            own.append((name, tuple(shape), size))
+        elif name.startswith(_STRUCTURE):
+            around.append((name[len(_STRUCTURE) :], tuple(shape), size))
+        else:
+            got = reprlib.repr(name)
+            raise FileFormatError(f"silos, number {j}: unexpected array {got}")
+    return tuple(own), tuple(around), total
 
 
 def _check_infos(silos: Silos, n_bytes: int) -> None:
@@ -172,16 +179,18 @@ def _check_infos(silos: Silos, n_bytes: int) -> None:
 
 def unpack(
     silos: Silos, names: Sequence[str], flat: NDArray[Any]
-) -> Iterator[tuple[NDArray[np.intp], Alike]]:
-    """The silos of one layout at a time, with their numbers; forms are used up."""
-    shared, forms = silos.shared, silos.forms
-    layout = np.array([form.layout for form in forms], dtype=np.intp)[silos.form]
-    order, starts = np.argsort(layout, kind="stable"), silos.starts()
-    families: dict[int, Family] = {}
-    low = 0
-    for (family, own), high in zip(silos.layouts, np.cumsum(np.bincount(layout)), strict=True):
-        if family not in families:
-            families[family] = family_from_config(shared[family])
+) -> Iterator[tuple[list[int], Alike]]:
+    """Silos whose numbers mean the same at a time; forms are used up."""
+    shared, forms, form = silos.shared, silos.forms, silos.form
+    families = {at: family_from_config(shared[at]) for at in {own.family: None for own in forms}}
+    layouts: dict[tuple[tuple[Family, ...], _Named], int] = {}
+    factors = {at: factors_of(family) for at, family in families.items()}
+    layout = np.array(
+        [layouts.setdefault((factors[own.family], own.own), len(layouts)) for own in forms],
+        dtype=np.intp,
+    )[form]
+    order, starts, low = np.argsort(layout, kind="stable"), silos.starts(), 0
+    for (_, own), high in zip(layouts, np.cumsum(np.bincount(layout)).tolist(), strict=True):
         numbers, at, arrays = order[low:high], 0, {}
         low, begin = high, starts[numbers]
         for name, shape, size in own:
@@ -190,16 +199,20 @@ def unpack(
                 rows = flat[np.add.outer(begin, np.arange(at, at + size))]
             arrays[name] = rows.reshape(len(numbers), *shape)
             at += size
-        of = silos.form[numbers]
+        of, places = form[numbers], numbers.tolist()
+        found = [forms[k] for k in of.tolist()]
         alike = Alike(
-            families[family],
-            [names[j] for j in numbers],
-            [shared[k] for k in silos.provenance[numbers]],
-            [_structure(forms[k], shared, flat, b + at) for k, b in zip(of, begin, strict=True)],
+            [families[one.family] for one in found],
+            [names[j] for j in places],
+            [shared[k] for k in silos.provenance[numbers].tolist()],
+            [
+                _structure(one, shared, flat, b)
+                for one, b in zip(found, (begin + at).tolist(), strict=True)
+            ],
             of,
             **arrays,
         )
-        yield numbers, alike
+        yield places, alike
     forms.clear()  # they may take as much memory as the file
 
 
@@ -211,6 +224,8 @@ def _structure(
         return None
     arrays = {}
     for name, shape, size in form.arrays:
-        arrays[name] = flat[begin : begin + size].reshape(shape)
+        numbers = flat[begin : begin + size]
+        arrays[name] = numbers if shape == (size,) else numbers.reshape(shape)
         begin += size
-    return unchecked(Structure, kind=form.kind, arrays=arrays, info=shared[form.info])
+    values = {"kind": form.kind, "arrays": arrays, "info": shared[form.info]}
+    return unchecked(Structure, values)

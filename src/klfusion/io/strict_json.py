@@ -22,6 +22,8 @@ _KEY = _STRING + 66  # a new key, and its place among all keys, which may be dou
 MOST_TIMES = 10  # the size of a file that its loading may take in memory
 FREE = 2**20  # bytes that the loading of any file may take beside
 _BLOCK, _KEYS = 2**14, 2**10  # characters, and keys, looked at together
+_SHORT = 16  # bytes of a key, two words
+_SECRET = np.array([hash(b"first"), hash(b"second")]) | 1  # so that nobody can make hashes equal
 _STRUCTURAL = b'",:[]{}'
 _REST = bytes(set(range(256)) - {*_STRUCTURAL})
 
@@ -96,16 +98,26 @@ class _Marks:
         begin, end = quotes[: len(quotes) // 2 * 2].reshape(-1, 2).T
         is_key = codes[np.minimum(end + 1, len(codes) - 1)] == ord(":")
         n_bytes = int((end - begin).sum()) + len(self.data) - len(self.plain)
-        places = np.stack((begin[is_key], end[is_key]))
-        begin, end = places
-        found = (
-            hash(self.plain[low:high])
-            for at in range(0, len(begin), _KEYS)
-            for low, high in places[:, at : at + _KEYS].T.tolist()
-        )
-        new = np.unique(np.fromiter(found, np.int64, len(begin)), return_index=True)[1]
+        begin, end = begin[is_key], end[is_key]
+        hashes = np.empty(len(begin), np.int64)
+        for at in range(0, len(begin), _KEYS):
+            some = slice(at, at + _KEYS)
+            hashes[some] = self._hashes(codes, begin[some], end[some])
+        new = np.unique(hashes, return_index=True)[1]
         length = end - begin
         return len(begin) - len(new), n_bytes - int(length.sum() - length[new].sum())
+
+    def _hashes(
+        self, codes: NDArray[np.uint8], begin: NDArray[np.intp], end: NDArray[np.intp]
+    ) -> NDArray[np.int64]:
+        """Hashes of some keys; those of short ones are sums of two words times secret numbers."""
+        places = begin[:, None] + np.arange(_SHORT)
+        found = codes.take(places, mode="clip")
+        found[places >= end[:, None]] = 0
+        hashes = np.asarray(found.view(np.int64) @ _SECRET)
+        for k in np.flatnonzero(end - begin > _SHORT):
+            hashes[k] = hash(self.plain[begin[k] : end[k]])
+        return hashes
 
     def memory(self) -> tuple[int, int]:
         """Bytes that the text and its characters take, and its values when parsed, at most."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple, Never, TypeVar
 
 import numpy as np
@@ -17,19 +18,20 @@ from klfusion.families import Family, Product
 from klfusion.families.family import CHECKED_ROWS
 from klfusion.posteriors.posterior import MAY_BE_FLAT, Posterior
 from klfusion.posteriors.structure import Structure, regression
+from klfusion.posteriors.structure.checked import Seen
 from klfusion.posteriors.structure.schema import check_kind
 
 _T = TypeVar("_T")
 
 
 class Alike(NamedTuple):
-    """Silos of one family with as many components: arrays are float64, ``(m, ...)``."""
+    """Silos whose numbers mean the same, with as many components: float64 arrays ``(m, ...)``."""
 
-    family: Family
+    families: Sequence[Family]  # whose factors are equal, not their names
     names: Sequence[str]
     provenances: Sequence[Mapping[str, Any]]
     structures: Sequence[Structure | None]
-    forms: IntArray  # equal where structures have one kind, one info and arrays of one shape
+    forms: IntArray  # equal where families, kinds, infos and shapes of structures are
     natural: FloatArray
     prior: FloatArray | None = None
     counts: FloatArray | None = None
@@ -39,18 +41,30 @@ class Alike(NamedTuple):
         for array in (self.natural, self.prior, self.counts):
             if array is not None:
                 array.flags.writeable = False
+        columns = zip(
+            self.families,
+            self.natural,
+            self.names,
+            repeat(None) if self.prior is None else self.prior,
+            repeat(None) if self.counts is None else self.counts,
+            self.structures,
+            self.provenances,
+            strict=False,
+        )
         return [
             unchecked(
                 Posterior,
-                family=self.family,
-                natural=self.natural[j],
-                name=name,
-                prior=None if self.prior is None else self.prior[j],
-                counts=None if self.counts is None else self.counts[j],
-                structure=self.structures[j],
-                provenance=self.provenances[j],
+                {
+                    "family": family,
+                    "natural": natural,
+                    "name": name,
+                    "prior": prior,
+                    "counts": counts,
+                    "structure": structure,
+                    "provenance": provenance,
+                },
             )
-            for j, name in enumerate(self.names)
+            for family, natural, name, prior, counts, structure, provenance in columns
         ]
 
 
@@ -64,10 +78,11 @@ class Together:
         self._natural: defaultdict[Family, _Rows] = defaultdict(_Rows)  # and priors
         self._flat: defaultdict[tuple[Family, bool], _Rows] = defaultdict(_Rows)
         self._counts = _Rows()
+        self._seen: Seen = {}
 
     def add(self, alike: Alike) -> list[Posterior]:
         """The posteriors, checked but for their numbers, which `check` does."""
-        silos, family = alike.silos(), alike.family
+        silos, family = alike.silos(), alike.families[0]
         natural, prior, counts = alike.natural, alike.prior, alike.counts
         m, n = len(silos), silos[0].n_components
         if (
@@ -76,11 +91,13 @@ class Together:
             or (counts is not None and counts.shape != (m, n))
         ):
             _refuse(silos)
-        for silo in silos:
-            if not silo.name or not is_unicode(silo.name):
-                _refuse([silo])
-        for rows in _places_of_equal(alike.forms):
-            _check_structures([silos[j] for j in rows])
+        if not all(alike.names) or not is_unicode("".join(alike.names)):
+            _refuse([silo for silo in silos if not silo.name or not is_unicode(silo.name)])
+        by_form: defaultdict[int, list[Posterior]] = defaultdict(list)
+        for silo, form in zip(silos, alike.forms.tolist(), strict=True):
+            by_form[form].append(silo)
+        for equal in by_form.values():
+            _check_structures(equal, self._seen)
         if prior is not None:
             self._add_priors(alike, prior, silos)
         self._add(family, natural.reshape(m * n, -1), silos)
@@ -96,16 +113,15 @@ class Together:
         for convex, rows in which.items():
             some = [silos[j] for j in rows]
             if convex is None:
-                self._add(alike.family, prior[rows], some)
+                self._add(alike.families[0], prior[rows], some)
             else:
-                self._flat[alike.family, convex].add(prior[rows], some)
+                self._flat[alike.families[0], convex].add(prior[rows], some)
 
     def _add(self, family: Family, rows: FloatArray, silos: Sequence[Posterior]) -> None:
-        if isinstance(family, Product):
-            for _, factor, columns in family.parts(rows):
-                self._add(factor, columns, silos)
-        else:
-            self._natural[family].add(rows, silos)
+        low = 0
+        for factor in factors_of(family):
+            self._natural[factor].add(rows[:, low : low + factor.size], silos)
+            low += factor.size
 
     def check(self, infinite: Iterable[Posterior] = ()) -> None:
         """Refuse the first silo that is not one by itself; those ``infinite`` are known."""
@@ -118,18 +134,14 @@ class Together:
         self._counts.check(lambda counts: np.isfinite(counts) & (counts >= 0))
 
 
-def _places_of_equal(forms: IntArray) -> Iterator[IntArray]:
-    """Where each form is."""
-    if len(forms) == 1:
-        yield np.zeros(1, dtype=np.intp)
-        return
-    order, low = np.argsort(forms, kind="stable"), 0
-    for high in np.cumsum(np.unique(forms, return_counts=True)[1]):
-        yield order[low:high]
-        low = high
+def factors_of(family: Family) -> tuple[Family, ...]:
+    """The families of which it is a product, without their names; itself if it is none."""
+    if not isinstance(family, Product):
+        return (family,)
+    return tuple(one for _, factor in family.factors for one in factors_of(factor))
 
 
-def _check_structures(silos: Sequence[Posterior]) -> None:
+def _check_structures(silos: Sequence[Posterior], seen: Seen) -> None:
     """Check structures of one form: all that is asked of their numbers are lower bounds."""
     first = silos[0]
     own = first.structure
@@ -138,9 +150,9 @@ def _check_structures(silos: Sequence[Posterior]) -> None:
     if len(silos) > 1:
         every = [silo.structure.arrays for silo in silos if silo.structure is not None]
         lowest = {key: np.min([arrays[key] for arrays in every], axis=0) for key in own.arrays}
-        own = unchecked(Structure, kind=own.kind, arrays=lowest, info=own.info)
+        own = unchecked(Structure, {"kind": own.kind, "arrays": lowest, "info": own.info})
     try:
-        check_kind(own, first.family, first.n_components, f"silo {first.name!r}")
+        check_kind(own, first.family, first.n_components, f"silo {first.name!r}", seen)
     except InvalidPosteriorError:
         for silo in silos:  # zeros in different places are no zeros
             replace(silo)
@@ -180,8 +192,8 @@ def _refuse(silos: Sequence[Posterior]) -> Never:
     raise InvalidPosteriorError(f"silo {silos[0].name!r}: expected numbers of {silos[0].family}")
 
 
-def unchecked(cls: type[_T], /, **fields: Any) -> _T:
+def unchecked(cls: type[_T], values: dict[str, Any]) -> _T:
     """A frozen dataclass without a call of its ``__post_init__``."""
     made = object.__new__(cls)
-    vars(made).update(fields)
+    object.__setattr__(made, "__dict__", values)
     return made

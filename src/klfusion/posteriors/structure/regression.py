@@ -20,6 +20,7 @@ from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families import Family, Normal
 from klfusion.families.wishart import pack, unpack
+from klfusion.posteriors.structure.checked import are_texts
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 from klfusion.posteriors.structure.words import normalised, repeated
 
@@ -103,8 +104,8 @@ def are_priors(priors: FloatArray, family: Family, *, convex: bool = False) -> B
 
 def names_of(info: Mapping[str, Any], key: str, where: str) -> list[str]:
     """Names in a structure's ``info``, checked because files are not trusted."""
-    found = info.get(key)
-    if not isinstance(found, list | tuple) or not all(isinstance(n, str) and n for n in found):
+    found: Any = info.get(key)
+    if not are_texts(found) or not all(found):
         raise InvalidPosteriorError(
             f"{where}: expected {key} to be a list of non-empty names, got {found!r}"
         )

@@ -1,7 +1,7 @@
 """What a structure of each kind must hold, so that whatever is constructed or loaded is whole."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from klfusion.families import (
 )
 from klfusion.families.wishart import packed_size
 from klfusion.posteriors.structure import class_densities, components, head, regression
-from klfusion.posteriors.structure.checked import Checked, are_texts, are_values, is_positive
+from klfusion.posteriors.structure.checked import Checked, Seen, are_texts, are_values, is_positive
 from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks, is_geometry
 from klfusion.posteriors.structure.kinds import MEASURED, VOCABULARY, blocks_of, factors_of
 from klfusion.posteriors.structure.structure import Structure
@@ -39,11 +39,16 @@ def check_structure(structure: Structure, family: Family, n: int, where: str) ->
     check_kind(structure, family, n, where)
 
 
-def check_kind(structure: Structure, family: Family, n: int, where: str) -> None:
-    """Refuse a structure that is not one of its kind; its numbers are finite."""
+def check_kind(
+    structure: Structure, family: Family, n: int, where: str, seen: Seen | None = None
+) -> None:
+    """Refuse a structure that is not one of its kind; its numbers are finite.
+
+    ``seen`` keeps what is known about long entries of infos, which must stay as they are.
+    """
     check = _CHECKS.get(structure.kind)
     if check is not None:
-        own = Checked(structure, family, n, where)
+        own = Checked(structure, family, n, where, seen)
         check(own)
         own.setting("features", lambda v: v is None or are_texts(v), "names of columns")
 
@@ -112,12 +117,15 @@ def _layers(own: Checked) -> None:
     if any(key.startswith(("site.", "inputs.")) for key in own.arrays):
         _class_statistics(own, n_in, below)
 
-    def unique(labels: Any) -> bool:
-        plain = isinstance(labels, list | tuple) and {*map(type, labels)} <= {str, int, float, bool}
-        return plain and len({*labels}) == below == len(labels)
-
-    own.setting("classes", lambda v: v is None or unique(v), f"{below} unique labels")
+    labels = own.info.get("classes")
+    if labels is not None and not (isinstance(labels, list | tuple) and len(labels) == below):
+        own.refuse("classes", f"{below} unique labels", labels)
+    own.setting("classes", lambda v: v is None or _are_unique(v), f"{below} unique labels")
     own.setting("features", lambda v: v is None or are_texts(v), "names of columns")
+
+
+def _are_unique(labels: Sequence[Any]) -> bool:
+    return {*map(type, labels)} <= {str, int, float, bool} and len({*labels}) == len(labels)
 
 
 def _class_statistics(own: Checked, n_in: int, n_out: int) -> None:
@@ -175,8 +183,9 @@ def _regression(own: Checked) -> None:
     if not (isinstance(own.family, Normal) and own.family.dim == len(names) and own.n == 1):
         expected = f"expected one component of Normal(dim={len(names)}), a dimension per coordinate"
         raise InvalidPosteriorError(f"{own.where}: {expected}, got {own.n} of {own.family}")
-    local = regression.names_of(own.info, "local", own.where)
-    regression.names_of({"columns": [], **own.info}, "columns", own.where)
+    local = own.once("local", lambda _: regression.names_of(own.info, "local", own.where))
+    if "columns" in own.info:
+        own.once("columns", lambda _: regression.names_of(own.info, "columns", own.where))
     own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
     own.setting("variables", lambda v: v is None or _are_variables(v), _VARIABLES)
     own.setting("units", lambda v: are_values(v, str), "a mapping of columns to text")

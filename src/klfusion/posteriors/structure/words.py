@@ -1,5 +1,6 @@
 """The words of a vocabulary: unique strings, one per column of the topics."""
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -10,6 +11,9 @@ import numpy as np
 from klfusion.errors import KLFusionError
 
 _ACCENTS = 30  # on one letter, the most of the Stream-Safe Text Format of Unicode (UAX 15)
+# Accents are no letters or digits, and follow those of the Latin alphabet.
+_MARK = r"[^\w\x00-\u02ff]"
+_MARKS = re.compile(rf"(?<!{_MARK}){_MARK}{{{_ACCENTS + 1},}}")
 _FEW = 256  # words whose set takes less time than sorted hashes, and little memory
 
 
@@ -56,8 +60,10 @@ def normalised(word: str) -> str:
     """
     if word.isascii() or unicodedata.is_normalized("NFC", word):
         return str(word)
-    run = longest = 0
-    for letter in word:
-        run = run + 1 if unicodedata.combining(letter) else 0
-        longest = max(longest, run)
-    return str(word) if longest > _ACCENTS else unicodedata.normalize("NFC", word)
+    for marks in _MARKS.findall(word):
+        run = 0
+        for mark in marks:
+            run = run + 1 if unicodedata.combining(mark) else 0
+            if run > _ACCENTS:
+                return str(word)
+    return unicodedata.normalize("NFC", word)
