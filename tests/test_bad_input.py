@@ -390,3 +390,34 @@ class TestMethods:
         assert "123.456" not in str(found.value)
         with pytest.raises(KLFusionError, match="got list of length 50"):
             kf.Auto(n_init=rows.tolist())
+
+
+WRONG = {
+    "as_prior": lambda f: f.as_prior([]),
+    "model": lambda f: f.model(predictive=np.array([])),
+    "Fusion": lambda f: replace(f, labels=None),
+    "labels of numbers": lambda f: replace(f, labels="x"),
+    "names": lambda f: replace(f, silo_names=3),
+    "audit": lambda f: kf.audit(gamma(), np.array(3), fit=lambda x: x),
+    "audit with no function": lambda f: kf.audit(gamma(), np.ones((4, 2)), fit=3),
+    "coefficients": lambda f: kf.coefficients([1.0], [[1.0]], None, name="a"),
+    "coefficients of an array": lambda f: kf.coefficients([1.0], [[1.0]], np.array(3), name="a"),
+    "coefficients of text": lambda f: kf.coefficients([1.0, 2.0], np.eye(2), "xy", name="a"),
+    "mean": lambda f: kf.coefficients(f, [[1.0]], ["x"], name="a"),
+    "family": lambda f: kf.families.family_from_config(3),
+    "family of text": lambda f: kf.families.family_from_config("x"),
+    "site": lambda f: kf.federation.Site("\ud800"),
+    "column": lambda f: kf.learners.Column("x", np.array([])),
+    "damping": lambda f: kf.refine_rounds({}, damping=None),
+    "rounds": lambda f: kf.refine_rounds({}, rounds=True),
+    "sites": lambda f: kf.refine_rounds([1]),
+    "fits": lambda f: kf.refine_rounds({"a": 1}),
+    "report": lambda f: kf.report.write_report(None, "x.html"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=[*WRONG])
+def test_wrong_types_are_told(wrong):
+    """Found by calls of all public functions with 43 odd values for each of their arguments."""
+    with pytest.raises(KLFusionError, match="expected "):
+        wrong(kf.fuse([gamma("a"), gamma("b")]))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._utils.text import brief
 from klfusion.draws.fused import JointNormal, joint_of
 from klfusion.draws.variables import Variable, columns_of, constrained
 from klfusion.errors import KLFusionError, MissingDependencyError
@@ -29,8 +30,8 @@ def as_prior(fusion: Fusion, library: str, silo: str | None) -> Prior | str:
         "numpyro": _numpyro,
         "stan": _stan,
     }
-    if library not in makers:
-        raise KLFusionError(f"expected a library of {sorted(makers)}, got {library!r}")
+    if not isinstance(library, str) or library not in makers:
+        raise KLFusionError(f"expected a library of {sorted(makers)}, got {brief(library)}")
     joint = joint_of(fusion, silo)
     try:
         return makers[library](joint)

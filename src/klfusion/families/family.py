@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.text import brief
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families.kl_matrix import kl_matrix
 
@@ -234,6 +235,10 @@ class DimensionalFamily(Family):
 
 def family_from_config(config: Mapping[str, Any]) -> Family:
     """The family that a JSON description, such as ``{"name": "gamma", "dim": 3}``, names."""
+    given: Any = config
+    if not isinstance(given, Mapping):
+        expected = "expected the description of a family to be a mapping with its name"
+        raise KLFusionError(f"{expected}, got {brief(given)}")
     rest = dict(config)
     name = rest.pop("name", None)
     if not isinstance(name, str) or name not in _REGISTRY:

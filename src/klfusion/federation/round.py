@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from klfusion._utils.checks import is_integer, is_number
-from klfusion._utils.text import brief, printable
+from klfusion._utils.text import brief, is_unicode, printable
 from klfusion.adapters import extract
 from klfusion.errors import FileFormatError, KLFusionError
 from klfusion.federation import signing
@@ -43,7 +43,9 @@ class Site:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= _MAX_NAME:
+        given: Any = self.name
+        is_text = isinstance(given, str) and is_unicode(given)
+        if not is_text or not 0 < len(given.encode()) <= _MAX_NAME:
             text = f"expected a site's name of 1 to {_MAX_NAME} bytes"
             raise KLFusionError(f"{text}, got {one_line(repr(self.name))}")
 

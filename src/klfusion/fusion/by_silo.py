@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from klfusion._utils.arrays import IntArray
-from klfusion._utils.text import few
+from klfusion._utils.text import brief, few
 from klfusion.errors import KLFusionError
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
@@ -31,9 +31,14 @@ class BySilo(Sequence[_Array]):
         if isinstance(arrays, BySilo):
             self._flat, self._edges = arrays._flat, arrays._edges
         else:
-            each = [np.asarray(array) for array in arrays]
-            self._flat = cast(_Array, np.concatenate(each) if each else np.empty(0))
+            try:
+                each = [np.asarray(array) for array in arrays]
+                self._flat = cast(_Array, np.concatenate(each) if each else np.empty(0))
+            except (TypeError, ValueError) as error:
+                raise KLFusionError(f"expected one array per silo ({error})") from error
             self._edges = np.cumsum([0, *map(len, each)])
+        if not isinstance(names, Iterable):
+            raise KLFusionError(f"expected names of silos, got {brief(names)}")
         self._names = tuple(names)
 
     @classmethod

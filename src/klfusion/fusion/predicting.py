@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray
-from klfusion._utils.checks import check_integer, generator
+from klfusion._utils.checks import check_flag, check_integer, generator
 from klfusion._utils.package import provided
 from klfusion.errors import KLFusionError
 from klfusion.families.draws import draws
@@ -41,6 +41,7 @@ class Predicting:
         predictive : bool
             The components are those of `predictive`, not the fused ones.
         """
+        check_flag("predictive", predictive)
         return self.predictive().model() if predictive else provided("model")(self, silo)
 
     def predictive(self) -> Predictive:

@@ -69,7 +69,7 @@ class Column:
         if not isinstance(self.name, str) or not self.name:
             raise KLFusionError(f"expected the name of a column as text, got {brief(self.name)}")
         where = f"column {self.name!r}"
-        if self.kind not in KINDS:
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
             got = f"got {brief(self.kind)}"
             raise KLFusionError(f"{where}: expected a kind of {', '.join(KINDS)}, {got}")
         if self.unit is not None and not isinstance(self.unit, str):

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.text import few
+from klfusion._utils.text import brief, few
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import Normal
+from klfusion.families.family import numbers
 from klfusion.posteriors.noise import shared_noise, shared_prior
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
@@ -60,15 +61,21 @@ def coefficients(
     array([[1. , 0.6]])
     """
     where = f"silo {name!r}"
-    names = names_of({"coordinates": [*coordinates]}, "coordinates", where)
-    given = np.asarray(mean, dtype=np.float64).reshape(-1)
+    try:
+        listed = [coordinates] if isinstance(coordinates, str) else [*coordinates]
+    except TypeError as error:
+        got = brief(coordinates)
+        text = f"{where}: expected coordinates to be a list of names, got {got}"
+        raise KLFusionError(text) from error
+    names = names_of({"coordinates": listed}, "coordinates", where)
+    given = numbers(mean, f"{where}: mean").reshape(-1)
     if len(given) != len(names):
         raise KLFusionError(f"{where}: expected {len(names)} coefficients, got {len(given)}")
     if np.shape(covariance) != (len(names), len(names)):
         expected = f"expected a covariance matrix of shape {(len(names), len(names))}"
         raise KLFusionError(f"{where}: {expected}, got {np.shape(covariance)}")
     family = Normal(len(names))
-    natural = family.natural(given[None], np.asarray(covariance, dtype=np.float64)[None])[0]
+    natural = family.natural(given[None], numbers(covariance, f"{where}: covariance")[None])[0]
     precision = np.diag(prior_precision(names, prior_sd, where))
     settings = {"likelihood": likelihood, "units": dict(units or {})}
     return regression(

@@ -15,6 +15,7 @@ from scipy.stats import chi2
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import generator
+from klfusion._utils.text import brief
 from klfusion.adapters._regressions import table
 from klfusion.adapters.bayesian_head import rebuild
 from klfusion.errors import KLFusionError
@@ -256,6 +257,9 @@ def _range(column: FloatArray) -> tuple[float, float]:
 def _shadows(rows: Any, fit: Callable[[Any], Any], score: Any, random_state: Any) -> FloatArray:
     """Advantages by scores of shadow models: Normal in and out, of one variance."""
     x = np.asarray(rows)
+    if not callable(fit) or not x.ndim:
+        got = f"{brief(fit)} and {brief(rows)}"
+        raise KLFusionError(f"expected fit to be a function of rows, and rows, got {got}")
     rng, there = generator(random_state), np.zeros((_SHADOWS, len(x)), dtype=bool)
     scores = np.zeros((_SHADOWS, len(x)))
     for number in range(_SHADOWS):

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import brief
+from klfusion.errors import KLFusionError
 from klfusion.fusion import explanation
 from klfusion.fusion.result import Fusion
 from klfusion.objective.solution import MergePath, Status
@@ -62,6 +64,8 @@ def summarize(
     >>> [silo["matches"][0]["component"] for silo in summarize(kf.fuse([a, b]))["silos"]]
     [0, 0]
     """
+    if not isinstance(fusion, Fusion):
+        raise KLFusionError(f"expected a Fusion, as kf.fuse returns it, got {brief(fusion)}")
     posterior = fusion.posterior
     silos, aligned = _compared(fusion, silos)
     natural = None if aligned is None else np.concatenate([silo.natural for silo in aligned])

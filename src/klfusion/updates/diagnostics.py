@@ -218,22 +218,41 @@ def _alone(fusion: Fusion, support: IntArray) -> list[Finding]:
 
 
 def _hindering(fusion: Fusion, silos: list[Posterior]) -> list[Finding]:
-    """The silo of the most components, if most of the others' match without it, and not with it.
+    """The silo of the most components, if others share more without it.
 
-    Components of one silo show how different ones differ. Many that overlap say: hardly.
+    Components of one silo show how different ones differ. Many that overlap say: hardly. Or they
+    lie where others have one component, and each draws some of them away.
     """
     if fusion.n_silos < 3 or fusion.settings.n_components[0] is not None:
         return []
-    largest = int(np.argmax([silo.n_components for silo in silos]))
+    sizes = np.array([silo.n_components for silo in silos])
+    largest = int(np.argmax(sizes))
     others = np.delete(np.arange(len(silos)), largest)
-    if _mostly_shared([fusion.labels[j] for j in others]):
+    own = [fusion.labels[j] for j in others]
+    shared = _mostly_shared(own)
+    if shared and not sizes[largest] > sizes[others].max():
         return []
     without = _again(fusion, silos, others)
     if not _mostly_shared(list(without.labels)):
         return []
-    shared = int(((without.contributions > 0).sum(axis=0) > 1).sum())
-    reason = f"hardly anything matches beside its components; without it others share {shared}"
+    if not shared:
+        n = int(((without.contributions > 0).sum(axis=0) > 1).sum())
+        reason = f"hardly anything matches beside its components; without it others share {n}"
+    elif n := _torn(np.concatenate(list(without.labels)), np.concatenate(own), len(others)):
+        what = "a component" if n == 1 else f"{n} components"
+        reason = f"without it most others share {what}, with it most do not"
+    else:
+        return []
     return [Finding(silos[largest].name, None, reason)]
+
+
+def _torn(before: IntArray, after: IntArray, n_silos: int) -> int:
+    """Components of most silos of which most are no longer together."""
+    members = [after[before == g] for g in range(int(before.max(initial=-1)) + 1)]
+    return sum(
+        2 * len(own) > n_silos and 2 * np.bincount(own[own >= 0], minlength=1).max() <= len(own)
+        for own in members
+    )
 
 
 def _mostly_shared(labels: list[IntArray]) -> bool:

@@ -13,7 +13,9 @@ import numpy as np
 
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.checks import check_integer, is_number
 from klfusion._utils.running import progress_bar
+from klfusion._utils.text import brief
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.posterior import Posterior
@@ -97,10 +99,12 @@ def refine_rounds(
     >>> found.posterior.params()
     {'shape': array([[31.]]), 'rate': array([[15.]])}
     """
-    if not isinstance(rounds, int) or rounds < 1:
-        raise KLFusionError(f"expected rounds to be an integer >= 1, got {rounds!r}")
-    if not 0.0 < damping <= 1.0:
-        raise KLFusionError(f"expected damping in (0, 1], got {damping!r}")
+    check_integer("rounds", rounds)
+    if not is_number(damping) or not 0.0 < damping <= 1.0:
+        raise KLFusionError(f"expected damping in (0, 1], got {brief(damping)}")
+    if not isinstance(silos, Mapping) or not all(map(callable, silos.values())):
+        expected = "expected silos to be a mapping of names to functions that fit"
+        raise KLFusionError(f"{expected}, got {brief(silos)}")
     with progress_bar(progress) as report:
         report("round", 1, rounds)
         first = {name: replace(fit(None, None), name=name) for name, fit in silos.items()}
