@@ -20,7 +20,7 @@ from klfusion.pooling.pool import Pooling
 
 DESCRIPTION = "loss that one hostile silo of ten causes, in nats per observation, by attack"
 CENTRES = np.array([[-6.0, 0.0], [0.0, 6.0], [6.0, 0.0], [0.0, -6.0]])
-FIRST_SEED = 67000  # of consecutive seeds, none of which served development
+FIRST_SEED = 68000  # of consecutive seeds, none of which served development
 N_SILOS, N_POINTS, N_TEST = 10, 100, 2000  # points per component
 HOSTILE = "hostile"
 CERTAIN = 1e6

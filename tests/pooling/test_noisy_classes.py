@@ -123,3 +123,23 @@ def test_degrees_of_freedom_of_a_log_determinant(d):
     freedom = d - 1 + np.array([0.3, 4.0, 1000.0])
     each = 0.5 * (freedom[:, None] - np.arange(d))
     assert _freedom(polygamma(1, each).sum(axis=1), d) == pytest.approx(freedom, rel=1e-6)
+
+
+def test_a_silo_without_its_prior_is_refused():
+    bare = replace(private(rows(0), epsilon=99.0), prior=None)
+    with pytest.raises(InvalidPosteriorError, match="silo 'a': expected the prior that sums of"):
+        kf.fuse([bare])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epsilon": 1.0, "delta": []}, {"epsilon": "x"}, {"noise_sd": 3}, {"sensitivity": {"x": "y"}}],
+)
+def test_a_budget_that_cannot_be_read_promises_nothing(wrong, tmp_path):
+    """A stranger's statement ended the report with a traceback."""
+    site = private(rows(0), epsilon=99.0)
+    told = {"privacy": {**site.provenance["privacy"], **wrong}}
+    fusion = kf.fuse([replace(site, provenance=told)])
+    broken = replace(fusion, posterior=replace(fusion.posterior, provenance=told))
+    broken.report(str(tmp_path / "report.html"))
+    assert "cannot be read: nothing is promised" in (tmp_path / "report.html").read_text()

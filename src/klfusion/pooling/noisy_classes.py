@@ -23,6 +23,7 @@ import numpy as np
 from scipy.special import polygamma, psi
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.errors import InvalidPosteriorError
 from klfusion.families import NormalGamma, NormalWishart
 from klfusion.pooling.noisy_gram import NoisyGram
 from klfusion.pooling.noisy_sums import PriorWarning, warn_few
@@ -63,6 +64,9 @@ class NoisyClasses:
         structure = posterior.structure
         if structure is None or structure.kind != CLASSES or structure.info.get(KEY) is None:
             return None
+        if posterior.prior is None:
+            expected = "expected the prior that sums of classes with noise are added to"
+            raise InvalidPosteriorError(f"silo {posterior.name!r}: {expected}, got none")
         own, arrays = structure.info[KEY], structure.arrays
         sums = arrays[f"{KEY}.classes"]
         noise = np.full(len(sums), float(own["deviation"]) ** 2)

@@ -28,8 +28,13 @@ def described(provenance: Mapping[str, Any], n_silos: int | None = None) -> list
     own = provenance.get(KEY)
     if not isinstance(own, Mapping) or not own:
         return ["No noise was added: there is no privacy budget, and nothing is promised."]
-    if "mechanism" in own:
-        return [*_of_silo(own)]
+    try:
+        return _of_silo(own) if "mechanism" in own else _of_silos(own, n_silos)
+    except (AttributeError, KeyError, TypeError, ValueError):  # a stranger's file may say anything
+        return ["What it says of noise and a budget cannot be read: nothing is promised."]
+
+
+def _of_silos(own: Mapping[str, Any], n_silos: int | None) -> list[str]:
     lines = [f"Silo {name!r}: {_budget(one)}." for name, one in own.items()]
     if n_silos is not None and len(own) < n_silos:
         lines.append("Other silos added no noise, and nothing is promised to their people.")
