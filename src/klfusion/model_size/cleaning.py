@@ -14,7 +14,6 @@ import numpy as np
 
 from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, blocks
 from klfusion.families import EmpiricalPrior, Family, GaussianObservations, Product, Tempered
-from klfusion.families.gaussian import GaussianPosterior
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
@@ -36,8 +35,8 @@ def with_data(posterior: Posterior) -> IntArray:
     family, structure, counts = posterior.family, posterior.structure, posterior.counts
     if structure is not None and structure.kind == layers.KIND:
         return layers.kept_units(structure, 1)
-    if counts is None and isinstance(family, GaussianPosterior):
-        counts = family.effective_size(posterior.natural)
+    if counts is None and isinstance(family, GaussianObservations):
+        counts = require(family, Tempered, "sizes").effective_size(posterior.natural)
     if counts is None:
         return np.arange(posterior.n_components)
     least = min(family.least_count, _NEGLIGIBLE_SHARE * float(counts.sum()))
