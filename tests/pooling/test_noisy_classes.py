@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import polygamma, psi
+from scipy.special import polygamma
 from scipy.stats import gamma
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.naive_bayes import GaussianNB
 
 import klfusion as kf
 from klfusion.errors import InvalidPosteriorError
-from klfusion.pooling.noisy_classes import NoisyClasses, _freedom, _log_moments
+from klfusion.pooling.noisy_classes import NoisyClasses, _gammas, _quadrature, _quantile, _variance
 from klfusion.pooling.noisy_sums import PriorWarning
 from klfusion.privacy.mechanism import seeds_allowed
 
@@ -43,17 +43,66 @@ def test_with_little_noise_the_posterior_is_that_of_the_rows(model):
         assert found[key] == pytest.approx(own, rel=0.1, abs=0.03 * np.abs(own).max()), key
 
 
-def held(seed, epsilon, wide):
-    """Whether intervals hold the variances."""
-    found = private(rows(seed), seed, epsilon=epsilon, wide=wide).params()
+def held(seed, epsilon, wide, unit=1.0, offset=0.0):
+    """Whether intervals hold the variances, and the means, of rows in other units."""
+    x, y = rows(seed)
+    bound = 6.0 * wide * unit
+    with seeds_allowed():
+        site = kf.privatize(
+            GaussianNB(), name="a", data=(offset + unit * x, y), epsilon=epsilon, delta=1e-5,
+            bounds=dict.fromkeys(["x0", "x1"], (offset - bound, offset + bound)), classes=[0, 1],
+            random_state=seed,
+        )  # fmt: skip
+    found = site.params()
     low, high = (found["rate"] / gamma.ppf(p, found["shape"]) for p in (0.975, 0.025))
-    return (low < DEVIATION**2) & (high > DEVIATION**2)
+    variance = (unit * DEVIATION) ** 2
+    off = np.abs(found["mean"] - offset - unit * MEAN)
+    near = off < 1.96 * np.sqrt(found["rate"] / (found["shape"] * found["kappa"]))
+    return (low < variance) & (high > variance), near
 
 
-@pytest.mark.parametrize(("epsilon", "wide"), [(1.0, 1.0), (10.0, 1.0), (10.0, 3.0)])
+@pytest.mark.parametrize("wide", [1.0, 3.0, 10.0])
+@pytest.mark.parametrize("epsilon", [1.0, 10.0])
 def test_intervals_of_variances_include_the_noise(epsilon, wide):
     """Of 160 intervals; a deviation of 2 %."""
-    assert np.mean([held(seed, epsilon, wide) for seed in range(40)]) > 0.88
+    assert np.mean([held(seed, epsilon, wide) for seed in range(40)], axis=(0, 2, 3)).min() > 0.88
+
+
+@pytest.mark.filterwarnings("ignore::klfusion.pooling.noisy_sums.PriorWarning")
+@pytest.mark.parametrize(("unit", "offset"), [(9.0, 120.0), (0.1, 0.0), (0.1, 5.0)])
+@pytest.mark.parametrize("model", [GaussianNB(), QuadraticDiscriminantAnalysis()])
+def test_units_of_columns_do_not_matter(model, unit, offset):
+    """Pressures, fractions, and deviations far smaller than means."""
+    (x, y), sites = rows(3), []
+    for own, start in ((1.0, 0.0), (unit, offset)):
+        bounds = dict.fromkeys(["x0", "x1"], (start - 12.0 * own, start + 12.0 * own))
+        with seeds_allowed():
+            site = kf.privatize(
+                model, name="a", data=(start + own * x, y), epsilon=1.0, delta=1e-5,
+                bounds=bounds, classes=[0, 1], random_state=0,
+            )  # fmt: skip
+        sites.append(kf.fuse([site]))
+    one, two = (fusion.posterior.params() for fusion in sites)
+    assert two["mean"] == pytest.approx(offset + unit * one["mean"], rel=1e-3)
+    assert two["kappa"] == pytest.approx(one["kappa"], rel=1e-3)
+    key = "rate" if "rate" in one else "scale_inv"
+    assert two[key] == pytest.approx(unit**2 * one[key], rel=1e-2, abs=1e-3 * unit**2)
+    more = rows(4)[0]
+    predicted = (m.model().predict(a) for m, a in zip(sites, (more, offset + unit * more)))
+    assert np.mean(np.equal(*predicted)) > 0.99
+
+
+@pytest.mark.filterwarnings("ignore::klfusion.pooling.noisy_sums.PriorWarning")
+@pytest.mark.parametrize("model", [GaussianNB(), QuadraticDiscriminantAnalysis()])
+@pytest.mark.parametrize("wide", [1.0, 3.0, 10.0])
+def test_predictions_are_as_uncertain_as_noise_makes_them(model, wide):
+    """Better than even odds over five draws of the noise, or about as good if all is hidden."""
+    losses, (x, y) = [], rows(99, 2000)
+    for seed in range(5):
+        fusion = kf.fuse([private(rows(seed), seed, model=model, wide=wide)])
+        share = fusion.model().predict_proba(x)[np.arange(len(y)), y]
+        losses.append(-np.log(share).mean())
+    assert np.mean(losses) < np.log(2.0) + 0.05
 
 
 @pytest.mark.parametrize("model", [GaussianNB(), QuadraticDiscriminantAnalysis()])
@@ -65,7 +114,7 @@ def test_sums_of_silos_are_added_before_anything_is_inferred(model):
         sum(own.sums for own in sums), sum(own.noise for own in sums),
         sums[0].centre, sums[0].half, sums[0].largest,
     )  # fmt: skip
-    assert fusion.posterior.natural == pytest.approx(total.posterior(files[0].prior))
+    assert fusion.posterior.natural == pytest.approx(total.posterior())
     assert kf.fuse(files[::-1]).posterior.natural == pytest.approx(fusion.posterior.natural)
     assert fusion.posterior.structure.info.get("sums") is None
     predicted = fusion.model().predict(rows(9)[0])
@@ -106,20 +155,30 @@ def test_files_with_other_sums_are_refused():
         replace(own, structure=replace(own.structure, arrays=arrays))
 
 
-def test_quadrature_finds_the_moments_of_a_logarithm():
+def test_quadrature_finds_quantiles_and_variances_of_a_logarithm():
     shape = np.array([[0.6, 5.0], [400.0, 1e6]])
     rate = 1e-3 * shape
 
     def density(logs):  # of the logarithm of an inverse Gamma variable
         return -shape * logs - rate * np.exp(-logs)
 
-    mean, variance = _log_moments(density, shape.shape, 5.0)
-    assert mean[shape > 1] == pytest.approx((np.log(rate) - psi(shape))[shape > 1], abs=1e-4)
-    assert variance[shape > 1] == pytest.approx(polygamma(1, shape)[shape > 1], rel=1e-3)
+    logs, weights = _quadrature(density, shape.shape, 30.0)
+    for share in (0.025, 0.5, 0.975):
+        exact = np.log(rate / gamma.ppf(1.0 - share, shape))
+        near = 0.03 * np.sqrt(polygamma(1, shape))
+        assert np.all(np.abs(_quantile(logs, weights, share) - exact) < near)
+    assert _variance(logs, weights) == pytest.approx(polygamma(1, shape), rel=1e-2)
 
 
-@pytest.mark.parametrize("d", [1, 3])
-def test_degrees_of_freedom_of_a_log_determinant(d):
-    freedom = d - 1 + np.array([0.3, 4.0, 1000.0])
-    each = 0.5 * (freedom[:, None] - np.arange(d))
-    assert _freedom(polygamma(1, each).sum(axis=1), d) == pytest.approx(freedom, rel=1e-6)
+def test_gammas_have_the_quantiles_that_are_asked_for():
+    low = np.array([-30.0, -5.0, -1.0, -1e-3])
+    shape, rate = _gammas(low, np.zeros(4))
+    assert np.log(rate / gamma.ppf(0.975, shape)) == pytest.approx(low, abs=1e-6)
+    assert np.log(rate / gamma.ppf(0.025, shape)) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [GaussianNB(), QuadraticDiscriminantAnalysis()])
+def test_the_prior_is_worth_no_row(model):
+    site = private(rows(0), model=model)
+    assert site.family.in_domain(site.prior[None])
+    assert np.abs(site.prior[:-1]).max() < 1e-12

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.special import stdtrit
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
@@ -178,6 +179,7 @@ def _gaussian(posterior: Posterior, natural: FloatArray, n: FloatArray, settings
     model.theta_ = shift / rows
     # Noise may leave variances worth other numbers of rows than means.
     variance = (moment / rows - model.theta_**2) * (rows / freedom)
+    variance = variance * _widened(rows, freedom, n[:, None])
     whole = n @ model.theta_ / n.sum()
     spread = n @ (variance + (model.theta_ - whole) ** 2) / n.sum()
     model.epsilon_ = model.var_smoothing * float(spread.max())
@@ -210,26 +212,34 @@ def _categorical(posterior: Posterior, natural: FloatArray, n: FloatArray, setti
     return model
 
 
-def _moments(posterior: Posterior, natural: FloatArray) -> tuple[Any, Any]:
+def _moments(posterior: Posterior, natural: FloatArray, n: FloatArray) -> tuple[Any, Any]:
     """Means (c, d) and covariances (c, d, d) of the classes, without the prior.
 
     Noise makes a posterior worth fewer rows than a class has, and not as many of its mean as of its
     covariance.
     """
-    family = posterior.family
-    assert isinstance(family, NormalWishart)
-    with_prior = family.params(natural)
-    weight = with_prior["kappa"]
-    rows = weight - _ROWS
-    means = with_prior["mean"] * (weight / rows)[:, None]
-    between = (_ROWS * rows / weight)[:, None, None] * means[:, :, None] * means[:, None, :]
-    scatter = with_prior["scale_inv"] - _ROWS * np.eye(family.dim) - between
-    freedom = with_prior["dof"] - family.dim - _ROWS
-    return means, scatter / freedom[:, None, None]
+    assert isinstance(posterior.family, NormalWishart)
+    given = posterior.family.params(natural - np.asarray(posterior.prior))
+    freedom = given["dof"]
+    scale = _widened(given["kappa"], freedom, n) / freedom
+    return given["mean"], given["scale_inv"] * scale[:, None, None]
+
+
+def _widened(rows: FloatArray, freedom: FloatArray, n: FloatArray) -> FloatArray:
+    """How much larger noise makes a variance, for predictions that are as uncertain as with it.
+
+    Beside a mean worth ``rows``, and a variance worth ``freedom``, the next observation has
+    Student's t distribution. Its 95 % interval is compared with that of ``n`` rows without noise.
+    """
+
+    def square(rows: FloatArray, freedom: FloatArray) -> FloatArray:
+        return np.asarray((1.0 + 1.0 / rows) * stdtrit(freedom, 0.975) ** 2)
+
+    return square(rows, freedom) / square(n, n)
 
 
 def _linear(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: Any) -> Any:
-    means, covariances = _moments(posterior, natural)
+    means, covariances = _moments(posterior, natural, n)
     total, (k, d) = n.sum(), means.shape
     _check_two(k)
     model = LinearDiscriminantAnalysis(**settings)
@@ -264,7 +274,7 @@ def _linear(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: 
 
 
 def _quadratic(posterior: Posterior, natural: FloatArray, n: FloatArray, settings: Any) -> Any:
-    means, covariances = _moments(posterior, natural)
+    means, covariances = _moments(posterior, natural, n)
     _check_two(len(means))
     model = QuadraticDiscriminantAnalysis(**settings)
     # Versions of the library divide by the number of rows, or by one less.

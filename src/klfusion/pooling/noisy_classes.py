@@ -7,9 +7,11 @@ fusion is made from the sums of all.
 A variance is positive and has an upper bound; its root is flat beforehand. Given its estimate, with
 the variance that sampling and noise leave, its posterior is found by quadrature. Covariances of
 discriminant analyses are drawn as the sums of squares of regressions are, see `NoisyGram`.
-Posteriors become Normal-Gamma or Normal-Wishart by the mean and variance of the logarithm of the
-variance, or of the determinant of the covariance. ``kappa`` leaves means as uncertain as sampling
-and noise do; that of a Normal-Wishart is one for all columns, so that some are less certain.
+Posteriors become Normal-Gamma or Normal-Wishart with the same 95 % intervals of variances. Their
+moments would not do: where noise hides a variance, its logarithm has a long lower tail and no
+upper one, that of an inverse Gamma the reverse. ``kappa`` leaves means as uncertain as sampling
+and noise do. Degrees of freedom and ``kappa`` of a Normal-Wishart are one for all columns, so that
+some are less certain.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import polygamma, psi
+from scipy.special import gammaincinv
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import NormalGamma, NormalWishart
@@ -32,6 +34,7 @@ from klfusion.posteriors.structure.kinds import CLASSES
 KEY = "sums"  # in `info` of a structure, and the first part of the names of its arrays
 _POINTS, _PASSES = 64, 4  # of the quadrature; each pass is within what the last left
 _LEAST = float(np.finfo(np.float64).eps)  # of variances, in units of their bound
+_REGION = (0.025, 0.975)  # quantiles that a Gamma has in common with the posterior
 _FLAT = 4.0  # variance of the logarithm of a variance whose root is flat
 
 
@@ -89,14 +92,26 @@ class NoisyClasses:
         np.add.at(noise, labels, self.noise)
         return replace(self, sums=sums, noise=noise)
 
-    def posterior(self, prior: FloatArray) -> FloatArray:
-        """Natural parameters (c, p), those of the prior (p,) included."""
-        return prior + self._added(prior)[0]
+    def nothing(self) -> FloatArray:
+        """Natural parameters (p,) of a prior that is worth no row, in the units of the bounds.
 
-    def pooled(self, prior: FloatArray, labels: IntArray, size: int) -> FloatArray:
+        What is known beforehand, a flat root, is in the posterior: another prior would have units
+        of its own.
+        """
+        d, weight = len(self.half), np.full(1, _LEAST)
+        centre, square = self.centre[None], _LEAST * self.half[None] ** 2
+        if self.sums.ndim == 2:
+            return NormalGamma(d).natural(centre, weight, weight, square)[0]
+        scale = square[:, :, None] * np.eye(d)
+        return NormalWishart(d).natural(centre, weight, scale, d - 1.0 + weight)[0]
+
+    def posterior(self) -> FloatArray:
+        """Natural parameters (c, p)."""
+        return self._found()[0]
+
+    def pooled(self, labels: IntArray, size: int) -> FloatArray:
         """`posterior` of the sums of components of one label; says what noise hides."""
-        total = self.added(labels, size)
-        found, width = total._added(prior)
+        found, width = self.added(labels, size)._found()
         hidden = int((2.0 * width > _FLAT).sum())
         if hidden:
             warnings.warn(
@@ -106,14 +121,14 @@ class NoisyClasses:
                 PriorWarning,
                 stacklevel=2,
             )
-        return prior + found
+        return found
 
-    def _added(self, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What the sums add to natural parameters, and how much logarithms of variances vary."""
-        return self._diagonal(prior) if self.sums.ndim == 2 else self._full(prior)
+    def _found(self) -> tuple[FloatArray, FloatArray]:
+        """Natural parameters, and how much logarithms of variances vary."""
+        return self._diagonal() if self.sums.ndim == 2 else self._full()
 
-    def _diagonal(self, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What the sums add to natural parameters, and variances (c, d) of log-variances."""
+    def _diagonal(self) -> tuple[FloatArray, FloatArray]:
+        """Natural parameters (c, p), and variances (c, d) of log-variances."""
         d = len(self.half)
         family, deviation = NormalGamma(d), np.sqrt(self.noise)
         n = np.maximum(self.sums[:, 0], deviation)[:, None]
@@ -130,35 +145,41 @@ class NoisyClasses:
             off = (estimate - variance) ** 2 / spread
             return np.asarray(0.5 * (logs - off - np.log(spread)))  # the root is flat
 
-        centre, width = _log_moments(log_density, mean.shape, np.log(self.largest))
-        shape = 0.5 * _freedom(width, 1)
-        rate = np.exp(centre + psi(shape)) * self.half**2
-        before = family.params(prior[None])
-        variance = (rate + before["rate"]) / (shape + before["shape"])
-        kappa = 1.0 / (1.0 / n + of_mean * self.half**2 / variance)
+        logs, weights = _quadrature(log_density, mean.shape, np.log(self.largest))
+        shape, rate = _gammas(*(_quantile(logs, weights, share) for share in _REGION))
+        rate = rate * self.half**2
+        kappa = 1.0 / (1.0 / n + of_mean * self.half**2 * shape / rate)
+        width = _variance(logs, weights)
         return family.natural(self.centre + self.half * mean, kappa, shape, rate), width
 
-    def _full(self, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What the sums add, and variances (c,) of log-determinants per column."""
+    def _full(self) -> tuple[FloatArray, FloatArray]:
+        """Natural parameters (c, p), and variances (c,) of log-determinants per column."""
         d = len(self.half)
-        family, units = NormalWishart(d), np.outer(self.half, self.half)
-        before = family.params(prior[None])
-        parts, widths = [], []
+        units, parts, widths = np.outer(self.half, self.half), [], []
         for sums, noise in zip(self.sums, self.noise, strict=True):
-            rows, means, logs, average = self._drawn(sums, float(noise))
-            width = float(logs.var())
-            freedom = float(_freedom(np.array(width + 2.0 * d / rows), d))
-            shift = np.mean(psi(0.5 * (freedom - np.arange(d)))) + np.log(2.0)
-            scale = _exponential(average + shift * np.eye(d)) * units
-            whole = (scale + before["scale_inv"][0]) / (freedom + before["dof"][0])
-            by_noise = float(np.max(means.var(axis=0) * np.diag(units / whole)))
-            parts.append((means.mean(axis=0), 1.0 / (1.0 / rows + by_noise), scale, freedom))
-            widths.append(width / d)
+            rows, means, logs, average, width = self._drawn(sums, float(noise))
+            low, high = np.quantile(logs, _REGION, axis=0)
+            # One shape for all columns, and for each the middle of its interval.
+            each = 0.5 * (low + high), np.mean(high - low)
+            shape, rate = _gammas(each[0] - 0.5 * each[1], each[0] + 0.5 * each[1])
+            inside = np.sqrt(2.0 * rate / np.diag(average))
+            scale = average * np.outer(inside, inside) * units
+            by_noise = np.max(means.var(axis=0) * shape / rate)
+            kappa = 1.0 / (1.0 / rows + by_noise)
+            parts.append((means.mean(axis=0), kappa, scale, 2.0 * shape[0] + d - 1.0))
+            widths.append(width)
         mean, *others = (np.array(own) for own in zip(*parts, strict=True))
-        return family.natural(self.centre + self.half * mean, *others), np.array(widths)
+        natural = NormalWishart(d).natural(self.centre + self.half * mean, *others)
+        return natural, np.array(widths)
 
-    def _drawn(self, sums: FloatArray, noise: float) -> tuple[float, FloatArray, Any, Any]:
-        """Of a class: rows, means (n, d), log-determinants (n,), mean logarithm of covariances."""
+    def _drawn(
+        self, sums: FloatArray, noise: float
+    ) -> tuple[float, FloatArray, FloatArray, FloatArray, float]:
+        """Of a class: rows, means (n, d), logarithms of variances (n, d), and of covariances.
+
+        These are the exponential of their mean logarithm, (d, d), and the variance of their
+        log-determinants per column.
+        """
         q = len(sums)
         largest, first = np.zeros((q, q)), np.arange(q) == 0
         largest[1:, 0] = self.largest
@@ -170,9 +191,15 @@ class NoisyClasses:
         means = drawn[:, 0, 1:] / n[:, None]
         covariances = drawn[:, 1:, 1:] / n[:, None, None] - means[:, :, None] * means[:, None, :]
         values, vectors = np.linalg.eigh(covariances)
-        logs = np.log(np.maximum(values, _LEAST))
+        values = np.maximum(values, _LEAST)
+        logs = np.log(values)
         average = np.mean((vectors * logs[:, None, :]) @ vectors.swapaxes(1, 2), axis=0)
-        return float(n.mean()), means, logs.sum(axis=1), average
+        variances = (np.square(vectors) * values[:, None, :]).sum(axis=2)
+        # Those of the rows vary about those of people as means of squares of Normals do.
+        sampled = np.random.default_rng(0).chisquare(n[:, None], size=variances.shape)
+        logarithms = np.log(variances * n[:, None] / sampled)
+        width = float(logs.sum(axis=1).var()) / len(self.half)
+        return float(n.mean()), means, logarithms, _exponential(average), width
 
 
 def classes_of(posteriors: Sequence[Posterior], rows: IntArray) -> NoisyClasses | None:
@@ -198,8 +225,10 @@ def _nothing(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.zeros(len(matrices)), np.zeros_like(matrices)
 
 
-def _log_moments(density: Any, shape: tuple[int, ...], top: float) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of logarithms, from the logarithm of their density."""
+def _quadrature(
+    density: Any, shape: tuple[int, ...], top: float
+) -> tuple[FloatArray, FloatArray]:
+    """Points and their weights, (m, ...), of logarithms from the logarithm of their density."""
     low, high = np.full(shape, np.log(_LEAST)), np.full(shape, top)
     middle = (np.arange(_POINTS) + 0.5).reshape(-1, *[1] * len(shape)) / _POINTS
     for _ in range(_PASSES):
@@ -210,18 +239,33 @@ def _log_moments(density: Any, shape: tuple[int, ...], top: float) -> tuple[Floa
         kept = weights > _LEAST
         low = np.where(kept, logs, np.inf).min(axis=0) - step
         high = np.where(kept, logs, -np.inf).max(axis=0) + step
-    weights = weights / weights.sum(axis=0)
-    mean = (weights * logs).sum(axis=0)
-    return mean, (weights * (logs - mean) ** 2).sum(axis=0)
+    return logs, weights / weights.sum(axis=0)
 
 
-def _freedom(variance: FloatArray, d: int) -> FloatArray:
-    """Degrees of freedom of a Wishart matrix whose log-determinant varies so much."""
-    least = np.log(_LEAST)
-    low, high = np.full(variance.shape, least), np.full(variance.shape, -least)
-    while np.max(high - low) > 1e-9:
-        middle = 0.5 * (low + high)
-        each = 0.5 * (np.exp(middle)[..., None] + np.arange(d))
-        more = polygamma(1, each).sum(axis=-1) > variance
-        low, high = np.where(more, middle, low), np.where(more, high, middle)
-    return np.asarray(np.exp(low) + d - 1.0)
+def _variance(logs: FloatArray, weights: FloatArray) -> FloatArray:
+    return np.asarray((weights * (logs - (weights * logs).sum(axis=0)) ** 2).sum(axis=0))
+
+
+def _quantile(logs: FloatArray, weights: FloatArray, share: float) -> FloatArray:
+    """Of points of equal distance, (m, ...): within a cell the density is flat."""
+    below = np.cumsum(weights, axis=0) - weights
+    cell = (below <= share).sum(axis=0, keepdims=True) - 1
+    point, weight, before = (np.take_along_axis(a, cell, 0)[0] for a in (logs, weights, below))
+    return np.asarray(point + (logs[1] - logs[0]) * ((share - before) / weight - 0.5))
+
+
+def _gammas(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Shape and rate of Gammas whose inverses have these logarithms of quantiles."""
+
+    def quantiles(logarithm: FloatArray) -> tuple[FloatArray, FloatArray]:
+        least, most = (np.log(gammaincinv(np.exp(logarithm), share)) for share in _REGION)
+        return least, most
+
+    end = -np.log(_LEAST)  # no interval is longer, which a shape of 1 / end has, too
+    narrow, wide = np.full(np.shape(low), end), np.full(np.shape(low), -np.log(end))
+    while np.max(narrow - wide) > 1e-9:
+        middle = 0.5 * (narrow + wide)
+        least, most = quantiles(middle)
+        more = most - least > high - low
+        wide, narrow = np.where(more, middle, wide), np.where(more, narrow, middle)
+    return np.exp(narrow), np.exp(low + quantiles(narrow)[1])

@@ -214,7 +214,7 @@ def _at_once(units: Matched, pooling: str, size: int) -> FloatArray:
     problem = units.problem
     assert units.priors is not None
     if units.classes is not None:
-        return units.classes.pooled(units.priors.mean(axis=0), units.labels, size)
+        return units.classes.pooled(units.labels, size)
     silos = Silos.of_natural(
         problem.family, problem.natural, units.priors, problem.weights, "hierarchical"
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters.sklearn_classes import class_posterior, gammas, wisharts
+from klfusion.adapters.sklearn_classes import class_posterior
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
 from klfusion.pooling.noisy_classes import KEY, NoisyClasses
@@ -39,11 +39,8 @@ def gaussian(model: Any, request: Request) -> Plan:
     z = np.hstack([np.ones((len(u), 1)), u, u**2])
     rows = hot[:, :, None] * z[:, None, :]
     largest = math.sqrt(1.0 + 2.0 * bounds.norm**2)  # squares of numbers up to 1 are no larger
-    d = len(bounds.names)
-    none = np.zeros((1, d))
-    prior = gammas(np.zeros(1), none, none)[0]
     statistics = {"classes": Statistic(rows, largest)}
-    parts = _gaussians(NormalGamma(d), bounds, prior, model)
+    parts = _gaussians(NormalGamma(len(bounds.names)), bounds, model)
     return _plan(model, request, labels, statistics, parts, bounds.described())
 
 
@@ -56,16 +53,12 @@ def discriminant(model: Any, request: Request) -> Plan:
     rows = hot[:, :, None, None] * (z[:, :, None] * z[:, None, :])[:, None]
     if getattr(model, "shrinkage", None) is not None:
         raise KLFusionError("expected no shrinkage: it depends on more than class statistics")
-    d = len(bounds.names)
-    prior = wisharts(np.zeros(1), np.zeros((1, d)), np.zeros((1, d, d)))[0]
-    parts = _gaussians(NormalWishart(d), bounds, prior, model)
+    parts = _gaussians(NormalWishart(len(bounds.names)), bounds, model)
     gram = Statistic(rows, 1.0 + bounds.norm**2, replaced=_ROOT, symmetric=True)
     return _plan(model, request, labels, {"classes": gram}, parts, bounds.described())
 
 
-def _gaussians(
-    family: Family, bounds: Bounds, prior: FloatArray, model: Any
-) -> Callable[[Noised], _Parts]:
+def _gaussians(family: Family, bounds: Bounds, model: Any) -> Callable[[Noised], _Parts]:
     """Gaussian classes given their sums, which the file has, too: a fusion adds them up."""
 
     def parts(found: Noised) -> _Parts:
@@ -76,7 +69,8 @@ def _gaussians(
         )
         n = np.maximum(sums.reshape(len(sums), -1)[:, 0], deviation)
         settings = {k: cast(getattr(model, k)) for k, cast in _SETTINGS if hasattr(model, k)}
-        return family, own.posterior(prior), prior, n, settings, (own.arrays(), {KEY: public})
+        kept = own.arrays(), {KEY: public}
+        return family, own.posterior(), own.nothing(), n, settings, kept
 
     return parts
 
