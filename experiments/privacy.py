@@ -38,7 +38,7 @@ EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 # Means and standard deviations of columns, agreed on before; none is computed from the data.
 STANDARD = {"age": (54, 9), "pressure": (132, 18), "cholesterol": (220, 80), "rate": (140, 25)}
 STANDARD |= {"depression": (1, 1)}
-HEART_NORM, HEART_SD, INTERCEPT_SD = 1.5, 1.0, 10.0  # set on other splits; see the page
+HEART_NORM, HEART_SD, INTERCEPT_SD = 1.5, 1.0, 1.0  # set on other splits; see the page
 OTHER_SPLITS = range(4)
 FLAMBY = {None: 0.7125, 1.0: 0.685, 0.1: 0.606}  # published, delta 1e-4
 PARTS = ("heart", "coverage", "bounds", "classes", "shares", "audits", "sampler", "work")

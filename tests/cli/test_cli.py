@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from sklearn.naive_bayes import GaussianNB
 
 import klfusion as kf
 from klfusion.cli.commands import main
@@ -558,3 +559,17 @@ def test_fuse_shows_coefficients(tmp_path: Path) -> None:
     result = run("fuse", *paths, "-o", tmp_path / "h", "--memory-limit", "64MB")
     assert result.exit_code == 0, result.output
     assert kf.load(tmp_path / "h").site("b").family.dim == 2
+
+
+def test_warnings_are_one_line_without_the_line_of_a_module(tmp_path: Path) -> None:
+    pytest.importorskip("opendp")
+    rng = np.random.default_rng(0)
+    site = kf.privatize(
+        GaussianNB(), name="a", data=(rng.normal(size=(50, 1)), rng.integers(2, size=50)),
+        epsilon=0.5, delta=1e-5, bounds={"x0": (-500, 500)}, classes=[0, 1],
+    )  # fmt: skip
+    kf.save(tmp_path / "a.safetensors", site)
+    done = real("fuse", tmp_path / "a.safetensors", "-o", tmp_path / "b.safetensors")
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: sums with noise say less of 2 of 2 variances")
+    assert ".py" not in done.stderr and done.stderr.count("\n") == 1

@@ -88,8 +88,8 @@ def test_units_of_columns_do_not_matter(model, unit, offset):
     key = "rate" if "rate" in one else "scale_inv"
     assert two[key] == pytest.approx(unit**2 * one[key], rel=1e-2, abs=1e-3 * unit**2)
     more = rows(4)[0]
-    predicted = (m.model().predict(a) for m, a in zip(sites, (more, offset + unit * more)))
-    assert np.mean(np.equal(*predicted)) > 0.99
+    first, second = (fusion.model() for fusion in sites)
+    assert np.mean(first.predict(more) == second.predict(offset + unit * more)) > 0.99
 
 
 @pytest.mark.filterwarnings("ignore::klfusion.pooling.noisy_sums.PriorWarning")

@@ -104,7 +104,7 @@ def test_command_and_inspection(tmp_path):
     for text in ("Noise was added", "epsilon 1 at delta 1e-05", "Sensitivity", "No audit was made"):
         assert text in shown
     found = run.invoke(main, ["audit", str(site), str(rows), "--outcome", "sick", "-o", str(noted)])
-    assert found.exit_code == 0 and "Most exposed rows: 7" in found.output
+    assert found.exit_code == 0 and "counted from 0: 7" in found.output
     assert "audited this file" in run.invoke(main, ["inspect", str(noted)]).output
     wrong = run.invoke(main, ["audit", str(site), str(rows), "--outcome", "died"])
     assert wrong.exit_code != 0 and "expected a column 'died', the outcome" in wrong.output
@@ -141,7 +141,7 @@ def test_other_columns_of_a_table_are_left_out_and_classes_may_be_words(tmp_path
         rows, index=False
     )
     found = CliRunner().invoke(main, ["audit", str(site), str(rows), "--outcome", "died"])
-    assert found.exit_code == 0 and "Most exposed rows: 7" in found.output
+    assert found.exit_code == 0 and "counted from 0: 7" in found.output
 
 
 def test_rows_of_others_are_refused():

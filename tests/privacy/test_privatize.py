@@ -1,6 +1,5 @@
 """`privatize`: every number of a file is public or comes from sums with noise."""
 
-import json
 import warnings
 
 import numpy as np
@@ -12,21 +11,23 @@ from sklearn.discriminant_analysis import (
 )
 from sklearn.linear_model import (
     BayesianRidge,
+    Lasso,
     LinearRegression,
     LogisticRegression,
     PoissonRegressor,
     Ridge,
 )
 from sklearn.mixture import BayesianGaussianMixture
-from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, GaussianNB, MultinomialNB
+from sklearn.pipeline import make_pipeline
 
 import klfusion as kf
 from klfusion.errors import KLFusionError, MissingDependencyError
+from klfusion.pooling import noisy_sums
 from klfusion.pooling.noisy_sums import ShrunkWarning
 from klfusion.privacy import mechanism, privatize
 from klfusion.privacy.bounds import ClippedWarning
 from klfusion.privacy.mechanism import DeltaWarning, Noised, Statistic, seeds_allowed
-from klfusion.privacy.spending import spent
 
 pytest.importorskip("opendp")
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
@@ -224,36 +225,6 @@ def test_statistics_by_name():
     assert found.sums["ages"].shape == (1,) and found.statement["epsilon"] == 1.0
 
 
-def test_record_of_releases(tmp_path):
-    path = tmp_path / "releases.jsonl"
-    first = private("linear", record=path)
-    assert first.provenance["privacy"]["spent"]["epsilon"] == pytest.approx(1.0)
-    for _ in range(8):
-        last = private("linear", record=path, limit=(5.0, 1e-4))
-    total = last.provenance["privacy"]["spent"]
-    assert total["releases"] == 9 == len(path.read_text().splitlines())
-    assert total["epsilon"] < 4.0  # nine times one, by the sum of epsilons
-    assert spent(path, 1e-5)["rho"] == pytest.approx(total["rho"])
-    with pytest.raises(KLFusionError, match="expected releases within epsilon"):
-        private("linear", record=path, limit=(3.2, 1e-5))
-    assert len(path.read_text().splitlines()) == 9  # nothing was released
-    path.write_text(path.read_text() + "{}\n")
-    with pytest.raises(KLFusionError, match="line 10: expected a release"):
-        private("linear", record=path)
-    with pytest.raises(KLFusionError, match="expected record="):
-        private("linear", limit=(1.0, 1e-5))
-
-
-def test_spending_is_written_before_a_release_that_fails(tmp_path, monkeypatch):
-    def fails(*_, **__):
-        raise RuntimeError
-
-    monkeypatch.setattr(privatize, "noised", fails)
-    with pytest.raises(RuntimeError):
-        private("linear", record=tmp_path / "a.jsonl")
-    assert json.loads((tmp_path / "a.jsonl").read_text())["epsilon"] == 1.0
-
-
 @pytest.mark.parametrize(
     ("model", "instead"),
     [
@@ -264,6 +235,10 @@ def test_spending_is_written_before_a_release_that_fails(tmp_path, monkeypatch):
         (kf.learners.MeanFieldBNN(), "DP-SGD, by opacus"),
         (PoissonRegressor(), "bounded counts"),
         (kf.Posterior(kf.families.Gamma(), [[1.0, 1.0]]), "data="),
+        (BernoulliNB(), "privatize a CategoricalNB"),
+        (make_pipeline(LogisticRegression()), "privatize its last step"),
+        (Lasso(), "privatize a LinearRegression"),
+        (LogisticRegression, r"such as LogisticRegression\(\), got the class"),
         (object(), "unknown"),
     ],
 )
@@ -296,14 +271,93 @@ def test_what_cannot_be_promised_is_refused(model, instead):
         ("linear", {"epsilon": 1e-9}, "expected epsilon to be a number > 1e-05 and < 100"),
         ("linear", {"epsilon": 100.0}, "expected epsilon to be a number > 1e-05 and < 100"),
         ("linear", {"record": "."}, "cannot be written"),
+        ("linear", {"record": 5}, "record: expected the path of a file, got 5"),
+        ("linear", {"name": ""}, "expected name to be a non-empty string, got ''"),
+        ("linear", {"local": ["x9"]}, "'a': local: expected a list of names .* got 'x9'"),
+        ("linear", {"local": "intercept"}, "'a': local: expected a list .* got 'intercept'"),
+        ("linear", {"prior_sd": 1e9}, "floats cannot hold"),
+        ("linear", {"bounds": BOUNDS | {"x0": (0, 1e-300), "y": (-9, 9)}}, "got one of 'x0' that"),
+        ("linear", {"bounds": BOUNDS | {"x0": (-1e308, 1e308), "y": (-9, 9)}}, "got one of 'x0'"),
+        ("linear", {"data": (np.full((3, 2), np.nan), np.zeros(3))}, "silo 'a': expected numbers"),
+        ("linear", {"data": (np.zeros((0, 2)), np.zeros(0))}, "silo 'a': expected rows"),
+        ("logistic", {"classes": [0, "a"]}, "classes=, a list of all classes .* of one type"),
+        ("logistic", {"classes": 2}, "classes=, a list of all classes .* got 2"),
+        ("logistic", {"classes": "01"}, "classes=, a list of all classes .* got '01'"),
+        ("logistic", {"classes": ["0", "1"]}, r"y to be one of \['0', '1'\], got [01]"),
+        ("naive Bayes", {"prior_sd": 1.0}, "expected 'prior_sd' of regressions alone"),
+        ("categorical", {"local": ["x0"]}, "expected 'local' of regressions alone"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::klfusion.privacy.bounds.ClippedWarning")
-def test_bad_input(kind, wrong, message):
+def test_bad_input(kind, wrong, message, tmp_path):
     model, how = MODELS[kind]
-    given = {"name": "a", "data": table(kind), **BUDGET, **how} | wrong
+    record = tmp_path / "releases.jsonl"
+    given = {"name": "a", "data": table(kind), "record": record, **BUDGET, **how} | wrong
     with pytest.raises(KLFusionError, match=message):
         kf.privatize(model, **given)
+    assert not record.exists()  # nothing is spent
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "message"),
+    [
+        ("logistic", LogisticRegression(class_weight="balanced"), "no class_weight"),
+        ("linear", LinearRegression(positive=True), "no positive, which sums do not have"),
+        ("naive Bayes", GaussianNB(priors=[0.5, 0.5]), "shares of classes from the data"),
+        ("counts", MultinomialNB(class_prior=[0.5, 0.5]), "shares of classes from the data"),
+        ("counts", MultinomialNB(alpha=0.0), "alpha > 0"),
+        ("categorical", CategoricalNB(alpha=0.0), "alpha > 0"),
+    ],
+)
+def test_settings_are_refused_rather_than_ignored(kind, model, message, tmp_path):
+    how, record = MODELS[kind][1], tmp_path / "releases.jsonl"
+    with pytest.raises(KLFusionError, match=message):
+        kf.privatize(model, name="a", data=table(kind), record=record, **BUDGET, **how)
+    assert not record.exists()
+
+
+def test_numbers_of_numpy_are_numbers():
+    with seeds_allowed():
+        for kind, more in (
+            ("categorical", {"bounds": {"x0": np.int64(3), "x1": np.int64(3)}}),
+            ("naive Bayes", {"classes": np.array([0, 1])}),
+            ("naive Bayes", {"bounds": {"x0": np.array([-4, 4]), "x1": [-4.0, 4.0]}}),
+        ):
+            model, how = MODELS[kind]
+            one, two = (
+                kf.privatize(model, data=table(kind), random_state=0, **BUDGET, **given)
+                for given in (how, how | more)
+            )
+            assert np.array_equal(one.natural, two.natural)
+
+
+def test_a_prior_too_wide_for_floats_is_said(monkeypatch):
+    def fails(_):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(noisy_sums, "_noise_aware", fails)
+    noisy_sums.noise_aware.cache_clear()
+    with pytest.raises(KLFusionError, match="'a': expected a prior_sd that floats can hold"):
+        private("linear")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Statistic(np.ones((3, 1)), 0.0), "expected bound of 'n' to be a number > 0"),
+        (Statistic(np.ones((3, 1)), np.inf), "expected bound of 'n' to be a number > 0"),
+        (Statistic(np.ones((3, 1)), 1.0, share=-1.0), "expected share of 'n'"),
+        (Statistic(np.ones((3, 1)), 0.5), "expected rows clipped to norms of at most 0.5"),
+        (Statistic(np.full((3, 1), np.nan), 1.0), "expected rows clipped"),
+        (Statistic(np.array(["a"]), 1.0), "n: expected rows of numbers"),
+        (Statistic(np.ones((4, 1)), 1.0), "expected statistics of the same rows, got 3 and 4"),
+    ],
+)
+def test_statistics_that_are_none_are_refused(wrong, message, tmp_path):
+    good, record = Statistic(np.ones((3, 1)), 1.0), tmp_path / "releases.jsonl"
+    with pytest.raises(KLFusionError, match=message):
+        kf.privatize({"n": wrong, "m": good}, record=record, **BUDGET)
+    assert not record.exists()
 
 
 def test_a_column_has_not_the_name_of_the_outcome():
@@ -321,11 +375,6 @@ def test_a_delta_that_allows_a_row_is_said_at_the_site():
         kf.privatize(model, data=table("linear"), epsilon=1.0, delta=0.01, random_state=0, **how)
     with pytest.warns(DeltaWarning):
         kf.privatize({"n": Statistic(np.ones((9, 1)), 1.0)}, epsilon=1.0, delta=0.5)
-
-
-def test_a_record_that_is_none_is_refused(tmp_path):
-    with pytest.raises(KLFusionError, match="expected a record of releases"):
-        spent(tmp_path, 1e-5)
 
 
 def test_a_silo_without_noise_may_be_fused_with_others():
@@ -389,9 +438,3 @@ def test_a_second_round_corrects_the_first():
         kf.privatize(LogisticRegression(), name="a", data=tables["a"], at=plain, **BUDGET, **public)
     with pytest.raises(KLFusionError, match="at: expected a fusion"):
         kf.privatize(LogisticRegression(), name="a", data=tables["a"], at=3, **BUDGET, **public)
-
-
-@pytest.mark.parametrize("limit", [2.5, ("a", 1e-5), (5.0, 2.0), (1.0, 1e-5, 3.0)])
-def test_limits_that_are_none_are_refused(limit, tmp_path):
-    with pytest.raises(kf.KLFusionError, match="limit: expected epsilon > 0 and delta"):
-        private("linear", record=tmp_path / "record.jsonl", limit=limit)

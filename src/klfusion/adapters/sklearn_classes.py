@@ -54,12 +54,12 @@ def extract(model: Any, name: str, *, data: Any = None) -> Posterior:
         deviations = scales_of(whole, spread, columns)
     elif isinstance(model, MultinomialNB):
         counts = np.asarray(model.class_count_)
-        family, prior = Dirichlet(model.feature_count_.shape[1]), _pseudo_counts(model)
+        family, prior = Dirichlet(model.feature_count_.shape[1]), pseudo_counts(model)
         prior = np.broadcast_to(prior, family.size).astype(np.float64)
         natural, settings = model.feature_count_ + prior, {"alpha": prior.tolist()}
     else:
         counts = np.asarray(model.class_count_)
-        alpha = float(_pseudo_counts(model))
+        alpha = float(pseudo_counts(model))
         tables = {f"feature {k}": own for k, own in enumerate(model.category_count_)}
         family = Product(**{key: Dirichlet(own.shape[1]) for key, own in tables.items()})
         prior = np.full(family.size, alpha)
@@ -86,11 +86,7 @@ def class_posterior(
 ) -> Posterior:
     """Classes as named components, with the settings of their model."""
     names, kind = class_names(classes)
-    if (
-        getattr(model, "class_prior", None) is not None
-        or getattr(model, "priors", None) is not None
-    ):
-        raise KLFusionError("expected shares of classes from the data, got them as a setting")
+    check_shares(model)
     cls = next(c.__name__ for c in type(model).__mro__ if c.__module__.startswith("sklearn"))
     info = {
         "components": names,
@@ -103,7 +99,13 @@ def class_posterior(
     return Posterior(family, natural, name, prior, counts, structure, source)
 
 
-def _pseudo_counts(model: Any) -> Any:
+def check_shares(model: Any) -> None:
+    """Refuse shares of classes that are a setting."""
+    if any(getattr(model, key, None) is not None for key in ("class_prior", "priors")):
+        raise KLFusionError("expected shares of classes from the data, got them as a setting")
+
+
+def pseudo_counts(model: Any) -> Any:
     """The smoothing, which is a Dirichlet prior."""
     alpha = np.asarray(model.alpha, dtype=np.float64)
     if not (alpha > 0).all():

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +37,9 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command and turn exceptions into messages; a request to end is no kill."""
         ctx.with_resource(ending_in_order())
+        ctx.with_resource(warnings.catch_warnings())
+
+        warnings.showwarning = _warn
         try:
             return super().invoke(ctx)
         except KLFusionError as error:
@@ -47,6 +51,11 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(130)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Without the line of a module, which says nothing to who types commands."""
+    click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def _fail(ctx: click.Context, message: str) -> None:

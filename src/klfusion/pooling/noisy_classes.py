@@ -101,9 +101,11 @@ class NoisyClasses:
         d, weight = len(self.half), np.full(1, _LEAST)
         centre, square = self.centre[None], _LEAST * self.half[None] ** 2
         if self.sums.ndim == 2:
-            return NormalGamma(d).natural(centre, weight, weight, square)[0]
-        scale = square[:, :, None] * np.eye(d)
-        return NormalWishart(d).natural(centre, weight, scale, d - 1.0 + weight)[0]
+            found = NormalGamma(d).natural(centre, weight, weight, square)
+        else:
+            scale = square[:, :, None] * np.eye(d)
+            found = NormalWishart(d).natural(centre, weight, scale, d - 1.0 + weight)
+        return np.asarray(found[0])
 
     def posterior(self) -> FloatArray:
         """Natural parameters (c, p)."""
@@ -225,9 +227,7 @@ def _nothing(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.zeros(len(matrices)), np.zeros_like(matrices)
 
 
-def _quadrature(
-    density: Any, shape: tuple[int, ...], top: float
-) -> tuple[FloatArray, FloatArray]:
+def _quadrature(density: Any, shape: tuple[int, ...], top: float) -> tuple[FloatArray, FloatArray]:
     """Points and their weights, (m, ...), of logarithms from the logarithm of their density."""
     low, high = np.full(shape, np.log(_LEAST)), np.full(shape, top)
     middle = (np.arange(_POINTS) + 0.5).reshape(-1, *[1] * len(shape)) / _POINTS

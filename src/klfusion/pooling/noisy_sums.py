@@ -25,6 +25,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import few
+from klfusion.errors import KLFusionError
 from klfusion.pooling.noisy_gram import ENOUGH, NoisyGram
 from klfusion.pooling.noisy_regression import NoisyRegression
 from klfusion.posteriors.posterior import Posterior
@@ -254,6 +255,16 @@ def noise_aware(silos: tuple[NoisySums, ...]) -> Coefficients:
     Local ones come last, those of the first silo first. Sums over silos are arranged as one
     regression, in which a local coefficient of a silo is a column that is zero at all others.
     """
+    try:
+        return _noise_aware(silos)
+    except np.linalg.LinAlgError as error:
+        raise KLFusionError(
+            f"{few([own.name for own in silos])}: expected a prior_sd that floats can hold beside "
+            "the sums: a smaller one, or narrower bounds"
+        ) from error
+
+
+def _noise_aware(silos: tuple[NoisySums, ...]) -> Coefficients:
     first = silos[0]
     shared = [k for k, c in enumerate(first.columns) if c not in first.local]
     own = [k for k, c in enumerate(first.columns) if c in first.local]

@@ -45,10 +45,10 @@ def _of_silo(own: Mapping[str, Any]) -> list[str]:
         lines.append(f"Sensitivity of the sums, and standard deviation of their noise: {each}.")
     spent = own.get("spent")
     if isinstance(spent, Mapping):
-        lines.append(
-            f"All {spent['releases']} releases in the site's record spend epsilon "
-            f"{spent['epsilon']:.4g} at delta {spent['delta']:g}."
-        )
+        number = spent["releases"]
+        those = "The only release" if number == 1 else f"All {number} releases"
+        spends = "spends" if number == 1 else "spend"
+        lines.append(f"{those} in the site's record {spends} {_budget({**own, **spent})}.")
     return lines
 
 
@@ -56,4 +56,4 @@ def _budget(own: Mapping[str, Any]) -> str:
     if "epsilon" not in own:
         return f"none ({own.get('mechanism', 'unknown')})"
     tables = _NEIGHBOURS.get(str(own.get("neighbours")), "one row")
-    return f"epsilon {own['epsilon']:g} at delta {own['delta']:g}, for {tables}"
+    return f"epsilon {own['epsilon']:.4g} at delta {own['delta']:g}, for {tables}"

@@ -94,6 +94,16 @@ def prior_precision(
     return np.array([1.0 / float(given[n]) ** 2 if n in given else 0.0 for n in names])
 
 
+def check_local(local: Sequence[str], names: Sequence[str], where: str) -> None:
+    """Refuse local coefficients that are none, and a regression that has no others."""
+    unknown = [key for key in local if key not in names]
+    if isinstance(local, str) or unknown:
+        got = repr(local) if isinstance(local, str) else few(unknown)
+        raise KLFusionError(f"{where}: local: expected a list of names of {few(names)}, got {got}")
+    if len(set(local)) == len(names):
+        raise KLFusionError(f"{where}: expected a coefficient that silos share, got none")
+
+
 def regression(
     information: Information,
     prior: FloatArray | Information,
@@ -106,12 +116,7 @@ def regression(
 ) -> Posterior:
     """A regression as a posterior of one component; a prior (d, d) is its precision matrix."""
     where = f"silo {name!r}"
-    unknown = [key for key in local if key not in names]
-    if isinstance(local, str) or unknown:
-        got = repr(local) if isinstance(local, str) else few(unknown)
-        raise KLFusionError(f"{where}: local: expected a list of names of {few(names)}, got {got}")
-    if len(set(local)) == len(names):
-        raise KLFusionError(f"{where}: expected a coefficient that silos share, got none")
+    check_local(local, names, where)
     units = info.get("units") or {}
     unknown = [key for key in units if key not in names]
     if unknown:

@@ -79,7 +79,7 @@ class Audit:
             f"with an advantage of {self.advantage:.2f} for the most exposed row, "
             f"{float(np.mean(self.advantages)):.2f} on average (0 is guessing, 1 is certainty). "
             f"Who knows all other rows has {self.informed:.2f}. {budget} "
-            f"Most exposed rows: {rows}."
+            f"Most exposed rows, counted from 0: {rows}."
         )
 
 

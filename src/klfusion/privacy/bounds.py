@@ -61,6 +61,7 @@ class Bounds:
             raise KLFusionError(f"{where}: expected public bounds of {few(missing)}, got none")
         for name in names:
             pair = given[name]
+            pair = pair.tolist() if isinstance(pair, np.ndarray) else pair
             good = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_number, pair))
             if not (good and -math.inf < pair[0] < pair[1] < math.inf):
                 expected = f"{where}: expected bounds of {name!r} as finite (low, high)"

@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray
-from klfusion.adapters.sklearn_classes import class_posterior
+from klfusion._utils.checks import is_integer
+from klfusion._utils.text import brief
+from klfusion.adapters._library import class_names
+from klfusion.adapters.sklearn_classes import check_shares, class_posterior, pseudo_counts
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Family, NormalGamma, NormalWishart, Product
 from klfusion.pooling.noisy_classes import KEY, NoisyClasses
@@ -79,17 +82,17 @@ def categorical(model: Any, request: Request) -> Plan:
     """Naive Bayes of categories: histograms by class; ``bounds`` has the numbers of categories."""
     labels, hot = request.labels()
     sizes = [request.bounds.get(name) for name in request.features]
-    if not all(isinstance(size, int) and size >= 2 for size in sizes):
+    if not all(size is not None and is_integer(size) and size >= 2 for size in sizes):
         raise KLFusionError(
             f"{request.where}: expected bounds to have the number of categories of each column, "
-            f"an integer >= 2, got {dict(request.bounds)}"
+            f"an integer >= 2, got {brief(dict(request.bounds))}"
         )
     numbers = [int(size) for size in sizes if size is not None]
     values = np.clip(np.rint(request.x), 0, np.array(numbers) - 1)
     warn_clipped((values != request.x).any(axis=1), request.where)
     columns = [values[:, [k]] == np.arange(size) for k, size in enumerate(numbers)]
     table = np.hstack(columns).astype(np.float64)
-    alpha = float(model.alpha)
+    alpha = float(pseudo_counts(model))
     family = Product(**{f"feature {k}": Dirichlet(size) for k, size in enumerate(numbers)})
 
     def parts(found: Noised) -> _Parts:
@@ -120,7 +123,7 @@ def multinomial(model: Any, request: Request) -> Plan:
     norm = float(request.norm)
     rows = shortened(request.x, norm, request.where)
     family = Dirichlet(request.x.shape[1])
-    prior = np.broadcast_to(np.asarray(model.alpha, dtype=np.float64), family.size).copy()
+    prior = np.broadcast_to(pseudo_counts(model), family.size).copy()
 
     def parts(found: Noised) -> _Parts:
         n = np.maximum(found.sums["rows"], found.deviations["rows"])
@@ -159,6 +162,9 @@ def _plan(
     parts: Callable[[Noised], _Parts],
     public: dict[str, Any],
 ) -> Plan:
+    check_shares(model)
+    class_names(labels)
+
     def posterior(found: Noised) -> Posterior:
         features = [*request.features] if request.named else None
         family, natural, prior, n, settings, (arrays, info) = parts(found)

@@ -22,6 +22,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_number, generator
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError, MissingDependencyError
 
 _GRID = 2**20  # whole numbers per sensitivity: rounding is a millionth of what one person changes
@@ -151,13 +152,10 @@ def noised(
     ((1,), 4.0)
     """
     check_seed(random_state)
+    check_statistics(statistics)
     total = sum(own.share for own in statistics.values())
     packed, squared = [], 0.0
-    for name, own in statistics.items():
-        flat = _packed(own)
-        largest = float(np.sqrt(np.square(flat).sum(axis=1).max(initial=0.0)))
-        if not largest <= own.bound * (1.0 + 1e-9):
-            raise KLFusionError(f"{name}: expected rows clipped to norms of at most {own.bound:g}")
+    for own in statistics.values():
         factor = 1.0 if budget.neighbours == ADD_REMOVE else own.replaced
         squared += factor**2 * own.share / total
         packed.append(packed_rows(own) / math.sqrt(total))
@@ -187,6 +185,23 @@ def noised(
         "noise_sd": deviations,
     }
     return Noised(sums, deviations, statement)
+
+
+def check_statistics(statistics: Mapping[str, Statistic]) -> None:
+    """Refuse bounds and shares that are none, rows beyond their bound, and tables that differ."""
+    for name, own in statistics.items():
+        for key in ("bound", "share", "replaced"):
+            check_number(f"{key} of {name!r}", getattr(own, key))
+        rows = np.asarray(own.rows)
+        if rows.ndim == 0 or rows.dtype.kind not in "bifu":
+            raise KLFusionError(f"{name}: expected rows of numbers, got {brief(own.rows)}")
+        largest = float(np.sqrt(np.square(_packed(own)).sum(axis=1).max(initial=0.0)))
+        if not largest <= own.bound * (1.0 + 1e-9):
+            raise KLFusionError(f"{name}: expected rows clipped to norms of at most {own.bound:g}")
+    numbers = {len(own.rows) for own in statistics.values()}
+    if len(numbers) > 1:
+        few = " and ".join(map(str, sorted(numbers)[:2]))
+        raise KLFusionError(f"expected statistics of the same rows, got {few} rows")
 
 
 def packed_rows(own: Statistic) -> FloatArray:

@@ -28,7 +28,7 @@ class Request:
     bounds: Mapping[str, Any]
     norm: float | None
     prior_sd: Any
-    local: tuple[str, ...]
+    local: Sequence[str]
     classes: Sequence[Any] | None
     at: Mapping[str, float] | None = None  # coefficients, public, by name
 
@@ -55,15 +55,22 @@ class Request:
 
     def labels(self) -> tuple[list[Any], FloatArray]:
         """All classes, which are public, and rows of ones and zeros, (n, classes)."""
-        if self.classes is None or len({*self.classes}) < 2:
+        try:
+            given = () if self.classes is None or isinstance(self.classes, str) else self.classes
+            labels = np.array(sorted({*given})).tolist()
+        except TypeError:  # no sequence, or of classes that cannot be compared
+            labels = []
+        if len(labels) < 2:
             raise KLFusionError(
-                f"{self.where}: expected classes=, all classes there may be, got "
-                f"{brief(self.classes)}: those of the data are private"
+                f"{self.where}: expected classes=, a list of all classes there may be, of one "
+                f"type, got {brief(self.classes)}: those of the data are private"
             )
-        labels = sorted({*self.classes})
-        hot = np.asarray(self.y).reshape(-1, 1) == np.array(labels)[None]
-        if not hot.any(axis=1).all():
-            raise KLFusionError(f"{self.where}: expected y to be one of {labels}, got others")
+        y = np.asarray(self.y).reshape(-1)
+        hot = y[:, None] == np.array(labels)[None]
+        others = ~hot.any(axis=1)
+        if others.any():
+            got = y[others][:1].tolist()[0]
+            raise KLFusionError(f"{self.where}: expected y to be one of {labels}, got {got!r}")
         return labels, hot.astype(np.float64)
 
 

@@ -23,6 +23,7 @@ from klfusion.privacy.mechanism import (
     Budget,
     Statistic,
     check_seed,
+    check_statistics,
     noised,
     seeds_in_use,
     warn_delta,
@@ -57,6 +58,14 @@ _INSTEAD = {
     "opacus, which has a budget of its own, or privatize a regression of its features",
     "Poisson": "counts have no bounded influence on its fit; privatize a linear regression of "
     "bounded counts",
+    "Bernoulli": "columns of zeros and ones are categories; privatize a CategoricalNB, with 2 as "
+    "the bounds of each column",
+    "Pipeline": "its first steps are fitted to the rows; transform columns by public constants, "
+    "and privatize its last step",
+    "Lasso": "which columns it leaves out depends on all rows; privatize a LinearRegression",
+    "ElasticNet": "which columns it leaves out depends on all rows; privatize a LinearRegression",
+    "Results": "a fit no longer has the sums that a bound is about; privatize scikit-learn's "
+    "LinearRegression or LogisticRegression of the same columns",
     "Posterior": "a posterior no longer has the rows that a bound is about; privatize the model "
     "with data=(x, y)",
 }
@@ -90,8 +99,8 @@ def privatize(
     ----------
     model : estimator of scikit-learn, or mapping of name to Statistic
         A linear or logistic regression, naive Bayes model, discriminant analysis or
-        `klfusion.learners.BayesianHead`, whose settings alone are used; it need not be fitted. For
-        a mapping of
+        `klfusion.learners.BayesianHead`. It need not be fitted. The class and the intercept of a
+        regression are used; ``prior_sd`` stands for its penalty. For a mapping of
         `klfusion.privacy.mechanism.Statistic` the sums with noise are returned.
     epsilon, delta : float
         The budget of this release. A delta of one in the number of rows or more would allow to
@@ -146,11 +155,13 @@ def privatize(
     """
     budget = Budget(epsilon, delta, neighbours)
     check_seed(random_state)
+    if not isinstance(name, str) or not name:
+        raise KLFusionError(f"expected name to be a non-empty string, got {brief(name)}")
     if isinstance(model, Mapping):
         if not model or not all(isinstance(own, Statistic) for own in model.values()):
             raise KLFusionError(f"expected a mapping of name to Statistic, got {brief(model)}")
-        for own in model.values():
-            warn_delta(delta, len(own.rows))
+        check_statistics(model)
+        warn_delta(delta, len(next(iter(model.values())).rows))
         spend(record, limit, name, budget)
         return noised(model, budget, random_state=random_state)
     kind = KINDS.get(_class_of(model) or "")
@@ -158,14 +169,19 @@ def privatize(
         raise KLFusionError(_refusal(model))
     if data is None:
         raise KLFusionError(f"silo {name!r}: expected data=(x, y), whose sums get noise")
-    x, features, y = table(data, feature_names(model))
+    try:
+        x, features, y = table(data, feature_names(model))
+    except KLFusionError as error:
+        raise KLFusionError(f"silo {name!r}: {error}") from error
     warn_delta(delta, len(x))
     named = hasattr(data[0], "columns") or feature_names(model) is not None
     request = Request(
         name, x, np.asarray(y), tuple(features), named, {} if bounds is None else bounds, norm,
-        prior_sd, tuple(local), classes, None if at is None else _point(at, name),
+        prior_sd, local if isinstance(local, str) else tuple(local), classes,
+        None if at is None else _point(at, name),
     )  # fmt: skip
     request.check_bounds(_bounded(kind, features))
+    _check_settings(model, request, kind)
     plan = kind(model, request)
     spent = spend(record, limit, name, budget)  # before the release, should that fail
     found = noised(plan.statistics, budget, random_state=random_state)
@@ -179,6 +195,23 @@ def _bounded(kind: Callable[[Any, Request], Plan], features: Sequence[str]) -> l
     if kind in (of_classes.multinomial, heads.head):
         return []
     return [*dict.fromkeys([*features, *([regressions.OUTCOME] * (kind is regressions.linear))])]
+
+
+def _check_settings(model: Any, request: Request, kind: Callable[[Any, Request], Plan]) -> None:
+    """Refuse settings that sums cannot have, and those of other models: none is ignored."""
+    for key in ("class_weight", "positive"):
+        if getattr(model, key, None) not in (None, False):
+            raise KLFusionError(
+                f"{request.where}: expected no {key}, which sums do not have, got "
+                f"{getattr(model, key)!r}"
+            )
+    given = {"prior_sd": request.prior_sd, "local": request.local or None, "at": request.at}
+    others = [key for key, value in given.items() if value is not None]
+    if others and kind not in (regressions.linear, regressions.logistic):
+        raise KLFusionError(
+            f"{request.where}: expected {few(others)} of regressions alone, got "
+            f"{type(model).__name__}"
+        )
 
 
 def _point(at: Any, name: str) -> dict[str, float]:
@@ -203,6 +236,8 @@ def _class_of(model: Any) -> str | None:
 
 
 def _refusal(model: Any) -> str:
+    if isinstance(model, type):
+        return f"expected a model such as {model.__name__}(), got the class {model.__name__}"
     names = [c.__name__ for c in type(model).__mro__]
     why = next((text for key, text in _INSTEAD.items() for n in names if key in n), None)
     why = why or "its sensitivity to one row is unknown"

@@ -15,9 +15,10 @@ import numpy as np
 from scipy.special import expit
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
 from klfusion.pooling.noisy_sums import INTERCEPT, KEY, NoisySums, noise_aware
-from klfusion.posteriors.coefficients import prior_precision, regression
+from klfusion.posteriors.coefficients import check_local, prior_precision, regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 from klfusion.privacy.bounds import Bounds
@@ -25,6 +26,7 @@ from klfusion.privacy.mechanism import Noised, Statistic
 from klfusion.privacy.plan import Plan, Request, library_class
 
 OUTCOME = "y"  # key in bounds
+_LEAST = float(np.finfo(np.float64).eps)  # of deviations; squares of the largest are one over it
 # Shares of the budget: `experiments.privacy` compares others.
 SHARES = {"gram": 0.2, "moment": 0.7, "squares": 0.1}
 
@@ -121,6 +123,14 @@ def _plan(
         raise KLFusionError(
             f"{request.where}: expected prior_sd of all coefficients, for noise may leave nothing "
             "known of one"
+        )
+    check_local(request.local, used, request.where)
+    reach = (np.concatenate([[1.0], bounds.half]) / scale)[-len(used) :] / np.sqrt(prior)
+    if not ((reach > _LEAST) & (reach < _LEAST**-0.5)).all():
+        odd = [n for n, own in zip(used, reach, strict=True) if not _LEAST < own < _LEAST**-0.5]
+        raise KLFusionError(
+            f"{request.where}: expected prior_sd of the size of what bounds allow, got one of "
+            f"{few(odd)} that floats cannot hold beside them"
         )
     matrix, none = _matrix(bounds, scale), np.zeros(len(bounds.names))
     start = np.concatenate([[origin], none])  # where the coefficients are that sums are relative to
