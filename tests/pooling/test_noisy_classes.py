@@ -53,7 +53,7 @@ def held(seed, epsilon, wide, unit=1.0, offset=0.0):
             bounds=dict.fromkeys(["x0", "x1"], (offset - bound, offset + bound)), classes=[0, 1],
             random_state=seed,
         )  # fmt: skip
-    found = site.params()
+    found = kf.fuse([site]).posterior.params()
     low, high = (found["rate"] / gamma.ppf(p, found["shape"]) for p in (0.975, 0.025))
     variance = (unit * DEVIATION) ** 2
     off = np.abs(found["mean"] - offset - unit * MEAN)
@@ -61,6 +61,7 @@ def held(seed, epsilon, wide, unit=1.0, offset=0.0):
     return (low < variance) & (high > variance), near
 
 
+@pytest.mark.filterwarnings("ignore::klfusion.pooling.noisy_sums.PriorWarning")
 @pytest.mark.parametrize("wide", [1.0, 3.0, 10.0])
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])
 def test_intervals_of_variances_include_the_noise(epsilon, wide):
@@ -102,7 +103,7 @@ def test_predictions_are_as_uncertain_as_noise_makes_them(model, wide):
         fusion = kf.fuse([private(rows(seed), seed, model=model, wide=wide)])
         share = fusion.model().predict_proba(x)[np.arange(len(y)), y]
         losses.append(-np.log(share).mean())
-    assert np.mean(losses) < np.log(2.0) + 0.05
+    assert np.mean(losses) < np.log(2.0) + 0.1
 
 
 @pytest.mark.parametrize("model", [GaussianNB(), QuadraticDiscriminantAnalysis()])
@@ -114,7 +115,7 @@ def test_sums_of_silos_are_added_before_anything_is_inferred(model):
         sum(own.sums for own in sums), sum(own.noise for own in sums),
         sums[0].centre, sums[0].half, sums[0].largest,
     )  # fmt: skip
-    assert fusion.posterior.natural == pytest.approx(total.posterior())
+    assert fusion.posterior.natural == pytest.approx(total.pooled(np.arange(2), 2))
     assert kf.fuse(files[::-1]).posterior.natural == pytest.approx(fusion.posterior.natural)
     assert fusion.posterior.structure.info.get("sums") is None
     predicted = fusion.model().predict(rows(9)[0])
@@ -182,3 +183,19 @@ def test_the_prior_is_worth_no_row(model):
     site = private(rows(0), model=model)
     assert site.family.in_domain(site.prior[None])
     assert np.abs(site.prior[:-1]).max() < 1e-12
+
+
+@pytest.mark.parametrize("model", [GaussianNB(), QuadraticDiscriminantAnalysis()])
+@pytest.mark.parametrize("how", [{"weights": [1.0, 2.0, 1.0]}, {"pooling": "robust"}, {}])
+def test_silos_whose_sums_cannot_be_added_predict_as_well(model, how):
+    """By weights, robustly, or with other bounds: products of what silos know."""
+    (x, y), losses = rows(99, 2000), []
+    for seed in range(3):
+        files = [
+            private(rows(10 * seed + k), 10 * seed + k, model=model, epsilon=5.0, name=f"silo {k}",
+                    wide=1.5 if k == 2 and not how else 1.0)
+            for k in range(3)
+        ]  # fmt: skip
+        share = kf.fuse(files, **how).model().predict_proba(x)[np.arange(len(y)), y]
+        losses.append(-np.log(share).mean())
+    assert np.mean(losses) < 0.5

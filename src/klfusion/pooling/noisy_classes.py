@@ -9,15 +9,16 @@ the variance that sampling and noise leave, its posterior is found by quadrature
 discriminant analyses are drawn as the sums of squares of regressions are, see `NoisyGram`.
 Posteriors become Normal-Gamma or Normal-Wishart with the same 95 % intervals of variances. Their
 moments would not do: where noise hides a variance, its logarithm has a long lower tail and no
-upper one, that of an inverse Gamma the reverse. ``kappa`` leaves means as uncertain as sampling
-and noise do. Degrees of freedom and ``kappa`` of a Normal-Wishart are one for all columns, so that
-some are less certain.
+upper one, that of an inverse Gamma the reverse. A silo alone has the mean and the variance of each
+variance instead: products add these as rows, and are made where sums cannot be added. ``kappa``
+leaves means as uncertain as sampling and noise do. Degrees of freedom and ``kappa`` of a
+Normal-Wishart are one for all columns, so that some are less certain.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,10 +33,13 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import CLASSES
 
 KEY = "sums"  # in `info` of a structure, and the first part of the names of its arrays
-_POINTS, _PASSES = 64, 4  # of the quadrature; each pass is within what the last left
+_POINTS, _PASSES = 256, 4  # of the quadrature; each pass is within what the last left
 _LEAST = float(np.finfo(np.float64).eps)  # of variances, in units of their bound
 _REGION = (0.025, 0.975)  # quantiles that a Gamma has in common with the posterior
 _FLAT = 4.0  # variance of the logarithm of a variance whose root is flat
+
+# From logarithms of variances and their weights (m, ...), and whether shapes are shared.
+_Gammas = Callable[[FloatArray, FloatArray, bool], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,12 +112,12 @@ class NoisyClasses:
         return np.asarray(found[0])
 
     def posterior(self) -> FloatArray:
-        """Natural parameters (c, p)."""
-        return self._found()[0]
+        """Natural parameters (c, p) of a silo alone, for products: they add as rows do."""
+        return self._found(_worth)[0]
 
     def pooled(self, labels: IntArray, size: int) -> FloatArray:
         """`posterior` of the sums of components of one label; says what noise hides."""
-        found, width = self.added(labels, size)._found()
+        found, width = self.added(labels, size)._found(_intervals)
         hidden = int((2.0 * width > _FLAT).sum())
         if hidden:
             warnings.warn(
@@ -125,11 +129,11 @@ class NoisyClasses:
             )
         return found
 
-    def _found(self) -> tuple[FloatArray, FloatArray]:
+    def _found(self, gammas: _Gammas) -> tuple[FloatArray, FloatArray]:
         """Natural parameters, and how much logarithms of variances vary."""
-        return self._diagonal() if self.sums.ndim == 2 else self._full()
+        return self._diagonal(gammas) if self.sums.ndim == 2 else self._full(gammas)
 
-    def _diagonal(self) -> tuple[FloatArray, FloatArray]:
+    def _diagonal(self, gammas: _Gammas) -> tuple[FloatArray, FloatArray]:
         """Natural parameters (c, p), and variances (c, d) of log-variances."""
         d = len(self.half)
         family, deviation = NormalGamma(d), np.sqrt(self.noise)
@@ -148,22 +152,19 @@ class NoisyClasses:
             return np.asarray(0.5 * (logs - off - np.log(spread)))  # the root is flat
 
         logs, weights = _quadrature(log_density, mean.shape, np.log(self.largest))
-        shape, rate = _gammas(*(_quantile(logs, weights, share) for share in _REGION))
+        shape, rate = gammas(logs, weights, False)
         rate = rate * self.half**2
         kappa = 1.0 / (1.0 / n + of_mean * self.half**2 * shape / rate)
         width = _variance(logs, weights)
         return family.natural(self.centre + self.half * mean, kappa, shape, rate), width
 
-    def _full(self) -> tuple[FloatArray, FloatArray]:
+    def _full(self, gammas: _Gammas) -> tuple[FloatArray, FloatArray]:
         """Natural parameters (c, p), and variances (c,) of log-determinants per column."""
         d = len(self.half)
         units, parts, widths = np.outer(self.half, self.half), [], []
         for sums, noise in zip(self.sums, self.noise, strict=True):
             rows, means, logs, average, width = self._drawn(sums, float(noise))
-            low, high = np.quantile(logs, _REGION, axis=0)
-            # One shape for all columns, and for each the middle of its interval.
-            each = 0.5 * (low + high), np.mean(high - low)
-            shape, rate = _gammas(each[0] - 0.5 * each[1], each[0] + 0.5 * each[1])
+            shape, rate = gammas(np.sort(logs, axis=0), np.full_like(logs, 1.0 / len(logs)), True)
             inside = np.sqrt(2.0 * rate / np.diag(average))
             scale = average * np.outer(inside, inside) * units
             by_noise = np.max(means.var(axis=0) * shape / rate)
@@ -247,11 +248,32 @@ def _variance(logs: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _quantile(logs: FloatArray, weights: FloatArray, share: float) -> FloatArray:
-    """Of points of equal distance, (m, ...): within a cell the density is flat."""
-    below = np.cumsum(weights, axis=0) - weights
-    cell = (below <= share).sum(axis=0, keepdims=True) - 1
-    point, weight, before = (np.take_along_axis(a, cell, 0)[0] for a in (logs, weights, below))
-    return np.asarray(point + (logs[1] - logs[0]) * ((share - before) / weight - 0.5))
+    """Of points (m, ...) in order."""
+    below = np.cumsum(weights, axis=0) - 0.5 * weights
+    after = np.clip((below <= share).sum(axis=0, keepdims=True), 1, len(logs) - 1)
+    low, high = (np.take_along_axis(logs, at, 0)[0] for at in (after - 1, after))
+    start, end = (np.take_along_axis(below, at, 0)[0] for at in (after - 1, after))
+    return np.asarray(low + (high - low) * (share - start) / (end - start))
+
+
+def _worth(logs: FloatArray, weights: FloatArray, shared: bool) -> tuple[FloatArray, FloatArray]:
+    """Shape and rate of variances known by their mean and variance, as those of rows are."""
+    variances = np.exp(logs)
+    mean = (weights * variances).sum(axis=0)
+    shape = mean**2 / (weights * (variances - mean) ** 2).sum(axis=0)
+    shape = np.full_like(shape, shape.mean()) if shared else shape
+    return shape, shape * mean
+
+
+def _intervals(
+    logs: FloatArray, weights: FloatArray, shared: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Shape and rate of variances with the same 95 % interval; of one length if shared."""
+    low, high = (_quantile(logs, weights, share) for share in _REGION)
+    if shared:
+        middle, half = 0.5 * (low + high), 0.5 * np.mean(high - low)
+        low, high = middle - half, middle + half
+    return _gammas(low, high)
 
 
 def _gammas(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
