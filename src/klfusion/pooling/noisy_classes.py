@@ -154,7 +154,9 @@ class NoisyClasses:
         logs, weights = _quadrature(log_density, mean.shape, np.log(self.largest))
         shape, rate = gammas(logs, weights, False)
         rate = rate * self.half**2
-        kappa = 1.0 / (1.0 / n + of_mean * self.half**2 * shape / rate)
+        # Of means: by sampling rows of the mean variance, and by noise.
+        spread = (weights * np.exp(logs)).sum(axis=0) / n + of_mean
+        kappa = rate / (shape * spread * self.half**2)
         width = _variance(logs, weights)
         return family.natural(self.centre + self.half * mean, kappa, shape, rate), width
 
@@ -163,24 +165,23 @@ class NoisyClasses:
         d = len(self.half)
         units, parts, widths = np.outer(self.half, self.half), [], []
         for sums, noise in zip(self.sums, self.noise, strict=True):
-            rows, means, logs, average, width = self._drawn(sums, float(noise))
+            mean, spread, logs, average, width = self._drawn(sums, float(noise))
             shape, rate = gammas(np.sort(logs, axis=0), np.full_like(logs, 1.0 / len(logs)), True)
             inside = np.sqrt(2.0 * rate / np.diag(average))
             scale = average * np.outer(inside, inside) * units
-            by_noise = np.max(means.var(axis=0) * shape / rate)
-            kappa = 1.0 / (1.0 / rows + by_noise)
-            parts.append((means.mean(axis=0), kappa, scale, 2.0 * shape[0] + d - 1.0))
+            kappa = np.min(rate / (shape * spread))
+            parts.append((mean, kappa, scale, 2.0 * shape[0] + d - 1.0))
             widths.append(width)
-        mean, *others = (np.array(own) for own in zip(*parts, strict=True))
-        natural = NormalWishart(d).natural(self.centre + self.half * mean, *others)
+        each, *others = (np.array(own) for own in zip(*parts, strict=True))
+        natural = NormalWishart(d).natural(self.centre + self.half * each, *others)
         return natural, np.array(widths)
 
     def _drawn(
         self, sums: FloatArray, noise: float
-    ) -> tuple[float, FloatArray, FloatArray, FloatArray, float]:
-        """Of a class: rows, means (n, d), logarithms of variances (n, d), and of covariances.
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]:
+        """Of a class: means (d,), their variances (d,), and draws of log-variances (n, d).
 
-        These are the exponential of their mean logarithm, (d, d), and the variance of their
+        Of covariances the exponential of their mean logarithm, (d, d), and the variance of their
         log-determinants per column.
         """
         q = len(sums)
@@ -202,7 +203,8 @@ class NoisyClasses:
         sampled = np.random.default_rng(0).chisquare(n[:, None], size=variances.shape)
         logarithms = np.log(variances * n[:, None] / sampled)
         width = float(logs.sum(axis=1).var()) / len(self.half)
-        return float(n.mean()), means, logarithms, _exponential(average), width
+        spread = variances.mean(axis=0) / n.mean() + means.var(axis=0)
+        return means.mean(axis=0), spread, logarithms, _exponential(average), width
 
 
 def classes_of(posteriors: Sequence[Posterior], rows: IntArray) -> NoisyClasses | None:
