@@ -239,7 +239,7 @@ def test_bad_input_is_named(digits):
     with pytest.raises(kf.KLFusionError, match="another round"):
         head.calibrated(sent).calibrated(sent)
     own = head.calibrated(sent).calibration(x[y < 5], y[y < 5], name="b")
-    with pytest.raises(kf.KLFusionError, match="same settings"):
+    with pytest.raises(kf.KLFusionError, match="silo 'b': expected the settings"):
         kf.fuse([head.calibration(x[y < 5], y[y < 5], name="a"), own])
     with pytest.raises(kf.KLFusionError, match="what calibration of this head returned"):
         head.calibrated(kf.fuse([head]))

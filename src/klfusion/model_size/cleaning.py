@@ -13,7 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, blocks
-from klfusion.families import EmpiricalPrior, Family, GaussianObservations, Product, Tempered
+from klfusion.families import (
+    EmpiricalPrior,
+    Family,
+    GaussianObservations,
+    Product,
+    Tempered,
+    require,
+)
 from klfusion.model_size.two_normals import entropy, information, information_at_distance
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
