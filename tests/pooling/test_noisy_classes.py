@@ -205,6 +205,14 @@ def test_the_prior_is_worth_no_row(model):
     assert np.abs(site.prior[:-1]).max() < 1e-12
 
 
+@pytest.mark.parametrize("d", [3, 5, 9, 33, 100])
+def test_a_prior_of_many_columns_is_of_its_family(d):
+    """Its degrees of freedom were rounded to the limit."""
+    sums = np.zeros((1, d + 1, d + 1))
+    prior = NoisyClasses(sums, np.ones(1), np.full(d, 40.0), np.ones(d), 1.0).nothing()
+    assert kf.families.NormalWishart(d).in_domain(prior[None])
+
+
 @pytest.mark.parametrize("model", [GaussianNB(), QuadraticDiscriminantAnalysis()])
 @pytest.mark.parametrize("how", [{"weights": [1.0, 2.0, 1.0]}, {"pooling": "robust"}, {}])
 def test_silos_whose_sums_cannot_be_added_predict_as_well(model, how):

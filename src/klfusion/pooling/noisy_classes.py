@@ -112,7 +112,7 @@ class NoisyClasses:
             found = NormalGamma(d).natural(centre, weight, weight, square)
         else:
             scale = square[:, :, None] * np.eye(d)
-            found = NormalWishart(d).natural(centre, weight, scale, d - 1.0 + weight)
+            found = NormalWishart(d).natural(centre, weight, scale, d - 1.0 + d * weight)
         return np.asarray(found[0])
 
     def posterior(self) -> FloatArray:
