@@ -10,7 +10,9 @@ import pytest
 import klfusion as kf
 from experiments.units import SCENARIOS, run, run_consortium
 from klfusion.learners import Column, MixedMixture
-from klfusion.updates.units import other_units
+from klfusion.updates.component_moments import ComponentMoments
+from klfusion.updates.units import _Pairs, other_units
+from tests.helpers.loops import for_each
 
 NORMAL = kf.families.NormalWishart(3)
 
@@ -139,3 +141,22 @@ def test_a_column_of_a_table_in_other_units(column, factor):
     assert found.scales == pytest.approx((factor,), rel=0.1)
     (finding,) = [f for f in kf.diagnose(kf.fuse(silos)).findings if "units" in f.reason]
     assert finding.silo == "other" and f"column {column!r} " in finding.reason
+
+
+@for_each("seed", range(12))
+def test_bounds_are_above_what_they_bound(seed):
+    rng = np.random.default_rng(seed)
+    own, other = (
+        ComponentMoments(
+            np.where(rng.uniform(size=(n, 3)) < 0.1, 0.0, rng.normal(scale=3.0, size=(n, 3))),
+            rng.normal(size=(n, 3)),
+            np.full((n, 1), 50.0),
+        )
+        for n in (3, 5)
+    )
+    with np.errstate(all="ignore"):
+        pairs = _Pairs(own, other, 0.1)
+        assert pairs.bound_of_several() >= pairs.best_of_several()[0]
+        for c in range(3):
+            columns = np.arange(3) == c
+            assert pairs.bound(columns) >= pairs.best(columns)[0]

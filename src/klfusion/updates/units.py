@@ -9,6 +9,7 @@ name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ def _most_probable(own: ComponentMoments, others: ComponentMoments) -> Units:
         log, scales = logsumexp([log for log, _ in found]), (float(np.exp(max(found)[1])),)
         found_here = Units("", some, scales, float(log + prior - same))
         best = max(best, found_here, key=lambda own: own.log_odds)
-    if several_too:
+    if several_too and logsumexp([p.bound_of_several() for p in given]) + prior > same:
         several = [pairs.best_of_several() for pairs in given]
         log_scales = max(several, key=lambda one: one[0])[1]
         scaled = np.flatnonzero(log_scales)
@@ -172,9 +173,26 @@ class _Pairs:
 
     def bound(self, columns: BoolArray) -> float:
         """Log evidence if every pair had a scale of its own in these columns: an upper bound."""
-        ratio = (self.x_log_sd - self.y_log_sd)[..., columns]
-        density = self._where_known(np.zeros(1), ratio - _allowed(ratio), columns)
-        return float(self._evidence(columns, density[None])[0])
+        return float(self._evidence(columns, self._highest[..., columns][None])[0])
+
+    def bound_of_several(self) -> float:
+        """The same of `best_of_several`: every pair and column has a scale of its own, or none."""
+        highest = np.maximum(self.plain, self._highest)
+        return float(self._evidence(self._every, highest[None])[0] - np.log(2.0))
+
+    @cached_property
+    def _highest(self) -> FloatArray:
+        """At least the log density of each pair and column at any scale, (k, l, d).
+
+        Means and deviations each have the scale that suits them best.
+        """
+        ratio, scales = self.x_log_sd - self.y_log_sd, np.exp([_SMALLEST, _LARGEST])
+        of_means = np.nan_to_num(self.x / self.y)
+        means = [
+            np.abs(self.x - np.clip(of_means, low, high) * self.y)
+            for low, high in (scales, 1.0 / scales[::-1])
+        ]
+        return self._where_known(np.minimum(*means), ratio - _allowed(ratio), slice(None))
 
     def best(self, columns: BoolArray) -> tuple[float, float]:
         """Log evidence that these columns are scaled, and the most probable log scale."""
