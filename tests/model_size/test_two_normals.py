@@ -61,3 +61,13 @@ def test_many_pairs_at_once_and_the_same_twice():
     assert found[-1] == one[0]
     same = information((mean, covariance), FIRST, FIRST, np.array([0.5]))
     assert same[0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_fewer_points_give_nearly_the_same():
+    rng = np.random.default_rng(3)
+    mean = rng.normal(size=(20, 3))
+    covariance = np.stack([np.cov(rng.normal(size=(3, 12))) for _ in range(20)])
+    a, b = np.triu_indices(20, k=1)
+    share = rng.uniform(0.2, 0.8, size=len(a))
+    few, many = (information((mean, covariance), a, b, share, n) for n in (262, 1024))
+    np.testing.assert_allclose(few, many, atol=0.03)

@@ -21,13 +21,14 @@ from klfusion.families import (
     Tempered,
     require,
 )
-from klfusion.model_size.two_normals import entropy, information, information_at_distance
+from klfusion.model_size.two_normals import POINTS, entropy, information, information_at_distance
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
 from klfusion.posteriors.structure.structure import is_tied
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
+_MOST_POINTS = 1 << 18  # of quadrature, of the components of a silo; each has 64 at least
 _TINY = 1e-9  # observations that stand for none
 
 
@@ -58,12 +59,18 @@ def may_have_splits(posterior: Posterior) -> bool:
 
 
 def split_silos(posteriors: Sequence[Posterior], rows: Sequence[IntArray]) -> BoolArray:
-    """Whether `merge_splits` of the ``rows`` of each silo would merge any, (J,)."""
+    """Whether `merge_splits` of the ``rows`` of each silo might merge any, (J,).
+
+    Small silos are compared together; a large one fills a batch, and is compared there.
+    """
     found = np.zeros(len(posteriors), dtype=bool)
     family = posteriors[0].family
     sizes = np.array([len(own) for own in rows])
     tested = np.array([may_have_splits(p) for p in posteriors])
     silos = np.flatnonzero(tested & (sizes > 1) & _few_enough(family, sizes))
+    large = sizes[silos] ** 2 * family.size > 2 * BLOCK_ENTRIES
+    found[silos[large]] = True
+    silos = silos[~large]
     n_pairs = np.cumsum(sizes[silos] * (sizes[silos] - 1) // 2)
     batch = n_pairs * family.size // BLOCK_ENTRIES
     for some in np.split(silos, np.flatnonzero(np.diff(batch)) + 1):
@@ -107,6 +114,7 @@ def merge_splits(posterior: Posterior, rows: IntArray) -> list[IntArray]:
         np.array([is_tied(posterior.structure)]),
     )
     common = common_sizes(family, natural, silo)
+    points = int(np.clip(_MOST_POINTS // n, 64, POINTS)) // 2 * 2
     gain = np.full((n, n), -np.inf)  # of each pair (i, j) with i < j
 
     def compare(a: IntArray, b: IntArray) -> None:
@@ -114,7 +122,7 @@ def merge_splits(posterior: Posterior, rows: IntArray) -> list[IntArray]:
             some, index = np.unique(np.stack([a[pairs], b[pairs]]), return_inverse=True)
             first, second = index.reshape(2, -1)
             parts = prior[silo[some]], natural[some], counts[some], first, second, common[some]
-            gain[a[pairs], b[pairs]] = gain_of_one(family, *parts)
+            gain[a[pairs], b[pairs]] = gain_of_one(family, *parts, points)
 
     compare(*np.triu_indices(n, k=1))
     alive = np.ones(n, dtype=bool)
@@ -182,6 +190,7 @@ def gain_of_one(
     a: IntArray,
     b: IntArray,
     common: FloatArray,
+    points: int = POINTS,
 ) -> FloatArray:
     """Log-evidence gained by describing each pair by one component, (m,); -inf for certain loss.
 
@@ -206,7 +215,7 @@ def gain_of_one(
     some = np.flatnonzero(fit < total * entropy(share))
     if len(some):
         parts = a[some], b[some], total[some], share[some]
-        gain[some] = _assigned(family, natural, common, fit[some], *parts) - fit[some]
+        gain[some] = _assigned(family, natural, common, fit[some], *parts, points) - fit[some]
     return gain
 
 
@@ -229,6 +238,7 @@ def _assigned(
     b: IntArray,
     total: FloatArray,
     share: FloatArray,
+    points: int,
 ) -> FloatArray:
     """Cost of assigning observations to two components, (m,); none where they are far apart."""
     apart = _divergence_of_two(family, natural, share, a, b, common)
@@ -241,7 +251,7 @@ def _assigned(
     doubtful = (assigned <= fit) & (total * entropy(share) - chance > fit)
     if doubtful.any() and isinstance(family, GaussianObservations):
         normals = family.observation_moments(natural)
-        exactly = information(normals, a[doubtful], b[doubtful], share[doubtful])
+        exactly = information(normals, a[doubtful], b[doubtful], share[doubtful], points)
         exactly = total[doubtful] * exactly - chance[doubtful]
         assigned[doubtful] = np.maximum(assigned[doubtful], exactly)
     if not isinstance(family, EmpiricalPrior) or isinstance(family, Product):

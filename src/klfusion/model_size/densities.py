@@ -32,7 +32,7 @@ LOWEST = -12.0  # log-distance over that of different components; what is nearer
 _Y: FloatArray = np.arange(LOWEST, _HIGH + 0.5 * _STEP, _STEP)
 _LOG_2 = float(np.log(2.0))
 _BLOCK_ENTRIES = 1 << 16  # log-odds in a block, which stays in the cache
-_QUANTILES = 300  # that stand for more pairs
+_MOST_QUANTILES = 300  # that stand for all pairs
 _NEVER = -1e4  # log-density that stands for none, finite to be interpolated
 
 
@@ -146,9 +146,9 @@ class Different:
         apart; their prior falls as one over k.
         """
         weights = np.ones(len(pairs)) if weights is None else weights
-        if len(pairs) > _QUANTILES:  # they say as much
-            at = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-            pairs, weights = _quantiles(pairs, weights, at), np.ones(_QUANTILES)
+        if len(pairs) > _MOST_QUANTILES:  # they say as much
+            at = (np.arange(_MOST_QUANTILES) + 0.5) / _MOST_QUANTILES
+            pairs, weights = _quantiles(pairs, weights, at), np.ones(_MOST_QUANTILES)
         centre = float(_quantiles(pairs, weights, np.array([0.5]))[0])
         y, weights = np.maximum(pairs - centre, LOWEST), weights / weights.sum()
         shift = np.linspace(-3.0, 3.0, 9) / np.sqrt(max(n_independent, 1))

@@ -14,6 +14,7 @@ import numpy as np
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.families import Family, Tempered
 
+_MOST_PAIRS = 1 << 16  # of different components, that stand for more
 SHARES = np.linspace(0.1, 0.9, 17)  # of the first of two clusters in an average
 
 
@@ -46,7 +47,9 @@ class Shares:
     @cached_property
     def _of_different(self) -> FloatArray:
         """Largest share of each component that each cluster its silo holds may be."""
-        return self._largest(*np.nonzero(self.held))
+        rows, clusters = np.nonzero(self.held)
+        some = slice(None, None, -(-len(rows) // _MOST_PAIRS) or 1)
+        return self._largest(rows[some], clusters[some])
 
     def _largest(self, rows: IntArray, clusters: IntArray) -> FloatArray:
         """Largest share below one half of each row that the cluster may be, (m,); 0 if none."""

@@ -7,7 +7,7 @@ from scipy.special import ndtri
 
 from klfusion._utils.arrays import FloatArray, IntArray
 
-_POINTS = 1024  # quadrature points of each Normal
+POINTS = 1024  # quadrature points of each Normal
 _BLOCK_ENTRIES = 1 << 21  # numbers of a block of pairs at all points: 16 MB
 
 Normals = tuple[FloatArray, FloatArray]  # means (n, d), covariances (n, d, d), or diagonals (n, d)
@@ -27,13 +27,15 @@ def information_at_distance(distance: FloatArray, share: FloatArray) -> FloatArr
     return _information(of_first, of_second, share, weight)
 
 
-def information(normals: Normals, a: IntArray, b: IntArray, share: FloatArray) -> FloatArray:
+def information(
+    normals: Normals, a: IntArray, b: IntArray, share: FloatArray, points: int = POINTS
+) -> FloatArray:
     """Of pairs of Normals, each with its own covariance, (m,); a ``share`` is of the first.
 
     There is no closed form: the log-odds are averaged over quasi-random points of each.
     """
     dim = normals[0].shape[1]
-    noise, weight = _standard_points(dim), np.full(_POINTS, 1.0 / _POINTS)
+    noise, weight = _standard_points(dim, points), np.full(points, 1.0 / points)
     own = -0.5 * np.square(noise).sum(axis=1)  # log density of the points of a Normal, in its frame
     out = np.empty(len(a))
     for some in _blocks(len(a), dim):
@@ -70,7 +72,7 @@ def _softplus(x: FloatArray) -> FloatArray:
 
 
 def _blocks(n: int, dim: int) -> Iterator[slice]:
-    step = max(1, _BLOCK_ENTRIES // (max(_POINTS, dim) * dim))
+    step = max(1, _BLOCK_ENTRIES // (max(POINTS, dim) * dim))
     return (slice(low, low + step) for low in range(0, n, step))
 
 
@@ -96,8 +98,8 @@ def _side_by_side(normals: Normals, a: IntArray, b: IntArray) -> list[Normals]:
     return [turned(a), turned(b)]
 
 
-def _standard_points(dim: int) -> FloatArray:
-    """Quasi-random points of the standard Normal, (k, d), and their mirror images.
+def _standard_points(dim: int, n: int) -> FloatArray:
+    """Quasi-random points of the standard Normal, (n, d), half of them mirror images.
 
     The additive recurrence of powers of the generalised golden ratio (Roberts 2018).
     """
@@ -105,7 +107,7 @@ def _standard_points(dim: int) -> FloatArray:
     for _ in range(40):
         ratio = (1.0 + ratio) ** (1.0 / (dim + 1))
     step = (1.0 / ratio) ** np.arange(1, dim + 1)
-    uniform = (0.5 + np.outer(np.arange(1, _POINTS // 2 + 1), step)) % 1.0
+    uniform = (0.5 + np.outer(np.arange(1, n // 2 + 1), step)) % 1.0
     points = ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12))
     return np.concatenate([points, -points])
 
