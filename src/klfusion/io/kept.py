@@ -100,6 +100,7 @@ def check(part: Any, n_silos: int, n_bytes: int) -> Silos:
         raise FileFormatError(f"silos: expected a list of {n_silos}, got {reprlib.repr(each)}")
     mappings = {place for place, value in enumerate(shared) if isinstance(value, dict)}
     known: dict[str, _Arrays] = {}
+    owns: dict[_Named, _Named] = {}
     places: dict[tuple[int, str | None, int, str], int] = {}
     forms: list[Form] = []
     form, provenance = [], []
@@ -127,7 +128,8 @@ def check(part: Any, n_silos: int, n_bytes: int) -> Silos:
         place = places.get(key)
         if place is None:
             if text not in known:
-                known[text] = _arrays(shapes, j)
+                own, around, size = _arrays(shapes, j)
+                known[text] = owns.setdefault(own, own), around, size  # others share its own
             own, around, size = known[text]
             if around and kind is None:
                 got = reprlib.repr(f"{_STRUCTURE}{around[0][0]}")
