@@ -71,6 +71,7 @@ _USED = {
     "Every kind of model": (
         "model_size.distances", "model_size.densities", "model_size.partitions",
         "model_size.evidence", "model_size.linkage", "model_size.failed_fits",
+        "model_size.linked_rows",
         "model_size.shares",
         "model_size.probabilities", "merging.agglomeration", "methods.auto", "methods.method",
     ),

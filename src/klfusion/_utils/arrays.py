@@ -17,6 +17,7 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 TINY = float(np.finfo(np.float64).tiny)  # the smallest number of full precision
+ROUNDING = float(np.finfo(np.float64).eps)  # of one operation, relative
 BLOCK_ENTRIES = 1 << 20  # numbers in a block of rows, 8 MB
 CACHED_ENTRIES = 1 << 17  # the same, where temporary arrays are to stay in the cache
 

@@ -3,6 +3,7 @@
 from scipy.special import ndtri, stdtrit
 
 UPPER = 0.975  # probability below the upper end
+INTERVAL = (1.0 - UPPER, UPPER)  # quantiles at both ends
 DEVIATIONS = float(ndtri(UPPER))  # half the width of a Normal's, 1.96 standard deviations
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import ROUNDING, FloatArray, IntArray
 from klfusion.adapters._likelihoods import Derivatives, Likelihood, logistic, poisson, softmax
 from klfusion.errors import KLFusionError
 
-_ROUNDING = float(np.sqrt(np.finfo(np.float64).eps))  # of numbers that libraries compute
+_ROUNDING = ROUNDING**0.5  # of numbers that libraries compute
 
 
 def check_fit(likelihood: Likelihood, fitted: FloatArray, precision: FloatArray) -> None:

@@ -15,6 +15,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.intervals import INTERVAL
 from klfusion.adapters._library import (
     check_fitted,
     class_names,
@@ -238,7 +239,7 @@ def _widened(rows: FloatArray, freedom: FloatArray, n: FloatArray) -> FloatArray
     """
 
     def square(rows: FloatArray, freedom: FloatArray) -> FloatArray:
-        ends = [0.5 * freedom / gammaincinv(0.5 * freedom, share) for share in (0.025, 0.975)]
+        ends = [0.5 * freedom / gammaincinv(0.5 * freedom, share) for share in INTERVAL]
         return np.asarray(0.5 * (ends[0] + ends[1]) + 1.0 / rows)
 
     return square(rows, freedom) / square(n, n)

@@ -16,13 +16,12 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.arrays import ROUNDING, BoolArray, FloatArray
 from klfusion._utils.text import brief
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families.kl_matrix import kl_matrix
 
 _REGISTRY: dict[str, type[Family]] = {}
-_EPSILON = float(np.finfo(np.float64).eps)
 _MAX_LOSS = 1e-3  # share of the scatter that rounding may change
 CHECKED_ROWS = 1 << 10  # checked together; a bad row takes the time of a thousand, not of all
 
@@ -312,7 +311,7 @@ def check_offset(mean: FloatArray, kappa: FloatArray, scatter: FloatArray) -> No
     """Refuse means so far from the origin that rounding of ``kappa mean^2`` exceeds the scatter."""
     with np.errstate(over="ignore"):  # infinite: all is lost
         offset = kappa * mean**2
-    lost = (scatter > 0) & (_EPSILON * offset > _MAX_LOSS * scatter)
+    lost = (scatter > 0) & (ROUNDING * offset > _MAX_LOSS * scatter)
     if lost.any():
         component, dimension = np.argwhere(lost)[0].tolist()
         raise OffsetError.at(component, dimension, f"in dimension {dimension}")

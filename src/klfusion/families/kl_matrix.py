@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import ROUNDING, FloatArray
 
-_EPSILON = float(np.finfo(np.float64).eps)
 # Entries are differences of large terms; below this share of them, cancellation took their digits.
 _CANCELLATION = 1e-9
 # Gauss-Legendre nodes and weights on [0, 1].
@@ -79,6 +78,6 @@ def _near_pairs(
     )
     total = np.maximum(slopes @ _NODE_WEIGHTS, 0.0)
     # The cubic's error squared, relative to the total: a cautious estimate of this rule's.
-    straight = (slopes @ _CURVATURE) ** 2 <= total * _EPSILON * terms[moved]
+    straight = (slopes @ _CURVATURE) ** 2 <= total * ROUNDING * terms[moved]
     kl[moved] = np.where(straight, total, np.maximum(rough[moved], 0.0))
     return kl

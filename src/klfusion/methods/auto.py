@@ -16,7 +16,7 @@ from klfusion.methods.method import PathMethod, most_on_path
 from klfusion.methods.search import certified, cut, known_size_on_path
 from klfusion.methods.topics import OUTCOMES, best_reconstruction
 from klfusion.model_size.evidence import LinkageSettings
-from klfusion.model_size.failed_fits import link_rows
+from klfusion.model_size.linked_rows import link_rows
 from klfusion.model_size.probabilities import own_probabilities, undone
 from klfusion.objective.batches import SiloStore
 from klfusion.objective.problem import FusionProblem

@@ -28,7 +28,7 @@ from klfusion.posteriors.structure.structure import is_tied
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
 _NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
-_MOST_POINTS = 1 << 18  # of quadrature, of the components of a silo; each has 64 at least
+_MOST_POINTS = 1 << 18  # of quadrature, of all components of a silo
 _TINY = 1e-9  # observations that stand for none
 
 
@@ -114,7 +114,7 @@ def merge_splits(posterior: Posterior, rows: IntArray) -> list[IntArray]:
         np.array([is_tied(posterior.structure)]),
     )
     common = common_sizes(family, natural, silo)
-    points = int(np.clip(_MOST_POINTS // n, 64, POINTS)) // 2 * 2
+    points = min(_MOST_POINTS // n, POINTS) // 2 * 2  # half are mirror images
     gain = np.full((n, n), -np.inf)  # of each pair (i, j) with i < j
 
     def compare(a: IntArray, b: IntArray) -> None:

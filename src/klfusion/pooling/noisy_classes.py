@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaincinv
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import ROUNDING, FloatArray, IntArray
+from klfusion._utils.intervals import INTERVAL
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families import NormalGamma, NormalWishart
 from klfusion.pooling.noisy_gram import NoisyGram
@@ -35,8 +36,6 @@ from klfusion.posteriors.structure.kinds import CLASSES
 
 KEY = "sums"  # in `info` of a structure, and the first part of the names of its arrays
 _POINTS, _PASSES = 256, 4  # of the quadrature; each pass is within what the last left
-_LEAST = float(np.finfo(np.float64).eps)  # of variances, in units of their bound
-_REGION = (0.025, 0.975)  # quantiles that a Gamma has in common with the posterior
 _FLAT = 4.0  # variance of the logarithm of a variance whose root is flat
 
 # From logarithms of variances and their weights (m, ...), and whether shapes are shared.
@@ -106,8 +105,8 @@ class NoisyClasses:
         What is known beforehand, a flat root, is in the posterior: another prior would have units
         of its own.
         """
-        d, weight = len(self.half), np.full(1, _LEAST)
-        centre, square = self.centre[None], _LEAST * self.half[None] ** 2
+        d, weight = len(self.half), np.full(1, ROUNDING)
+        centre, square = self.centre[None], ROUNDING * self.half[None] ** 2
         if self.sums.ndim == 2:
             found = NormalGamma(d).natural(centre, weight, weight, square)
         else:
@@ -199,7 +198,7 @@ class NoisyClasses:
         means = drawn[:, 0, 1:] / n[:, None]
         covariances = drawn[:, 1:, 1:] / n[:, None, None] - means[:, :, None] * means[:, None, :]
         values, vectors = np.linalg.eigh(covariances)
-        values = np.maximum(values, _LEAST)
+        values = np.maximum(values, ROUNDING)
         logs = np.log(values)
         average = np.mean((vectors * logs[:, None, :]) @ vectors.swapaxes(1, 2), axis=0)
         variances = (np.square(vectors) * values[:, None, :]).sum(axis=2)
@@ -236,14 +235,14 @@ def _nothing(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _quadrature(density: Any, shape: tuple[int, ...], top: float) -> tuple[FloatArray, FloatArray]:
     """Points and their weights, (m, ...), of logarithms from the logarithm of their density."""
-    low, high = np.full(shape, np.log(_LEAST)), np.full(shape, top)
+    low, high = np.full(shape, np.log(ROUNDING)), np.full(shape, top)
     middle = (np.arange(_POINTS) + 0.5).reshape(-1, *[1] * len(shape)) / _POINTS
     for _ in range(_PASSES):
         step = (high - low) / _POINTS
         logs = low + (high - low) * middle
         weights = density(logs)
         weights = np.exp(weights - weights.max(axis=0))
-        kept = weights > _LEAST
+        kept = weights > ROUNDING
         low = np.where(kept, logs, np.inf).min(axis=0) - step
         high = np.where(kept, logs, -np.inf).max(axis=0) + step
     return logs, weights / weights.sum(axis=0)
@@ -275,7 +274,7 @@ def _intervals(
     logs: FloatArray, weights: FloatArray, shared: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Shape and rate of variances with the same 95 % interval; of one length if shared."""
-    low, high = (_quantile(logs, weights, share) for share in _REGION)
+    low, high = (_quantile(logs, weights, share) for share in INTERVAL)
     if shared:
         middle, half = 0.5 * (low + high), 0.5 * np.mean(high - low)
         low, high = middle - half, middle + half
@@ -286,10 +285,10 @@ def _gammas(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Shape and rate of Gammas whose inverses have these logarithms of quantiles."""
 
     def quantiles(logarithm: FloatArray) -> tuple[FloatArray, FloatArray]:
-        least, most = (np.log(gammaincinv(np.exp(logarithm), share)) for share in _REGION)
+        least, most = (np.log(gammaincinv(np.exp(logarithm), share)) for share in INTERVAL)
         return least, most
 
-    end = -np.log(_LEAST)  # no interval is longer, which a shape of 1 / end has, too
+    end = -np.log(ROUNDING)  # no interval is longer, which a shape of 1 / end has, too
     narrow, wide = np.full(np.shape(low), end), np.full(np.shape(low), -np.log(end))
     while np.max(narrow - wide) > 1e-9:
         middle = 0.5 * (narrow + wide)

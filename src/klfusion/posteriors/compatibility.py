@@ -15,8 +15,8 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.text import brief, few
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
+from klfusion.posteriors.aligned_coefficients import align_coefficients
 from klfusion.posteriors.categories import align_categories
-from klfusion.posteriors.coefficients import align_coefficients
 from klfusion.posteriors.columns import check_schemas
 from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure, class_densities, regression

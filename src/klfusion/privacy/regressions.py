@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import ROUNDING, FloatArray
 from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
 from klfusion.pooling.noisy_sums import INTERCEPT, KEY, NoisySums, noise_aware
@@ -26,7 +26,6 @@ from klfusion.privacy.mechanism import Noised, Statistic
 from klfusion.privacy.plan import Plan, Request, library_class
 
 OUTCOME = "y"  # key in bounds
-_LEAST = float(np.finfo(np.float64).eps)  # of deviations; squares of the largest are one over it
 # Shares of the budget: `experiments.privacy` compares others.
 SHARES = {"gram": 0.2, "moment": 0.7, "squares": 0.1}
 
@@ -126,8 +125,9 @@ def _plan(
         )
     check_local(request.local, used, request.where)
     reach = (np.concatenate([[1.0], bounds.half]) / scale)[-len(used) :] / np.sqrt(prior)
-    if not ((reach > _LEAST) & (reach < _LEAST**-0.5)).all():
-        odd = [n for n, own in zip(used, reach, strict=True) if not _LEAST < own < _LEAST**-0.5]
+    fine = (reach > ROUNDING) & (reach < ROUNDING**-0.5)  # squares are one over it at most
+    if not fine.all():
+        odd = [name for name, own in zip(used, fine, strict=True) if not own]
         raise KLFusionError(
             f"{request.where}: expected prior_sd of the size of what bounds allow, got one of "
             f"{few(odd)} that floats cannot hold beside them"
