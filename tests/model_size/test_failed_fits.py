@@ -60,6 +60,17 @@ def test_a_mixed_component_its_silo_lacks_is_found():
     assert not find_mixed(problem, np.array([*truth, 3])[order]).any()
 
 
+def test_failed_fits_left_out_before_make_others_likelier():
+    rng = np.random.default_rng(4)
+    _, means, truth, silo = three_components(rng)
+    problem, order = problem_of([*means, rng.normal(size=DIM)], [*silo, 0])
+    labels = np.array([*truth, 3])[order]
+    linked = at_labels(problem, LinkageSettings(), labels)
+    assert not find_failed(problem, problem, linked).any
+    after = find_failed(problem, problem, linked, before=36).mixed
+    np.testing.assert_array_equal(after, labels == 3)
+
+
 def test_a_silo_is_never_left_without_components():
     rng = np.random.default_rng(2)
     centres, means, truth, silo = three_components(rng)

@@ -41,15 +41,19 @@ class Failed:
         return bool(self.mixed.any() or (self.part_of >= 0).any())
 
 
-def find_failed(given: FusionProblem, base: FusionProblem, linked: Linked) -> Failed:
+def find_failed(
+    given: FusionProblem, base: FusionProblem, linked: Linked, before: int = 0
+) -> Failed:
     """Failed fits of a matching.
 
     The ``base`` problem has the ``given`` components made comparable, without variation between
-    silos. Every silo keeps one component.
+    silos. Every silo keeps one component. So many failed fits have been left out ``before``.
     """
-    search = _Search(given, base, linked)
-    for cluster in np.argsort(search.clusters.counts, kind="stable").tolist():
-        search.judge(cluster)
+    search = _Search(given, base, linked, before)
+    order, found = np.argsort(search.clusters.counts, kind="stable"), -1
+    while found < (found := search.n_failed):  # the more there are, the likelier are others
+        for cluster in order[search.counts[order] > 0].tolist():
+            search.judge(cluster)
     search.judge_unexplained()
     mixed, part_of = search.mixed, search.part_of
     gone = (part_of >= 0) & mixed[part_of]  # with the component they are a part of
@@ -72,8 +76,10 @@ def log_failed(share: float, n: int, failed: int, more: int) -> float:
 class _Search:
     """Clusters not yet found to be failed fits."""
 
-    def __init__(self, given: FusionProblem, base: FusionProblem, linked: Linked) -> None:
-        self.given, self.base, self.linked = given, base, linked
+    def __init__(
+        self, given: FusionProblem, base: FusionProblem, linked: Linked, before: int
+    ) -> None:
+        self.given, self.base, self.linked, self.before = given, base, linked, before
         self.problem = linked.problem
         # Fragments add up to the whole only where natural parameters are sums over observations.
         sums = given.prior is not None or isinstance(given.family, GaussianObservations)
@@ -114,10 +120,16 @@ class _Search:
         new = np.minimum(old + own, self.linked.prior.n_silos)
         return self.linked.prior.changed(self.counts, np.hstack([own, old]), new)
 
+    @property
+    def n_failed(self) -> int:
+        """Failed fits found so far."""
+        return int(self.mixed.sum() + (self.part_of >= 0).sum())
+
     def _log_failed(self, count: int) -> float:
         """Log-odds that so many more fits failed."""
-        failed = int(self.mixed.sum() + (self.part_of >= 0).sum())
-        return log_failed(self.linked.settings.failed_fits, self.base.n, failed, count)
+        failed = self.before + self.n_failed
+        n = self.before + self.base.n
+        return log_failed(self.linked.settings.failed_fits, n, failed, count)
 
     def judge_unexplained(self) -> None:
         """Leave out all private clusters if failed fits explain so many better."""

@@ -49,13 +49,13 @@ def link_rows(
         linked = link(base, settings, report, varied=varied)
         if not linked.matches or linked.different is None:
             break
-        failed = find_failed(given, base, linked)
+        failed = find_failed(given, base, linked, problem.n - len(rows))
         if last or not failed.any:
             before = linked.labels
             linked = linked.merged()
             if last or (linked.labels == before).all():
                 break
-            failed = find_failed(given, base, linked)
+            failed = find_failed(given, base, linked, problem.n - len(rows))
             if not failed.any:
                 break
         fragments = np.flatnonzero(failed.part_of >= 0)
