@@ -7,7 +7,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
@@ -28,6 +28,7 @@ import klfusion as kf
 from experiments import data as data_sets
 from experiments import images, users
 from experiments.simulation import FloatArray, IntArray
+from klfusion.posteriors.structure.structure import with_prior
 
 DESCRIPTION = "log-density of held-out data by fused mixtures, rivals and pooled data"
 FIRST_SEED = 9300  # of consecutive seeds, none of which served development
@@ -202,6 +203,38 @@ def run_user(name: str, seed: int) -> dict[str, Any]:
     return {"cell": name, "seed": seed, "found": notes.found}
 
 
+POINTS = [(2, 60), (2, 300), (8, 60), (8, 300), (15, 60), (15, 300), (20, 60), (20, 300)]
+
+
+def run_point(dim: int, n: int, seed: int) -> dict[str, Any]:
+    """Five silos fit three clusters, ``n`` observations of each in all, by maximum likelihood."""
+    rng = np.random.default_rng([seed, dim, n])
+    centres = rng.normal(scale=5.0, size=(3, dim))
+
+    def draw(m: int) -> FloatArray:
+        return np.asarray(centres[rng.integers(3, size=m)] + rng.normal(size=(m, dim)))
+
+    def fit(x: FloatArray, size: int, n_init: int = 1) -> Any:
+        return GaussianMixture(size, n_init=n_init, random_state=seed).fit(x)
+
+    silos, notes = [draw(3 * n // 5) for _ in range(5)], Notes(draw(10_000), {})
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        models = [
+            kf.extract(fit(x, 3), name=f"silo-{j}", n_observations=len(x))
+            for j, x in enumerate(silos)
+        ]
+        fusion = kf.fuse(models)
+        notes.note("default", fusion.model)
+        notes.note("predictive", lambda: fusion.model(predictive=True))
+        kept = replace(fusion.posterior, structure=with_prior(fusion.posterior.structure))
+        notes.note("prior left in", lambda: kf.adapters.rebuild(kept))
+        notes.note("all components", lambda: kf.baselines.concatenation(models))
+        pooled = partial(fit, np.concatenate(silos), fusion.n_components, 5)
+        notes.note("pooled data", pooled)
+    return {"cell": f"{dim} dimensions, {n} rows", "seed": seed, "found": notes.found}
+
+
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means over the runs of each cell."""
     rows = []
@@ -248,6 +281,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="runs per cell")
     parser.add_argument("--jobs", type=int, default=1, help="processes; -1 is one per core")
     parser.add_argument("--users", action="store_true", help="the problems of `users` instead")
+    parser.add_argument("--points", action="store_true", help="fits by maximum likelihood instead")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--cells", default="", help="only cells whose names begin like this")
 
@@ -259,6 +293,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
     if args.users:
         names = [name for name in users.SCENARIOS if name.startswith(args.cells)]
         tasks = [partial(run_user, name, seed) for name in names for seed in seeds]
+    elif args.points:
+        tasks = [partial(run_point, dim, n, seed) for dim, n in POINTS for seed in seeds]
     else:
         cells = [cell for cell in CELLS if cell.name.startswith(args.cells)]
         tasks = [partial(run_one, c, seed, args.data_dir) for c in cells for seed in seeds]

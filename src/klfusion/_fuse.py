@@ -26,6 +26,7 @@ from klfusion.methods import Method, Networks, method_for
 from klfusion.methods.matching import check_sizes, comparing, match_silos
 from klfusion.model_size.preparation import stack_silos
 from klfusion.objective.divergences import problem_with_divergence
+from klfusion.pooling.one_prior import under_one_prior
 from klfusion.pooling.pool import Matched, Pooling, chosen, chosen_pooling, known_of, pool
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
 from klfusion.posteriors.posterior import Posterior
@@ -149,6 +150,7 @@ def fuse(
         n_components=_sizes(n_components, posteriors[0]),
         random_state=seed_of(random_state),
     ).with_weights(silo_weights(weights, posteriors))
+    posteriors = under_one_prior(posteriors, settings.pooling, by.divergence)
     rng = generator(random_state)
     with progress_bar(progress) as report, comparing(posteriors):
         fusion = _fused(posteriors, settings, rng, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,6 +34,13 @@ def fitted(x, n_components, covariance="full", cls=GaussianMixture):
         return model.fit(x)
 
 
+def sites(rows, names, sizes, covariance="full"):
+    return [
+        kf.extract(fitted(x, size, covariance), name=name, n_observations=len(x))
+        for name, x, size in zip(names, rows, sizes, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("covariance", ["full", "diag", "spherical", "tied"])
 class TestEveryCovarianceType:
     def test_is_what_the_bayesian_mixture_finds(self, covariance):
@@ -47,23 +55,96 @@ class TestEveryCovarianceType:
             )
         np.testing.assert_allclose(point.counts[order], full.counts[other], rtol=0.01)
 
-    def test_the_model_back_predicts_as_it_did(self, covariance):
+    def test_the_model_back_is_what_it_was(self, covariance):
         x = data()
         model = fitted(x, 3, covariance)
         again = kf.adapters.rebuild(kf.extract(model, name="a", n_observations=len(x)))
-        new = data(seed=1)
-        np.testing.assert_array_equal(again.predict(new), model.predict(new))
-        np.testing.assert_allclose(again.weights_, model.weights_, atol=0.01)
+        assert type(again) is GaussianMixture
+        for what in ("weights_", "means_", "covariances_", "precisions_cholesky_"):
+            np.testing.assert_allclose(getattr(again, what), getattr(model, what), rtol=1e-9)
+        assert again.score(x) == pytest.approx(model.score(x), rel=1e-12)
+
+    @pytest.mark.parametrize("predictive", [False, True])
+    def test_fused_silos_predict_as_a_fit_of_all_rows(self, covariance, predictive):
+        sees = {"a": (0, 1), "b": (1, 2), "c": (0, 2), "d": (0, 1, 2)}
+        rows = [data(kinds, 150 + 90 * j, j) for j, kinds in enumerate(sees.values())]
+        fusion = kf.fuse(sites(rows, sees, [2, 2, 2, 3], covariance))
+        model = fusion.model(predictive=predictive)
+        pooled = fitted(np.concatenate(rows), 3, covariance)
+        assert type(model) is GaussianMixture
+        new = data(n=3000, seed=9)
+        # The clusters hardly overlap, so that the moments of all rows are sums of those sent.
+        near = 5e-3 if predictive else 1e-3  # draws are noisy
+        assert model.score(new) == pytest.approx(pooled.score(new), abs=near)
+        order, other = (np.argsort(m.means_[:, 0]) for m in (model, pooled))
+        np.testing.assert_allclose(model.means_[order], pooled.means_[other], atol=10 * near)
+
+    def test_what_add_and_remove_leave_is_without_prior(self, covariance):
+        rows = [data(n=200, seed=j) for j in range(4)]
+        given = sites(rows, "abcd", [3] * 4, covariance)
+        all_ = kf.fuse(given)
+        added = kf.fuse(given[:3]).add(given[3])
+        less = all_.remove("b")
+        for found, expected in ((added, all_), (less, kf.fuse([given[0], *given[2:]]))):
+            assert type(found.model()) is GaussianMixture
+            order, other = (np.argsort(f.model().means_[:, 0]) for f in (found, expected))
+            got, wanted = found.model().covariances_, expected.model().covariances_
+            if covariance != "tied":
+                got, wanted = got[order], wanted[other]
+            np.testing.assert_allclose(got, wanted, rtol=1e-9)
 
     def test_fused_silos_have_all_clusters(self, covariance):
         sees = {"a": (0, 1), "b": (1, 2), "c": (0, 2)}
-        sites = []
-        for seed, (name, kinds) in enumerate(sees.items()):
-            x = data(kinds, 300, seed)
-            sites.append(kf.extract(fitted(x, 2, covariance), name=name, n_observations=len(x)))
-        fusion = kf.fuse(sites)
+        rows = [data(kinds, 300, seed) for seed, kinds in enumerate(sees.values())]
+        fusion = kf.fuse(sites(rows, sees, [2] * 3, covariance))
         assert fusion.n_components == 3
         assert len(set(fusion.model().predict(CENTRES))) == 3
+
+
+def few(dim, n, seed):
+    """Two clusters far apart, and fewer observations of each than dimensions."""
+    rng = np.random.default_rng(seed)
+    centre = np.array([[-10.0], [10.0]])
+    return np.repeat(centre, n, axis=0) + rng.normal(size=(2 * n, dim))
+
+
+@pytest.mark.parametrize("predictive", [False, True])
+def test_silos_with_fewer_rows_than_columns_add_up(predictive):
+    dim, rows = 12, [few(12, 9, seed) for seed in range(6)]
+    model = kf.fuse(sites(rows, "abcdef", [2] * 6)).model(predictive=predictive)
+    pooled = fitted(np.concatenate(rows), 2)
+    new = few(dim, 500, 9)
+    assert model.score(new) == pytest.approx(pooled.score(new), abs=1e-4)
+
+
+def test_where_some_have_a_prior_it_stays():
+    rows = [data(n=200, seed=j) for j in range(3)]
+    *points, last = sites(rows, "abc", [3] * 3)
+    bayesian = kf.extract(fitted(rows[2], 3, cls=BayesianGaussianMixture), name="c")
+    assert type(kf.fuse([*points, bayesian]).model()) is BayesianGaussianMixture
+    assert type(kf.fuse([bayesian, *points]).model()) is BayesianGaussianMixture
+    assert type(kf.fuse([*points, last], pooling="robust").model()) is BayesianGaussianMixture
+
+
+def test_the_prior_of_the_fused_posterior_is_that_of_the_pooled_rows():
+    rows = [data(kinds, 300, seed) for seed, kinds in enumerate(((0, 1), (1, 2), (0, 2)))]
+    fused, x = kf.fuse(sites(rows, "abc", [2] * 3)).posterior, np.concatenate(rows)
+    prior = fused.family.params(fused.prior[None])
+    np.testing.assert_allclose(prior["mean"][0], x.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(prior["scale_inv"][0], np.cov(x.T, bias=True), rtol=0.01, atol=0.02)
+    within = fused.likelihood().params()
+    np.testing.assert_allclose(
+        within["scale_inv"] / within["dof"][:, None, None],
+        np.tile(np.diag([1, 0.25, 4]), (3, 1, 1)),
+        atol=0.6,
+    )
+
+
+def test_files_of_a_version_without_the_mark_are_bayesian():
+    site = sites([data()], "a", [3])[0]
+    info = {k: v for k, v in site.structure.info.items() if k != "point_estimates"}
+    old = replace(site, structure=replace(site.structure, info=info))
+    assert type(kf.adapters.rebuild(old)) is BayesianGaussianMixture
 
 
 def test_columns_of_a_frame_are_kept():

@@ -33,6 +33,15 @@ def test_users_fits_are_compared_with_pooled_data():
     assert found["default"]["size"] == found["pooled data"]["size"]
 
 
+def test_fits_by_maximum_likelihood_are_fused_without_a_prior():
+    found = density.run_point(8, 60, 0)["found"]
+    near = {"default": 1e-3, "predictive": 0.05}
+    for name, tolerance in near.items():
+        wanted = found["pooled data"]["density"]
+        assert found[name]["density"] == pytest.approx(wanted, abs=tolerance)
+    assert found["prior left in"]["density"] < found["default"]["density"] - 0.1
+
+
 def test_the_data_sets_have_silos_and_held_out_rows():
     for name in ("digits", "wine", "cancer"):
         silos, held_out = density.table(name, 0, None)

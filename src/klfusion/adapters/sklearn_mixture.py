@@ -128,7 +128,12 @@ def rebuild(posterior: Posterior) -> Any:
     set_weights(model, counts)
     model.means_, model.mean_precision_, model.degrees_of_freedom_ = now.mean, now.kappa, now.dof
     model.covariances_ = now.covariance
-    if covariance_type in ("full", "tied"):
+    return finished(model, structure.info.get("features"))
+
+
+def finished(model: Any, features: Sequence[str] | None) -> Any:
+    """A mixture with means and covariances, and with what follows from them."""
+    if model.covariance_type in ("full", "tied"):
         lower = np.linalg.cholesky(model.covariances_)
         model.precisions_cholesky_ = np.linalg.inv(lower).swapaxes(-1, -2)
         model.precisions_ = model.precisions_cholesky_ @ model.precisions_cholesky_.swapaxes(-1, -2)
@@ -136,8 +141,8 @@ def rebuild(posterior: Posterior) -> Any:
         model.precisions_cholesky_ = 1.0 / np.sqrt(model.covariances_)
         model.precisions_ = model.precisions_cholesky_**2
     model.n_features_in_ = model.means_.shape[1]
-    if structure.info.get("features") is not None:
-        model.feature_names_in_ = np.array(structure.info["features"], dtype=object)
+    if features is not None:
+        model.feature_names_in_ = np.array(features, dtype=object)
     model.converged_, model.n_iter_, model.lower_bound_, model.lower_bounds_ = True, 0, np.nan, []
     return model
 

@@ -1,19 +1,25 @@
 """scikit-learn's `GaussianMixture`: a posterior from point estimates and a number of observations.
 
-The estimates are moments of the observations of each component, which are sufficient. The prior is
-the default of `BayesianGaussianMixture`, from mean and covariance of the fitted mixture.
+The estimates are moments of the observations of each component, which are sufficient. To compare
+silos, they get the default prior of `BayesianGaussianMixture`, from mean and covariance of the
+fitted mixture. A model that is rebuilt is without it, as one of the pooled observations would be.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.adapters import sklearn_mixture
-from klfusion.adapters._library import Gaussians, check_fitted
+from klfusion.adapters._library import Gaussians, check_fitted, gaussians_of, natural_of
+from klfusion.adapters.sklearn_mixture import finished
 from klfusion.errors import KLFusionError
-from klfusion.posteriors.posterior import Posterior
+from klfusion.families.gaussian import GaussianPosterior
+from klfusion.pooling import reduction
+from klfusion.posteriors.posterior import Posterior, less_prior
+from klfusion.posteriors.structure.structure import POINT, is_point, is_tied
 
 
 def extract(model: Any, name: str, n_observations: float | None = None) -> Posterior:
@@ -33,7 +39,10 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
     _refuse(weights, weights < 0, f"silo {name!r}: weights_: expected numbers >= 0")
     variances = np.linalg.eigvalsh(own) if model.covariance_type in ("full", "tied") else own
     _refuse(variances, ~(variances > 0), f"silo {name!r}: covariances_: expected variances > 0")
-    return sklearn_mixture.extract(_bayesian(model, float(n_observations)), name)
+    posterior = sklearn_mixture.extract(_bayesian(model, float(n_observations)), name)
+    assert posterior.structure is not None
+    info = {**posterior.structure.info, "class": GaussianMixture.__name__, POINT: True}
+    return replace(posterior, structure=replace(posterior.structure, info=info))
 
 
 def _refuse(values: FloatArray, wrong: BoolArray, expected: str) -> None:
@@ -99,4 +108,44 @@ def _moments(model: Any) -> tuple[FloatArray, FloatArray]:
     return mean, within + (away.T * weights) @ away
 
 
-rebuild = sklearn_mixture.rebuild
+def rebuild(posterior: Posterior) -> Any:
+    """A fitted `GaussianMixture` with the moments of the observations.
+
+    Where the prior cannot be taken out, such as among silos of which some have their own, it is a
+    `BayesianGaussianMixture`.
+    """
+    structure = posterior.structure
+    if structure is None or not is_point(structure):
+        return sklearn_mixture.rebuild(posterior)
+    kind, counts = structure.info["covariance_type"], structure.arrays["counts"]
+    model = GaussianMixture(
+        posterior.n_components, covariance_type=kind, reg_covar=structure.info["reg_covar"]
+    )
+    family = posterior.family
+    assert isinstance(family, GaussianPosterior)
+    mean, covariance = family.observation_moments(_statistics(posterior, counts))
+    model.weights_, model.means_ = counts / counts.sum(), mean
+    model.covariances_ = {"tied": covariance[0], "spherical": covariance[:, 0]}.get(
+        kind, covariance
+    )
+    return finished(model, structure.info.get("features"))
+
+
+def _statistics(posterior: Posterior, counts: FloatArray) -> FloatArray:
+    """What the observations added to the prior, (n, p); see `less_prior`.
+
+    The certainty of a fused mean also expresses how much it varies between silos. The degrees of
+    freedom are those of the prior and one per observation.
+    """
+    family, prior = posterior.family, posterior.prior
+    assert isinstance(family, GaussianPosterior)
+    if prior is None:
+        return posterior.natural
+    now, before = (gaussians_of(family, rows, None) for rows in (posterior.natural, prior[None]))
+    added, tied = now.dof - before.dof, is_tied(posterior.structure)
+    if tied:  # each component has the same share of the observations for the covariance
+        added = counts * added.sum() / counts.sum()
+    natural = natural_of(family, *now._replace(kappa=before.kappa + added))
+    if tied:
+        natural = prior + reduction.tied(family, natural - prior, now.dof - before.dof)
+    return less_prior(family, natural, prior)

@@ -13,6 +13,7 @@ from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import fuse_structures
 from klfusion.posteriors.structure.kinds import MIXTURE
+from klfusion.posteriors.structure.structure import is_point
 
 
 def fedgen_gmm(
@@ -80,11 +81,13 @@ def concatenation(models: Models, *, prior: bool = True) -> Any:
     4
     """
     silos = _mixtures(models)
-    natural = np.concatenate([(p if prior else p.likelihood()).natural for p in silos])
+    point = all(is_point(p.structure) for p in silos)  # without a prior of their own
+    keep = prior and not point
+    natural = np.concatenate([(p if keep else p.likelihood()).natural for p in silos])
     sizes = [p.n_components for p in silos]
     labels = np.split(np.arange(len(natural)), np.cumsum(sizes)[:-1])
     structure = fuse_structures([p.structure for p in silos], labels, len(natural))
-    common = np.mean([p.prior for p in silos if p.prior is not None], axis=0)
+    common = None if point else np.mean([p.prior for p in silos if p.prior is not None], axis=0)
     return rebuild(Posterior(silos[0].family, natural, "all", common, structure=structure))
 
 

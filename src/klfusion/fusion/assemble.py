@@ -17,6 +17,7 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.divergences import DivergenceProblem
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
+from klfusion.pooling.one_prior import is_removable
 from klfusion.pooling.pool import described
 from klfusion.pooling.robust import bounded, robust_barycenter
 from klfusion.posteriors.budgets import budgets
@@ -24,7 +25,7 @@ from klfusion.posteriors.compatibility import Silo, counted
 from klfusion.posteriors.posterior import GLOBAL, Posterior
 from klfusion.posteriors.structure import fuse_structures, network
 from klfusion.posteriors.structure.kinds import with_bounded_counts
-from klfusion.posteriors.structure.structure import scatter
+from klfusion.posteriors.structure.structure import scatter, with_prior
 
 _AT_ONCE = 8  # global components whose divergences are computed in one call
 
@@ -60,7 +61,7 @@ def assemble(
     pooling = settings.pooling if matching.plan is None else "average"
     settings = replace(settings, pooled=described(pooling, posteriors, divergence))
     return Fusion(
-        posterior=_global_posterior(posteriors, natural, labels, match_layer, settings.pooling),
+        posterior=_global_posterior(posteriors, natural, labels, match_layer, settings),
         silo_names=names,
         labels=BySilo(labels, names),
         divergences=BySilo(divergences, names),
@@ -90,10 +91,11 @@ def _global_posterior(
     natural: FloatArray,
     labels: Sequence[IntArray],
     match: network.Match,
-    pooling: str,
+    settings: FuseSettings,
 ) -> Posterior:
     """The fused components with the counts, prior and structure the silos agree on."""
-    size, known = len(natural), [p.counts for p in silos if p.counts is not None]
+    pooling, size = settings.pooling, len(natural)
+    known = [p.counts for p in silos if p.counts is not None]
     family, priors = silos[0].family, [p.prior for p in silos if p.prior is not None]
     structures = [p.structure for p in silos]
     prior = np.mean(priors, axis=0) if len(priors) == len(labels) else None
@@ -104,13 +106,16 @@ def _global_posterior(
             structures = [*with_bounded_counts(present, labels, bounded)]
         if prior is not None and family.in_domain(np.stack(priors)):  # a flat one is not
             prior = robust_barycenter(family, np.stack(priors), np.ones(len(priors)))
+    structure = fuse_structures(structures, labels, size, match)
+    if not is_removable(silos, pooling, settings.method.divergence):
+        structure = with_prior(structure)
     return Posterior(
         family=family,
         natural=natural,
         name=GLOBAL,
         prior=prior,
         counts=scatter(known, labels, size) if len(known) == len(labels) else None,
-        structure=fuse_structures(structures, labels, size, match),
+        structure=structure,
         provenance=provenance(
             silos=[name for p in silos for name in counted(p)], privacy=budgets(silos)
         ),

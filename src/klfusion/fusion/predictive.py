@@ -15,8 +15,8 @@ from klfusion.families import Tempered, require
 from klfusion.families.gaussian import GaussianPosterior
 from klfusion.fusion.by_silo import BySilo
 from klfusion.pooling import reduction
-from klfusion.pooling.gaussian_reduction import by_draws
-from klfusion.posteriors.posterior import Posterior
+from klfusion.pooling.gaussian_reduction import CERTAIN, by_draws
+from klfusion.posteriors.posterior import Posterior, less_prior
 from klfusion.posteriors.structure import fuse_structures
 from klfusion.posteriors.structure.kinds import HMM, MIXTURE, TOPICS
 from klfusion.posteriors.structure.structure import is_tied, scatter
@@ -120,6 +120,10 @@ def _check(silos: Sequence[Posterior]) -> str:
 
 def _statistics(posterior: Posterior, tied: bool) -> FloatArray:
     """What each component's observations added to the prior, (L, p)."""
-    added = posterior.likelihood().natural
+    assert posterior.prior is not None
+    # Moments need no more observations than there are dimensions, as a posterior of them does.
+    factor = CERTAIN if isinstance(posterior.family, GaussianPosterior) else 1.0
+    rows = factor * posterior.natural, factor * posterior.prior
+    added = less_prior(posterior.family, *rows) / factor
     # Of a tied model, each component has the same share of the scatter of all.
     return reduction.tied(posterior.family, added, np.ones(len(added))) if tied else added

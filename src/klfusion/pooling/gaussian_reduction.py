@@ -30,7 +30,7 @@ from klfusion.pooling.reduction import Atoms
 _BATCHES = 10  # averages of the later half remove the noise
 _DRAWS = 4.5  # draws per parameter of the global mixture in a batch
 _LEAST_DRAWS = 3_000
-_CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
+CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
 _ROUNDING = 1e-9  # of a variance
 
 
@@ -69,7 +69,7 @@ class _Global:
         family = atoms.family
         assert isinstance(family, GaussianPosterior)
         natural = atoms.posterior(total)
-        self.expected = family.mean(_CERTAIN * natural)
+        self.expected = family.mean(CERTAIN * natural)
         self.mean, covariance = family.observation_moments(natural)
         self.root = _root(covariance)
         self.weights = weights

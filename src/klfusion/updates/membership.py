@@ -28,10 +28,12 @@ from klfusion.model_size.cleaning import merge_splits, merged, with_data
 from klfusion.objective.divergences import KL, problem_with_divergence
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, MergePath, Status, objective
+from klfusion.pooling.one_prior import under_one_prior
 from klfusion.pooling.pool import Matched, check_pooling, chosen, pool, priors_of
 from klfusion.posteriors import compatibility
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import kinds
+from klfusion.posteriors.structure.structure import is_point
 from klfusion.posteriors.vocabularies import words
 from klfusion.updates.price import price_of
 from klfusion.updates.table import TABLES, Table, kept_silos
@@ -270,10 +272,12 @@ def _aligned(table: Table, new: Posterior, fusion: Fusion) -> tuple[Table, Poste
     named += islice(with_features, 1)
     *others, posterior = compatibility.aligned_silos([*dict.fromkeys([first, *named]), new])
     is_topics = first.structure is not None and first.structure.kind == kinds.TOPICS
-    if posterior is new or (is_topics and words(others[0]) == words(first)):
+    keeps_prior = not (is_point(first.structure) and is_point(new.structure))
+    if keeps_prior and (posterior is new or (is_topics and words(others[0]) == words(first))):
         return table, posterior
-    *others, posterior = compatibility.aligned_silos([*table.silos, new])
     settings = table.settings_from(fusion.settings)
+    aligned = compatibility.aligned_silos([*table.silos, new])
+    *others, posterior = under_one_prior(aligned, settings.pooling, settings.method.divergence)
     return Table.of(table.silos, table.labels, settings, others), posterior
 
 

@@ -24,6 +24,7 @@ from klfusion.methods import Method
 from klfusion.model_size.preparation import stack_silos
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
+from klfusion.pooling.one_prior import under_one_prior
 from klfusion.pooling.pool import Matched, matched, priors_of
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
@@ -59,7 +60,8 @@ class Table:
         cls, silos: _Silos, labels: Sequence[IntArray], settings: FuseSettings, aligned: _Silos = ()
     ) -> Table:
         """Read all silos; components are compared at the settings' certainty, or at their own."""
-        posteriors = tuple(aligned or aligned_silos(silos))
+        how = settings.pooling, settings.method.divergence
+        posteriors = tuple(aligned or under_one_prior(aligned_silos(silos), *how))
         _check_any(np.concatenate(labels) >= 0)
         weights = settings.weight_array()
         stacked, units = stack_silos(posteriors, weights), matched(posteriors, labels, weights)

@@ -9,7 +9,13 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.errors import IncompatibleSilosError
 from klfusion.posteriors.structure import components, head, network, regression
-from klfusion.posteriors.structure.structure import Structure, agreed_info, scatter
+from klfusion.posteriors.structure.structure import (
+    POINT,
+    Structure,
+    agreed_info,
+    is_point,
+    scatter,
+)
 
 MIXTURE, HMM, SITES, TOPICS = "mixture", "hmm", "sites", "topics"
 CLASSES, NAMED = "classes", "named"
@@ -87,7 +93,10 @@ def _fuse_mixtures(silos: Sequence[Structure], labels: _Labels, n_components: in
         cells = zip(*(s.arrays[MEASURED].T for s in silos), strict=True)
         columns = [scatter(list(own), labels, n_components) for own in cells]
         arrays[MEASURED] = np.column_stack(columns)
-    return Structure(MIXTURE, arrays, agreed_info(silos, "covariance_type"))
+    info = dict(agreed_info(silos, "covariance_type"))
+    if not all(is_point(s) for s in silos):
+        info.pop(POINT, None)
+    return Structure(MIXTURE, arrays, info)
 
 
 def _fuse_hmms(silos: Sequence[Structure], labels: _Labels, n_components: int) -> Structure:

@@ -1,7 +1,7 @@
 """`Structure`: arrays and settings around the components of a model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,22 @@ def agreed_info(silos: Sequence[Structure], *keys: str) -> Mapping[str, Any]:
             got = ", ".join(found)
             raise IncompatibleSilosError(f"expected silos with the same {key}, got {got}")
     return silos[0].info
+
+
+POINT = "point_estimates"  # key in `info`: whether the prior was made up for the comparison
+
+
+def is_point(structure: Structure | None) -> bool:
+    """Whether a mixture was fitted without a prior, so that the one it has may be any."""
+    return structure is not None and structure.info.get(POINT) is True
+
+
+def with_prior(structure: Structure | None) -> Structure | None:
+    """The structure of components in which the prior stays."""
+    if structure is None or not is_point(structure):
+        return structure
+    info = {key: value for key, value in structure.info.items() if key != POINT}
+    return replace(structure, info=info)
 
 
 def is_tied(structure: Structure | None) -> bool:
