@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, in_blocks
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, in_blocks
 from klfusion.errors import KLFusionError
 from klfusion.families.family import Family
 
@@ -59,7 +59,7 @@ class Tempered(Capability):
         def halfway(own: FloatArray) -> FloatArray:
             return self.tempered(own, np.sqrt(common / self.effective_size(own)))
 
-        return in_blocks(halfway, natural, BLOCK_ENTRIES)
+        return in_blocks(halfway, natural)
 
     def separation(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Standard deviations of one observation, ``(m,)``: those of posteriors made certain."""

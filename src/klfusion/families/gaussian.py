@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from klfusion._utils.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, in_blocks
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, in_blocks
 from klfusion.errors import KLFusionError
 from klfusion.families import capabilities as can
 from klfusion.families.family import DimensionalFamily, numbers
@@ -184,7 +184,7 @@ class GaussianPosterior(
             mean, *rest = self._split(own)
             return self._joined(mean - origin, *rest)
 
-        return in_blocks(moved, natural, BLOCK_ENTRIES)
+        return in_blocks(moved, natural)
 
     def effective_size(self, natural: FloatArray) -> FloatArray:
         """``kappa``: the data, plus the prior's pseudo-data."""

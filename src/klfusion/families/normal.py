@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, FloatArray, in_blocks
+from klfusion._utils.arrays import TINY, FloatArray, in_blocks
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.family import DimensionalFamily, rows, stack
@@ -63,7 +63,7 @@ class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
             shift = own[:, : self.dim] - self._times_precision(own, origin)
             return stack(shift, own[:, self.dim :])
 
-        return in_blocks(moved, natural, BLOCK_ENTRIES)
+        return in_blocks(moved, natural)
 
 
 @final

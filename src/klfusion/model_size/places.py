@@ -45,7 +45,8 @@ class Places:
         """
         used = np.flatnonzero(clusters.counts)
         out = np.full((rows.stop - rows.start, clusters.size), -np.inf)
-        distance = to_clusters(self.problem, rows, clusters.centres_of(used), clusters.mass[used])
+        of_centres = clusters.centres_of(used), clusters.mass[used], clusters.means_of(used)
+        distance = to_clusters(self.problem, rows, *of_centres)
         odds = self.log_odds(distance, 1.0, clusters.counts[used].astype(np.float64))
         out[:, used] = odds + self.prior.joining(clusters.counts)[used]
         return out

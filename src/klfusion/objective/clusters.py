@@ -46,6 +46,8 @@ class Clusters:
         self.counts = np.bincount(labels, minlength=size)
         self.mass, self.sums, self.members_a = self.problem.sums(labels, size)
         self.centre_a = np.full(size, np.nan)
+        self._means = np.empty((0, self.sums.shape[1]))
+        self._known = np.zeros(0, dtype=bool)
         self._refresh(np.arange(size))
 
     @property
@@ -61,6 +63,17 @@ class Clusters:
     def centres_of(self, which: IntArray | slice) -> FloatArray:
         """Barycenters of some clusters, (m, p)."""
         return np.asarray(self.sums[which] / self.mass[which, None])
+
+    def means_of(self, which: IntArray) -> FloatArray:
+        """Mean parameters of some barycenters, (m, p): those of changed clusters are computed."""
+        if more := self.size - len(self._known):
+            self._means = np.concatenate([self._means, np.empty((more, self.sums.shape[1]))])
+            self._known = np.concatenate([self._known, np.zeros(more, dtype=bool)])
+        new = which[~self._known[which]]
+        if len(new):
+            self._means[new] = self.problem.family.mean(self.centres_of(new))
+            self._known[new] = True
+        return self._means[which]
 
     def divergences(self, which: IntArray) -> FloatArray:
         """``KL(centre b || centre a)`` of some clusters, (m, m)."""
@@ -124,9 +137,11 @@ class Clusters:
             array[a] += array[b]
             array[b] = 0
         self.centre_a[a] = (before - increase) / self.mass[a]
+        self._known[:] = False
 
     def _refresh(self, which: IntArray) -> None:
-        """Log-partitions of the centres that changed."""
+        """Log-partitions of the centres that changed; their means are unknown."""
+        self._known[which[which < len(self._known)]] = False
         single = which[self.counts[which] == 1]
         self.centre_a[single] = self.members_a[single] / self.mass[single]
         used = which[self.counts[which] > 1]
