@@ -182,8 +182,10 @@ class Files:
             family = problem.family
             paths.append(self._scratch / str(number))
             paths[-1].mkdir()
-            for field in _FIELDS:
-                if (value := getattr(problem, field)) is not None:
+            arrays = {field: getattr(problem, field) for field in _FIELDS}
+            arrays["mean"] = vars(problem).get("mean")
+            for field, value in arrays.items():
+                if value is not None:
                     np.save(paths[-1] / f"{field}.npy", value)
         assert family is not None  # there is a silo at least
         return OnDisk(family, paths)
@@ -210,7 +212,7 @@ class OnDisk(ProblemBatches):
 
     def _open(self, folder: Path) -> FusionProblem:
         found = {path.stem: np.load(path, mmap_mode="r") for path in folder.iterdir()}
-        log_partition = found.pop("log_partition")
+        known = {name: found.pop(name) for name in ("log_partition", "mean") if name in found}
         problem = FusionProblem(self.family, **found)
-        vars(problem)["log_partition"] = log_partition
+        vars(problem).update(known)
         return problem
