@@ -12,6 +12,7 @@ from experiments.skew_heads import N_ROUNDS, added, size_of
 from experiments.skew_problem import Result, Split
 
 N_UNITS, N_EPOCHS = 100, 12  # of the local networks; a newcomer's settings
+CALIBRATED = "head refitted, nothing merged"  # the head that gets two rounds more
 _N_CLASSES = 10
 
 
@@ -22,23 +23,39 @@ def refitted(split: Split) -> Iterator[Result]:
     if not learners:
         return
     locals_ = [_network(x[own], y[own], split.seed, j) for j, own in enumerate(learners)]
-    fusion = kf.fuse(locals_, keep_silos=False)
     n_bytes = max(map(size_of, locals_))
-    yield Result("network, fused", fusion.model().predict_proba, n_bytes)
+    merged = kf.fuse(locals_, keep_silos=False)
+    yield Result("network, fused", merged.model().predict_proba, n_bytes)
+    whole = kf.fuse(locals_, method=kf.Networks(loss=0), keep_silos=False)
+    kinds = {
+        "head refitted": (merged, True),
+        "head refitted, nothing merged": (whole, True),
+        "head refitted, nothing merged, no inputs": (whole, False),
+    }
+    for kind, (fusion, inputs) in kinds.items():
+        head, largest = _refitted(split, fusion, inputs)
+        yield Result(f"network, {kind}", head.predict_proba, n_bytes + largest)
+        if kind != CALIBRATED:
+            continue
+        for _ in range(N_ROUNDS):
+            rounds = [
+                head.calibration(x[own], y[own], name=f"site {j}")
+                for j, own in enumerate(split.rows)
+            ]
+            head = head.calibrated(kf.fuse(rounds, keep_silos=False))
+            largest += max(map(size_of, rounds))
+        yield Result(f"network, {kind}, calibrated", head.predict_proba, n_bytes + largest)
+
+
+def _refitted(split: Split, fusion: kf.Fusion, inputs: bool) -> tuple[Any, int]:
+    """A new head for a fused network, and the most bytes that a site sends for it."""
+    x, y = split.problem.train, split.problem.labels
     sent = (
-        kf.head_statistics(fusion, x[own], y[own], name=f"site {j}")
+        kf.head_statistics(fusion, x[own], y[own], name=f"site {j}", inputs=inputs)
         for j, own in enumerate(split.rows)
     )
     statistics, largest = added(sent)
-    head: Any = kf.refit_head(fusion, statistics)
-    yield Result("network, head refitted", head.predict_proba, n_bytes + largest)
-    for _ in range(N_ROUNDS):
-        rounds = [
-            head.calibration(x[own], y[own], name=f"site {j}") for j, own in enumerate(split.rows)
-        ]
-        head = head.calibrated(kf.fuse(rounds, keep_silos=False))
-    largest += N_ROUNDS * max(map(size_of, rounds))
-    yield Result("network, head refitted and calibrated", head.predict_proba, n_bytes + largest)
+    return kf.refit_head(fusion, statistics), largest
 
 
 def _network(x: Any, y: Any, seed: int, site: int) -> kf.Posterior:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,16 @@ def test_settings_are_followed(setting):
     size = {1e-3: 75, 1e9: 25}.get(setting.get("penalty"), 60)
     assert abs(fusion.n_components - size) <= (3 if size == 25 else 0)
     assert fusion.lower_bound <= fusion.objective
+
+
+def test_without_loss_only_equal_units_merge():
+    posteriors, _ = silos(n_silos=3)
+    assert kf.fuse(posteriors, method=Networks(loss=0)).n_components == 75
+    twins = [*posteriors, replace(posteriors[0], name="twin")]
+    assert kf.fuse(twins, method=Networks(loss=0)).n_components == 75
+    for loss in (-0.1, np.nan, "much"):
+        with pytest.raises(kf.KLFusionError, match="loss"):
+            Networks(loss=loss)
 
 
 def test_one_unit_a_silo():

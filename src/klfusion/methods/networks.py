@@ -6,7 +6,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from klfusion._utils.arrays import TINY, FloatArray, merge_saving
-from klfusion._utils.checks import check_integer, check_number
+from klfusion._utils.checks import check_integer, check_number, number
 from klfusion.families import DiagonalNormal
 from klfusion.merging.local_search import refine
 from klfusion.merging.neighbours import neighbour_path
@@ -32,7 +32,8 @@ class Networks(PenalisedMethod):
     - the quantile ``within`` of the penalties at which two units of one silo, which are known to
       differ, would merge;
     - the penalty at which merges have lost the share ``loss`` of the divergence of all units from
-      their average.
+      their average. With 0, only equal units merge: a larger network, with more features for a new
+      head (`klfusion.head_statistics`).
 
     The last ``outgoing`` weights of a unit are those that leave it; `fuse` sets this for networks
     of one hidden layer. Their spread counts for no more than that of the others. The first
@@ -63,7 +64,7 @@ class Networks(PenalisedMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("within", self.within, high=1.0)
-        check_number("loss", self.loss)
+        number(self.loss, "loss", above=0.0, allow_equal=True)
         check_integer("outgoing", self.outgoing, least=0)
         check_integer("convolutional", self.convolutional, least=0)
 
