@@ -182,7 +182,7 @@ class Files:
             family = problem.family
             paths.append(self._scratch / str(number))
             paths[-1].mkdir()
-            arrays = {field: getattr(problem, field) for field in _FIELDS}
+            arrays = {field: getattr(problem, field) for field in (*_FIELDS, "log_partition")}
             arrays["mean"] = vars(problem).get("mean")
             for field, value in arrays.items():
                 if value is not None:
@@ -196,7 +196,8 @@ def _read(one: _File) -> Posterior:
     return posterior_of(path, name, number)
 
 
-_FIELDS = ("natural", "silo", "weights", "counts", "given", "log_partition")
+_FIELDS = ("natural", "silo", "weights", "counts", "given")
+_COMPUTED = ("log_partition", "mean")  # of the natural parameters; means only if they are there
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ class OnDisk(ProblemBatches):
 
     def _open(self, folder: Path) -> FusionProblem:
         found = {path.stem: np.load(path, mmap_mode="r") for path in folder.iterdir()}
-        known = {name: found.pop(name) for name in ("log_partition", "mean") if name in found}
+        known = {name: found.pop(name) for name in [*found] if name in _COMPUTED}
         problem = FusionProblem(self.family, **found)
         vars(problem).update(known)
         return problem
