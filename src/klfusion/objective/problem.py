@@ -219,10 +219,7 @@ class FusionProblem:
 
     def some(self, rows: IntArray | slice) -> FusionProblem:
         """Some of the components, with their optional fields and log-partitions."""
-        made = self._made(lambda arrays: arrays[0][rows])
-        if "mean" in vars(self) and isinstance(rows, slice):  # a view
-            vars(made)["mean"] = self.mean[rows]
-        return made
+        return self._made(lambda arrays: arrays[0][rows])
 
     def joined(self, *others: FusionProblem) -> FusionProblem:
         """Concatenate problems; optional fields are kept only if all have them."""

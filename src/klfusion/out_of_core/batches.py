@@ -94,8 +94,7 @@ def fuse_batches(
     silo_weight = silo_weights(weights, silos)
     own_weights = np.split(silo_weight, edges[1:-1])
     sample, variation = _learned(batches, silos, method, n_components, rng, report)
-    linked = method.one_prior and n_components is None  # its sweeps compare mean parameters
-    make = partial(_problem, sample=sample, method=method, variation=variation, means=linked)
+    make = partial(_problem, sample=sample, method=method, variation=variation)
     store = SiloStore.of(batches.parts(make, own_weights, numbers))
     check_size(method, n_components, int(np.concatenate(store.sizes).max()), store.n, silos)
     matching = method.stream(store, method.search(n_components, rng, report))
@@ -217,17 +216,13 @@ def _problem(
     sample: _Sample,
     method: PathMethod,
     variation: FloatArray | None,
-    means: bool = False,
 ) -> FusionProblem:
-    """Components in comparable form, perhaps with their means; each silo has its number."""
+    """Components in comparable form; each silo has its number among all."""
     problem = prepare(posteriors, weights, clean=method.cleans).problem
     if sample.prior is not None:
         problem = problem.under_one_prior(sample.prior)
     problem = method.compared(problem, sample.natural, variation=variation)
-    problem = replace(problem, silo=numbers[problem.silo])
-    if means:
-        _ = problem.mean  # computed once, where the batch is
-    return problem
+    return replace(problem, silo=numbers[problem.silo])
 
 
 def _added(

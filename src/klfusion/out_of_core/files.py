@@ -182,10 +182,8 @@ class Files:
             family = problem.family
             paths.append(self._scratch / str(number))
             paths[-1].mkdir()
-            arrays = {field: getattr(problem, field) for field in (*_FIELDS, "log_partition")}
-            arrays["mean"] = vars(problem).get("mean")
-            for field, value in arrays.items():
-                if value is not None:
+            for field in _FIELDS:
+                if (value := getattr(problem, field)) is not None:
                     np.save(paths[-1] / f"{field}.npy", value)
         assert family is not None  # there is a silo at least
         return OnDisk(family, paths)
@@ -196,8 +194,7 @@ def _read(one: _File) -> Posterior:
     return posterior_of(path, name, number)
 
 
-_FIELDS = ("natural", "silo", "weights", "counts", "given")
-_COMPUTED = ("log_partition", "mean")  # of the natural parameters; means only if they are there
+_FIELDS = ("natural", "silo", "weights", "counts", "given", "log_partition")
 
 
 @dataclass(frozen=True)
@@ -213,7 +210,7 @@ class OnDisk(ProblemBatches):
 
     def _open(self, folder: Path) -> FusionProblem:
         found = {path.stem: np.load(path, mmap_mode="r") for path in folder.iterdir()}
-        known = {name: found.pop(name) for name in [*found] if name in _COMPUTED}
+        log_partition = found.pop("log_partition")
         problem = FusionProblem(self.family, **found)
-        vars(problem).update(known)
+        vars(problem)["log_partition"] = log_partition
         return problem
