@@ -1101,3 +1101,12 @@ def test_loading_leaves_the_garbage_collector_as_it_was(enabled: bool):
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if was else gc.disable)()
+
+
+def test_exchanged_arguments_are_named(tmp_path):
+    rates = kf.families.Gamma()
+    silo = kf.Posterior(rates, rates.natural([3.0], [10.0]), name="a")
+    for path in (str(tmp_path / "a"), tmp_path / "a"):
+        with pytest.raises(kf.KLFusionError, match="expected a path and then a Posterior"):
+            kf.save(silo, path)
+    assert not list(tmp_path.iterdir())

@@ -48,6 +48,11 @@ def save(path: str | os.PathLike[str], obj: Posterior | Fusion) -> None:
     ...     kf.load(f"{folder}/site-a.safetensors")
     Posterior('site-a', 2 components, Gamma(dim=1))
     """
+    if isinstance(obj, str | os.PathLike):
+        raise KLFusionError(
+            f"save: expected a path and then a Posterior or a Fusion, got {obj!r} as the second:"
+            ' kf.save("site-a.safetensors", posterior)'
+        )
     _files.write_atomically(path, _encode(obj))
 
 
