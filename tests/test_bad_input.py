@@ -374,7 +374,7 @@ class TestMethods:
             (lambda: kf.Relaxed(scale=-1), "expected scale to be a number > 0, got -1"),
             (lambda: kf.Relaxed(n_candidates="a"), "expected n_candidates to be an integer >= 1"),
             (lambda: kf.Networks(within=2), "expected within to be a number > 0 and < 1, got 2"),
-            (lambda: kf.Networks(loss="a"), "expected loss to be a number > 0"),
+            (lambda: kf.Networks(loss="a"), "expected loss to be a finite number >= 0"),
             (lambda: kf.MaxLoss(within_silos="x"), "expected within_silos to be True or False"),
             (lambda: kf.Homogeneous(leave_one_out=3), "expected leave_one_out to be True or False"),
         ],
