@@ -236,9 +236,11 @@ class TestFuse:
         with pytest.raises(KLFusionError, match=r"silo 'silo-1': cannot read .* from set; supp"):
             kf.fuse([{"a"}, {"b"}])
 
-    @pytest.mark.parametrize("models", [None, 3, "site.safetensors"])
-    def test_not_a_list(self, models):
-        with pytest.raises(KLFusionError, match="expected a list or mapping of silos, got a si"):
+    @pytest.mark.parametrize(
+        ("models", "got"), [(None, "None"), (3, "a si"), ("site.safetensors", "a si")]
+    )
+    def test_not_a_list(self, models, got):
+        with pytest.raises(KLFusionError, match=f"expected a list or mapping of silos, got {got}"):
             kf.fuse(models)
 
     @pytest.mark.parametrize("name", ["", None, 1])
@@ -364,6 +366,23 @@ class TestNetworks:
         pytest.importorskip("torch")
         with pytest.raises(KLFusionError, match=message):
             kf.learners.MeanFieldBNN(**setting).fit([[0.0], [1.0]], [0, 1])
+
+
+def test_a_row_in_place_of_columns():
+    model = kf.learners.MixedMixture(n_components=1, random_state=0)
+    model.fit({"age": [50.0, 60.0, 70.0, 65.0]})
+    for cell in (71.0, "old"):
+        with pytest.raises(KLFusionError, match="column 'age': expected a list of cells"):
+            model.predict_proba({"age": cell})
+
+
+def test_no_rate_of_false_matches_without_probabilities():
+    rates = kf.families.Gamma()
+    silos = [kf.Posterior(rates, rates.natural([30, 900], [10, 10]), name=n) for n in "ab"]
+    method = kf.Auto(false_matches=0.05)
+    assert kf.fuse(silos, method=method).n_components == 2
+    with pytest.raises(KLFusionError, match=r"with n_components: expected .* without fal"):
+        kf.fuse(silos, n_components=2, method=method)
 
 
 class TestMethods:

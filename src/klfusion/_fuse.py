@@ -53,10 +53,8 @@ def named_silos(models: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | N
     ):
         named = [(None, model) for model in models]
     else:
-        raise KLFusionError(
-            f"expected a list or mapping of silos, got a single {type(models).__name__}: "
-            "put it into a list"
-        )
+        got = "None" if models is None else f"a single {type(models).__name__}: put it into a list"
+        raise KLFusionError(f"expected a list or mapping of silos, got {got}")
     if not named:
         raise IncompatibleSilosError("expected at least one silo, got none")
     return named

@@ -123,7 +123,10 @@ def _moved(fusion: Fusion, best: int) -> str:
             f"This fusion has {n}: matches were undone until at most {share:.0%} of the rest are "
             "expected to be wrong."
         )
-    return f"This fusion has {n}: components were assigned anew, silo by silo, and clusters merged."
+    return (
+        f"This fusion has {n}: the path can only merge. Components that were then moved between "
+        "clusters, and clusters that were merged, are more probable."
+    )
 
 
 def _doubts(fusion: Fusion) -> list[str]:

@@ -48,6 +48,11 @@ def numbers(values: NDArray[Any], where: str) -> FloatArray:
 def columns_of(data: Any) -> dict[str, Any] | None:
     """The columns of a frame or mapping by name; None for anything else."""
     if isinstance(data, Mapping):
+        for name, values in data.items():
+            if isinstance(values, str) or not hasattr(values, "__len__"):
+                raise KLFusionError(
+                    f"column {str(name)!r}: expected a list of cells, got {brief(values)}"
+                )
         return {str(name): array_of(values) for name, values in data.items()}
     if not hasattr(data, "columns"):
         return None

@@ -46,7 +46,8 @@ class Auto(PathMethod):
         component: no silo shows what different ones look like.
     false_matches : float, optional
         Expected share of wrong matches: the least probable are undone until the rest has at most
-        this share.
+        this share. Not where matches have no probabilities: with ``n_components``, or where silos
+        are sampled.
     n_init : int
         Starts where a size is asked for that the merge path does not reach.
     max_iter, tol, divergence
@@ -83,6 +84,7 @@ class Auto(PathMethod):
     def match(self, problem: FusionProblem, search: Search) -> Matching:
         """Link the components; where the size is given or silos are sampled, use the path."""
         if search.n_components is not None:
+            self._refuse_rate("with n_components")
             return super().match(problem, search)
         given = problem.under_one_prior()
         if problem.n > self.most_on_path(problem):
@@ -105,6 +107,13 @@ class Auto(PathMethod):
         return replace(
             matching.of_rows(rows, problem.n), labels=found.spread(labels), part_of=found.part_of
         )
+
+    def _refuse_rate(self, where: str) -> None:
+        if self.false_matches is not None:
+            raise KLFusionError(
+                f"{where}: expected kf.Auto() without false_matches, got "
+                f"{self.false_matches}: matches have no probabilities there"
+            )
 
     def compared_for_linkage(self, problem: FusionProblem) -> FusionProblem:
         """Comparable; topics over their frequent words, for counts of rare ones are noise."""
@@ -139,6 +148,7 @@ class Auto(PathMethod):
 
     def stream(self, store: SiloStore, search: Search) -> Matching:
         """The model on samples of silos, and sweeps over all."""
+        self._refuse_rate("from files, on Dask, or with so many components")
         if search.n_components is not None:
             return super().stream(store, search)
         size = store.batches.family.size

@@ -73,8 +73,8 @@ def _by_name(chosen: Method) -> Method:
         return ByName(divergence=chosen.divergence)
     if not isinstance(chosen, ByName):
         raise KLFusionError(
-            f"components have names and are matched by them: expected method 'auto' or "
-            f"kf.ByName(), got {chosen!r}"
+            f"components have names and are matched by them: expected no method, or kf.ByName(), "
+            f"got {chosen!r}"
         )
     return chosen
 
