@@ -70,9 +70,8 @@ NUMBERS = ROOT / "docs" / "numbers.md"
 _USED = {
     "Every kind of model": (
         "model_size.distances", "model_size.densities", "model_size.partitions",
-        "model_size.evidence", "model_size.linkage", "model_size.failed_fits",
-        "model_size.linked_rows",
-        "model_size.shares",
+        "model_size.evidence", "model_size.matchings", "model_size.linkage",
+        "model_size.failed_fits", "model_size.linked_rows", "model_size.shares",
         "model_size.probabilities", "merging.agglomeration", "methods.auto", "methods.method",
     ),
     "Before components are matched": (
@@ -87,7 +86,7 @@ _USED = {
 # Names of numbers that bound work, memory or rounding, or describe a grid; all others may decide.
 _BOUNDS = re.compile(
     r"_?(MAX|MOST|BLOCK|BATCH|WIDE|NEVER|STEP|LOW|HIGH|SAME|DIFFERENT|ROUNDS|SWEEPS|"
-    r"PASSES|TINY|CERTAIN|NEGLIGIBLE|STARTS|POINTS|NOTHING|MARGIN|TOL|ALMOST_NONE|AFTER_MERGE|"
+    r"PASSES|SETTLED|TILTS|TINY|CERTAIN|NEGLIGIBLE|STARTS|POINTS|NOTHING|MARGIN|TOL|ALMOST_NONE|AFTER_MERGE|"
     r"WHEN_LOWEST|SHARES|NEAREST|FINER_STEPS|NEIGHBOURS|REVISED|TOPIC_STARTS|EM_STEPS|"
     r"POLISHED|TRIES|LEAST_GAIN|LEAST_SHARE|LEAST_DEVIATION|SMOOTHING|OUTCOMES)(_[A-Z_]+)?"
 )

@@ -123,6 +123,11 @@ def _moved(fusion: Fusion, best: int) -> str:
             f"This fusion has {n}: matches were undone until at most {share:.0%} of the rest are "
             "expected to be wrong."
         )
+    if len(fusion.labels) == 2:
+        return (
+            f"This fusion has {n}: of two silos, all matchings count, and pairs are matched that "
+            "are more probable than not."
+        )
     return (
         f"This fusion has {n}: the path can only merge. Components that were then moved between "
         "clusters, and clusters that were merged, are more probable."

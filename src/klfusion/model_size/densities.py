@@ -217,7 +217,7 @@ class Same:
     def of(cls, centre: float, log_likelihood: FloatArray, noise: float, nearest: float) -> "Same":
         """Average over the grid, weighted by its log-likelihood; as `log_marginal`."""
         location = _same_grid()[2]
-        posterior = log_likelihood + _grid_prior(noise - centre, nearest - centre)
+        posterior = log_likelihood + grid_prior(noise - centre, nearest - centre)
         weight = np.exp(posterior - posterior.max())
         weight /= weight.sum()
         with np.errstate(divide="ignore"):
@@ -300,10 +300,10 @@ def log_marginal(
     ``noise`` is the log-distance of two estimates of one component, without variation. *Same* lies
     no nearer than that, unless the ``nearest`` components do.
     """
-    return _log_sum(log_likelihood + _grid_prior(noise - centre, nearest - centre))
+    return _log_sum(log_likelihood + grid_prior(noise - centre, nearest - centre))
 
 
-def _grid_prior(noise: float, nearest: float) -> FloatArray:
+def grid_prior(noise: float, nearest: float) -> FloatArray:
     """Log-prior of the grid: half for the location of noise, half for any up to *different*."""
     _, _, location, prior = _same_grid()
     at, low = np.clip([noise, min(noise, nearest)], location.min(), location.max())

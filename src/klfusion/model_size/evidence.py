@@ -15,6 +15,7 @@ from klfusion.families import Tempered
 from klfusion.model_size.densities import (
     LOWEST,
     Different,
+    Same,
     farther,
     grid_log_odds,
     grouped_log_odds,
@@ -37,6 +38,27 @@ class LinkageSettings:
 
     failed_fits: float = 0.05  # share of local components that describe no component
     separation: float = 5.0  # standard deviations between different components
+
+
+@dataclass(frozen=True, eq=False)
+class LogOdds:
+    """Log-likelihood ratio of *same* against *different*."""
+
+    same: Same
+    different: Different
+    outliers: float
+
+    def __call__(
+        self,
+        distance: FloatArray,
+        n_a: FloatArray | float,
+        n_b: FloatArray | float,
+        if_different: FloatArray | None = None,
+    ) -> FloatArray:
+        """Of clusters of so many members; their distance ``if_different`` may be another."""
+        x, shift = log_distance(distance), farther(n_a, n_b, self.same.ratio)
+        other = x if if_different is None else log_distance(if_different)
+        return self.same.log_odds(x, other, shift, self.different, self.outliers)
 
 
 def leave_one_out(

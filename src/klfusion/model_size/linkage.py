@@ -36,6 +36,7 @@ from klfusion.model_size.densities import (
 from klfusion.model_size.distances import centre_distances, pair_distances, to_others
 from klfusion.model_size.evidence import (
     LinkageSettings,
+    LogOdds,
     assumed_distance,
     different_of,
     evidence_of_singles,
@@ -45,6 +46,7 @@ from klfusion.model_size.evidence import (
     path_evidence,
     within_silos,
 )
+from klfusion.model_size.matchings import AllMatchings
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.model_size.places import Places
 from klfusion.objective.clusters import Clusters
@@ -54,27 +56,6 @@ from klfusion.objective.solution import MergePath
 _SWEEPS = 8  # at most, of one refinement
 MOST_PAIRS = 64  # of clusters, compared by all members in one call
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
-
-
-@dataclass(frozen=True, eq=False)
-class LogOdds:
-    """Log-likelihood ratio of *same* against *different*."""
-
-    same: Same
-    different: Different
-    outliers: float
-
-    def __call__(
-        self,
-        distance: FloatArray,
-        n_a: FloatArray | float,
-        n_b: FloatArray | float,
-        if_different: FloatArray | None = None,
-    ) -> FloatArray:
-        """Of clusters of so many members; their distance ``if_different`` may be another."""
-        x, shift = log_distance(distance), farther(n_a, n_b, self.same.ratio)
-        other = x if if_different is None else log_distance(if_different)
-        return self.same.log_odds(x, other, shift, self.different, self.outliers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +69,7 @@ class Linked:
     different: Different | None = None  # None if nothing can match
     same: Same | None = None  # None if nothing matches
     variation: FloatArray | None = None
-    gain: float = 0.0  # log-evidence above that of nothing shared
+    of_all: bool = False  # whether all matchings of two silos were summed up
 
     @cached_property
     def prior(self) -> PartitionPrior:
@@ -136,15 +117,15 @@ class Linked:
         """Improve the matching by assignments of one silo at a time; learn *same* anew."""
         found = self
         for _ in range(3):
-            found = found._learned()
+            found = found.learned()
             labels = found._swept()
             if (labels == found.labels).all():
                 break
             found = replace(found, labels=labels)
         return found
 
-    def _learned(self) -> Linked:
-        """With *same* of the members of the present clusters."""
+    def learned(self) -> Linked:
+        """With *same* learned from the members of the present clusters."""
         assert self.different is not None and self.same is not None
         _, x, others = self.members
         shift = farther(others, 1.0, self.same.ratio)
@@ -273,7 +254,7 @@ def link(
     first estimated from all merges of the path. A problem may be ``varied`` already. Whatever the
     variation, components that lie farther apart than different ones are not the same.
     """
-    found = unvaried = cut(base, settings, report)
+    found = unvaried = cut(base, settings, report, every=True)
     if isinstance(base.family, SiloVariation) and len(found.path.merges) and not varied:
         labels = found.labels if found.matches else found.path.labels(len(found.path.merges))
         for _ in range(ROUNDS):
@@ -286,7 +267,9 @@ def link(
         if found.matches and unvaried.different is not None and base.n > len(base.silos):
             distances = leave_one_out(base, found.labels)[1]
             found = found if distances.mean() < unvaried.different.centre else unvaried
-    return found.refined() if found.matches else found
+    if not found.matches:
+        return found
+    return found.learned() if found.of_all else found.refined()
 
 
 def cut(
@@ -294,15 +277,26 @@ def cut(
     settings: LinkageSettings,
     report: Report,
     different: Different | None = None,
+    *,
+    every: bool = False,
 ) -> Linked:
-    """The merge path, cut where the evidence is highest; *different* may be known."""
+    """The merge path, cut where the evidence is highest; *different* may be known.
+
+    Of two silos, ``every`` matching counts, not only the most probable one of each size. They are
+    comparable where none of them has served to learn the variation between silos.
+    """
     path = penalty_path(problem, report)
     none = Linked(problem, settings, path, np.arange(problem.n, dtype=np.intp))
     if len(path.merges) == 0:
         return none
+    of_all = None
     if different is not None or problem.n > len(problem.silos):
         known, different = different, different or within_silos(problem, settings)
-        evidence, likelihood, nearest = path_evidence(problem, path, different, settings)
+        on_path = evidence, likelihood, nearest = path_evidence(problem, path, different, settings)
+        if every and len(problem.silos) == 2:
+            of_all = AllMatchings.of(problem, different, settings, on_path)
+        if of_all is not None:
+            evidence, likelihood = of_all.evidence, of_all.likelihood
         best = int(evidence.argmax())
         if best and known is None:
             evidence[0] += gain_of_none(problem, path.labels(best), different, settings)
@@ -311,11 +305,16 @@ def cut(
         evidence, found, nearest = evidence_of_singles(problem, path, settings)
     steps, different, of_grid = found
     path = replace(path, evidence=evidence)
-    gain = float(evidence[steps] - evidence[0])
-    if gain <= 0.0:
+    labels = path.labels(steps if evidence[steps] > evidence[0] else 0)
+    if of_all is not None:
+        labels = of_all.labels(evidence)
+        of_grid = of_all.likelihood[problem.n - 1 - int(labels.max())]
+    if int(labels.max()) + 1 == problem.n:
         return replace(none, path=path, different=different)
     same = Same.of(different.centre, of_grid, noise_distance(problem), nearest)
-    return Linked(problem, settings, path, path.labels(steps), different, same, gain=gain)
+    return replace(
+        none, path=path, labels=labels, different=different, same=same, of_all=of_all is not None
+    )
 
 
 def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArray) -> Linked:
@@ -332,5 +331,5 @@ def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArra
     path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
     found = Linked(problem, settings, path, labels, different, before)
     for _ in range(2 if size < problem.n else 0):  # the shift of larger clusters depends on it
-        found = found._learned()
+        found = found.learned()
     return found

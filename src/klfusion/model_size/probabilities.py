@@ -14,6 +14,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.model_size.distances import centre_distances
 from klfusion.model_size.linkage import MOST_PAIRS, Linked
+from klfusion.model_size.matchings import others
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.model_size.places import SomeSilos
 from klfusion.objective.clusters import Clusters
@@ -140,7 +141,7 @@ def marginals(scores: FloatArray) -> FloatArray:
     for _ in range(_PASSES if scores.shape[-2] > 1 else 0):
         own, before = several[moving], free[moving]
         free[moving] = after = 1.0 / (
-            1.0 + _others(own / (1.0 + _others(own * before, axis=2)), axis=1)
+            1.0 + others(own / (1.0 + others(own * before, axis=2)), axis=1)
         )
         moving = moving[np.abs(after - before).max(axis=(1, 2), initial=0.0) >= 1e-6]
         if len(moving) == 0:
@@ -148,17 +149,6 @@ def marginals(scores: FloatArray) -> FloatArray:
     weighted = odds * free.reshape(odds.shape)
     weighted = np.concatenate([weighted, np.ones((*weighted.shape[:-1], 1))], axis=-1)
     return np.asarray(weighted / weighted.sum(axis=-1, keepdims=True))
-
-
-def _others(values: FloatArray, axis: int) -> FloatArray:
-    """Sums along an axis without the entry itself; the largest would cancel in a difference."""
-    largest = np.expand_dims(values.argmax(axis=axis), axis)
-    rest = values.copy()
-    np.put_along_axis(rest, largest, 0.0, axis)
-    sums = rest.sum(axis=axis, keepdims=True)
-    out = sums - rest + np.take_along_axis(values, largest, axis)
-    np.put_along_axis(out, largest, sums, axis)
-    return np.asarray(np.maximum(out, 0.0))
 
 
 def same(linked: Linked) -> FloatArray:
