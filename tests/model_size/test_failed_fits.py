@@ -38,6 +38,28 @@ def three_components(rng, n_silos=12):
     return centres, means, truth, np.repeat(np.arange(n_silos), 3)
 
 
+def divided(seed, shift):
+    """Three silos that divide two of three components in another way, and a mixed one in each.
+
+    Their members of the second component are moved by so much.
+    """
+    rng = np.random.default_rng(seed)
+    centres, means, truth, silo = three_components(rng)
+    moved = (silo < 3) & (truth == 1)
+    means[moved] += shift * (centres[1] - centres[0])
+    keep = ~((silo < 3) & (truth == 0))
+    blends = 0.7 * centres[0] + 0.3 * centres[1] + JITTER * rng.normal(size=(3, DIM))
+    problem, order = problem_of([*means[keep], *blends], [*silo[keep], 0, 1, 2])
+    labels = np.array([*truth[keep], 3, 3, 3])[order]
+    return find_mixed(problem, labels), labels == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fits_that_divide_two_components_in_another_way_are_found(seed):
+    found, expected = divided(seed, 0.3)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_clean_matching_is_left_as_it_is(seed):
     rng = np.random.default_rng(seed)
@@ -55,7 +77,7 @@ def test_a_mixed_component_its_silo_lacks_is_found():
     problem, order = problem_of([*means[keep], blend], [*silo[keep], 0])
     labels = np.array([*truth[keep], 3])[order]
     np.testing.assert_array_equal(find_mixed(problem, labels), labels == 3)
-    # In a silo that has one of the two it is something else.
+    # In a silo that has both of them it is something else.
     problem, order = problem_of([*means, blend], [*silo, 0])
     assert not find_mixed(problem, np.array([*truth, 3])[order]).any()
 

@@ -230,6 +230,16 @@ class Same:
         """Of log-distances."""
         return _at(self.table, _places(x - self.centre))
 
+    def log_outlier(self, x: FloatArray, outliers: float) -> FloatArray:
+        """Log-likelihood ratio of outliers against all components of a cluster.
+
+        They are the same share of all as others are of those that are taken for outliers.
+        """
+        places, kept = _places(x - self.centre), np.log1p(-outliers)
+        inlier, outlier = _at(self.table, places), _at(self.outlier, places)
+        every = _logaddexp(kept + inlier, np.log(outliers) + outlier)
+        return _logaddexp(kept + outlier - every, np.full(x.shape, np.log(outliers)))
+
     def log_odds(
         self,
         x: FloatArray,

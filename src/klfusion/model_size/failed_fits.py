@@ -4,9 +4,10 @@ A local fit may fail. It describes two components by one, or one by two. Such a 
 *fragment* is in no other silo, or in few. Each cluster is held against this explanation, the
 smallest first. The log-odds are those of the prior without the cluster against the prior with it,
 of ``n`` failed fits, and of the distances. A mixed component lies near a weighted average of two
-clusters that its silo lacks, for natural parameters of observations add up; or both may be a share
-of it, see `shares`. Its silo then holds both. A fragment and a sibling of its silo, pooled, are as
-near to the sibling's cluster as the sibling alone.
+clusters, for natural parameters of observations add up; or both may be a share of it, see `shares`.
+Its silo lacks both, or one if its fits divide the two in another way; it then holds both. A
+fragment and a sibling of its silo, pooled, are as near to the sibling's cluster as the sibling
+alone.
 """
 
 from dataclasses import dataclass
@@ -115,9 +116,10 @@ class _Search:
 
     def _log_prior(self, cluster: int, joined: IntArray | None = None) -> FloatArray:
         """Log-prior without a cluster, whose silos hold the ``joined`` ones, (m, k), instead."""
-        old = np.zeros((1, 0)) if joined is None else self.counts[joined].astype(np.float64)
+        every = np.zeros((1, 0), dtype=np.intp) if joined is None else joined
+        old = self.counts[every].astype(np.float64)
         own = np.full((len(old), 1), float(self.counts[cluster]))
-        new = np.minimum(old + own, self.linked.prior.n_silos)
+        new = old + (~self.holds[:, self.holds[cluster]]).sum(axis=1)[every]
         return self.linked.prior.changed(self.counts, np.hstack([own, old]), new)
 
     @property
@@ -147,23 +149,40 @@ class _Search:
     def _mixed_odds(self, cluster: int, rows: IntArray) -> float:
         """Log-odds of describing two clusters by one component against being a cluster.
 
-        Most silos of the cluster lack both. A silo of ``n`` fits then holds ``n + 1`` clusters, and
-        all pairs of them are equally likely. Only those of the nearest clusters are computed.
+        A silo lacks both; or it has one of them, and its fits divide the two in another way. Then
+        its member of that one is an outlier. Both kinds are equally likely, and so are all pairs of
+        the clusters that a silo holds. Only those of the nearest clusters are computed.
         """
         absent = ~self.holds[:, self.holds[cluster]]  # from the silos of the cluster, (G, n)
-        lacked = np.flatnonzero((self.counts > 0) & (absent.mean(axis=1) >= 0.5))
-        lacked = lacked[np.argsort(self.distances[cluster, lacked], kind="stable")][:_NEAREST]
-        here = absent[lacked].astype(np.float64)
-        pairs = lacked[np.argwhere(np.triu(here @ here.T >= 0.5 * len(rows), k=1))]
+        near = np.flatnonzero((self.counts > 0) & (np.arange(len(self.counts)) != cluster))
+        near = near[np.argsort(self.distances[cluster, near], kind="stable")][:_NEAREST]
+        held = (~absent[near]).astype(np.float64)
+        pairs = near[np.argwhere(np.triu(held @ held.T <= 0.5 * len(rows), k=1))]  # not both
         if len(pairs) == 0:
             return -np.inf
         odds = self._average_odds(rows, pairs)
         if len(rows) == 1 and self.observed:  # either statistic may show it
             odds = np.logaddexp(odds, self._shares.log_odds(int(rows[0]), pairs)) - np.log(2.0)
+        odds += self._outlying[:, self.base.silo[rows]].sum(axis=1)[pairs].sum(axis=1)
         first, last = self._ends[self.base.silo[rows]].T
-        ways = np.log(0.5 * (last - first + 2.0)).sum()
-        odds = odds + self._log_prior(cluster, pairs)
-        return float(np.logaddexp.reduce(odds) - ways - self.own[rows].sum())
+        n_fits = last - first + 1.0
+        n_held = n_fits - 1.0 + absent[pairs].sum(axis=1)  # clusters of each silo, (k, n)
+        ways = np.maximum(0.5 * n_held * (n_held - 1.0) / n_fits, 1.0)
+        odds += self._log_prior(cluster, pairs) - np.log(2.0 * ways).sum(axis=1)
+        return float(np.logaddexp.reduce(odds) - self.own[rows].sum())
+
+    @cached_property
+    def _outlying(self) -> FloatArray:
+        """Log-likelihood ratio that a silo's member of a cluster is an outlier, (G, J).
+
+        It is 0 where the silo has no member.
+        """
+        rows, x, _ = self.linked.members
+        assert self.linked.same is not None
+        out = np.where(self.holds, -np.inf, 0.0)  # one that is a cluster by itself is none
+        found = self.linked.same.log_outlier(x, self.linked.settings.failed_fits)
+        out[self.linked.labels[rows], self.base.silo[rows]] = found
+        return out
 
     @cached_property
     def _shares(self) -> Shares:
