@@ -160,7 +160,8 @@ class NormalWishart(GaussianPosterior):
         mean = natural[:, :d] / kappa[:, None]
         scale_inv = unpack(natural[:, d + 1 : -1], d)
         square = mean[:, :, None] * mean[:, None, :]  # exactly symmetric
-        scale_inv -= kappa[:, None, None] * square
+        square *= kappa[:, None, None]
+        scale_inv -= square
         return mean, kappa, scale_inv, natural[:, -1]
 
     def location(self, natural: FloatArray) -> FloatArray:
@@ -186,8 +187,9 @@ class NormalWishart(GaussianPosterior):
         # scale_inv is the Schur complement of kappa in [[moment, s], [s', kappa]], s = kappa mean:
         # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
         where, scale = _bordered_layout(d)
-        bordered = (np.take(natural, where, axis=1) * scale).reshape(-1, d + 1, d + 1)
-        log_dets = log_det(bordered) - log_kappa
+        bordered = np.take(natural, where, axis=1)
+        bordered *= scale
+        log_dets = log_det(bordered.reshape(-1, d + 1, d + 1)) - log_kappa
         total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_dets
         return np.asarray(total + _log_gamma_multivariate(0.5 * dof, d))
 
@@ -302,7 +304,9 @@ def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, F
     dim = scale_inv.shape[1]
     digammas = np.asarray(digamma(0.5 * dof[:, None] - 0.5 * np.arange(dim)).sum(axis=1))
     log_dets = digammas + dim * _LOG_2 - log_det(scale_inv)
-    return dof[:, None, None] * np.linalg.inv(scale_inv), log_dets
+    precision = np.linalg.inv(scale_inv)
+    precision *= dof[:, None, None]
+    return precision, log_dets
 
 
 def _matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:
