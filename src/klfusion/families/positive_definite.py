@@ -12,7 +12,8 @@ def log_det(positive_definite: FloatArray) -> FloatArray:
     except np.linalg.LinAlgError:  # one of them is not: find which
         sign, value = np.linalg.slogdet(positive_definite)
         return np.where(sign > 0, value, np.nan)
-    return np.asarray(2.0 * np.log(np.einsum("...ii->...i", factor)).sum(axis=-1))
+    logs = np.log(factor.diagonal(axis1=-2, axis2=-1))
+    return np.asarray(2.0 * logs.sum(axis=-1))
 
 
 def smallest_pivot(symmetric: FloatArray) -> FloatArray:

@@ -23,7 +23,8 @@ from klfusion.families.family import DimensionalFamily, check_offset, rows, stac
 from klfusion.families.gaussian import LOG_2PI, GaussianPosterior, matrices
 from klfusion.families.positive_definite import log_det, smallest_pivot
 
-_LOG_2 = np.log(2.0)
+_LOG_2 = float(np.log(2.0))
+_LOG_PI = float(np.log(np.pi))
 
 
 def packed_size(dim: int) -> int:
@@ -288,6 +289,12 @@ class NormalWishart(GaussianPosterior):
 
 
 @lru_cache(maxsize=64)
+def _halves(dim: int) -> FloatArray:
+    """``0, 1/2, ..., (dim - 1) / 2``."""
+    return np.asarray(0.5 * np.arange(dim))
+
+
+@lru_cache(maxsize=64)
 def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
     """Which natural parameter, times what, each entry of ``[[moment, s], [s', kappa]]`` is."""
     where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
@@ -302,7 +309,7 @@ def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
 def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
     dim = scale_inv.shape[1]
-    digammas = np.asarray(digamma(0.5 * dof[:, None] - 0.5 * np.arange(dim)).sum(axis=1))
+    digammas = np.asarray(digamma(0.5 * dof[:, None] - _halves(dim)).sum(axis=1))
     log_dets = digammas + dim * _LOG_2 - log_det(scale_inv)
     precision = np.linalg.inv(scale_inv)
     precision *= dof[:, None, None]
@@ -324,8 +331,9 @@ def _tempered_dof(dof: FloatArray, factor: FloatArray, dim: int) -> FloatArray:
 
 def _log_gamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
     """``log Gamma_d(a)`` of each entry of a vector."""
-    gammas = gammaln(a[:, None] - 0.5 * np.arange(dim)).sum(axis=1)
-    return np.asarray(gammas + 0.25 * dim * (dim - 1) * np.log(np.pi))
+    gammas = gammaln(a[:, None] - _halves(dim)).sum(axis=1)
+    gammas += 0.25 * dim * (dim - 1) * _LOG_PI
+    return np.asarray(gammas)
 
 
 def _of_eigenvalues(
