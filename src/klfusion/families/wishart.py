@@ -21,7 +21,7 @@ from klfusion.families.capabilities import (
 )
 from klfusion.families.family import DimensionalFamily, check_offset, rows, stack
 from klfusion.families.gaussian import LOG_2PI, GaussianPosterior, matrices
-from klfusion.families.positive_definite import log_det, smallest_pivot
+from klfusion.families.positive_definite import inverse_and_log_det, log_det, smallest_pivot
 
 _LOG_2 = float(np.log(2.0))
 _LOG_PI = float(np.log(np.pi))
@@ -310,10 +310,9 @@ def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, F
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
     dim = scale_inv.shape[1]
     digammas = np.asarray(digamma(0.5 * dof[:, None] - _halves(dim)).sum(axis=1))
-    log_dets = digammas + dim * _LOG_2 - log_det(scale_inv)
-    precision = np.linalg.inv(scale_inv)
+    precision, log_dets = inverse_and_log_det(scale_inv)
     precision *= dof[:, None, None]
-    return precision, log_dets
+    return precision, digammas + dim * _LOG_2 - log_dets
 
 
 def _matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:

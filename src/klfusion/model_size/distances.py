@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray, blocks
+from klfusion._utils.arrays import FloatArray, IntArray, blocks, in_blocks
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
@@ -77,7 +77,7 @@ def to_others(
 
 def between(problem: FusionProblem, rows: IntArray, centres: FloatArray) -> FloatArray:
     """Symmetrised divergence of components (m,) and centres (m, p), pair by pair, (m,)."""
-    difference = problem.family.mean(centres) - problem.mean[rows]
+    difference = in_blocks(problem.family.mean, centres) - problem.mean[rows]
     squares = np.einsum("mp,mp->m", centres - problem.natural[rows], difference)
     return np.asarray(np.maximum(squares, 0.0))
 
