@@ -1,6 +1,9 @@
 """Log-determinants, inverses and pivots of many symmetric matrices, ``(n, d, d)``."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from klfusion._utils.arrays import FloatArray, blocks
 
@@ -17,7 +20,7 @@ def log_det(positive_definite: FloatArray) -> FloatArray:
     return _of_factor(factor)
 
 
-def _of_factor(factor: FloatArray) -> FloatArray:
+def _of_factor(factor: NDArray[np.floating[Any]]) -> FloatArray:
     """Log-determinants from Cholesky factors."""
     return np.asarray(2.0 * np.log(factor.diagonal(axis1=-2, axis2=-1)).sum(axis=-1))
 

@@ -193,7 +193,7 @@ class Clusters:
         increases = self.mass[a] * self.centre_a[a] + mass * self.centre_a[others]
         after = self.problem.log_partition_beside(self.sums, a, others, total)
         increases -= total * after
-        return np.maximum(increases, 0.0, out=increases)
+        return np.asarray(np.maximum(increases, 0.0, out=increases))
 
     def _merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
         total = self.mass[a] + self.mass[b]
