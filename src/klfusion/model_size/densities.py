@@ -42,10 +42,13 @@ def log_distance(distance: FloatArray) -> FloatArray:
 
 def _quantiles(x: FloatArray, weights: FloatArray, at: FloatArray) -> FloatArray:
     """Quantiles of a weighted sample."""
-    order = np.argsort(x, kind="stable")
-    ordered = weights[order]
+    if (weights == weights[0]).all():  # sorting takes less time than an order
+        ascending, ordered = np.sort(x), weights
+    else:
+        order = np.argsort(x, kind="stable")
+        ascending, ordered = x[order], weights[order]
     below = np.cumsum(ordered) - 0.5 * ordered
-    return np.asarray(np.interp(at, below / weights.sum(), x[order]))
+    return np.asarray(np.interp(at, below / weights.sum(), ascending))
 
 
 @dataclass(frozen=True, eq=False)
