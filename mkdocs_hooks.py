@@ -69,7 +69,7 @@ NUMBERS = ROOT / "docs" / "numbers.md"
 # Modules with numbers that the default may use, by the models it uses them for.
 _USED = {
     "Every kind of model": (
-        "model_size.distances", "model_size.densities", "model_size.partitions",
+        "model_size.distances", "model_size.log_f", "model_size.densities", "model_size.partitions",
         "model_size.evidence", "model_size.linkage", "model_size.failed_fits",
         "model_size.linked_rows",
         "model_size.shares",
