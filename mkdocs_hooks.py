@@ -69,10 +69,11 @@ NUMBERS = ROOT / "docs" / "numbers.md"
 # Modules with numbers that the default may use, by the models it uses them for.
 _USED = {
     "Every kind of model": (
-        "model_size.distances", "model_size.densities", "model_size.partitions",
-        "model_size.evidence", "model_size.matchings", "model_size.linkage",
-        "model_size.failed_fits", "model_size.linked_rows", "model_size.shares",
-        "model_size.probabilities", "merging.agglomeration", "methods.auto", "methods.method",
+        "model_size.distances", "model_size.log_f", "model_size.densities",
+        "model_size.partitions", "model_size.evidence", "model_size.matchings",
+        "model_size.linkage", "model_size.failed_fits", "model_size.linked_rows",
+        "model_size.shares", "model_size.probabilities", "merging.agglomeration",
+        "methods.auto", "methods.method",
     ),
     "Before components are matched": (
         "model_size.cleaning", "model_size.two_normals", "model_size.silo_variation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from klfusion.families.positive_definite import smallest_pivot
+from klfusion.families.positive_definite import inverse_and_log_det, smallest_pivot
 
 
 def alone(matrix):
@@ -44,3 +44,23 @@ def test_a_matrix_with_a_negative_diagonal_after_elimination():
     indefinite = np.array([[1.0, 2.0], [2.0, 1.0]])
     found = smallest_pivot(np.stack([indefinite, np.eye(2)]))
     np.testing.assert_allclose(found, [-1.0, 1.0])
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 10, 40])
+def test_inverses_and_log_determinants_are_those_of_each_matrix(dim):
+    rng = np.random.default_rng(dim)
+    factor = rng.normal(size=(30_000 // dim**2 + 2, dim, dim + 2))
+    matrices = factor @ factor.transpose(0, 2, 1)
+    matrices *= 10.0 ** rng.uniform(-100, 100, size=(len(matrices), 1, 1))
+    found, log_det = inverse_and_log_det(matrices)
+    expected = np.linalg.inv(matrices)
+    scale = np.abs(expected).max(axis=(1, 2), keepdims=True)
+    np.testing.assert_allclose(found / scale, expected / scale, atol=1e-7)
+    np.testing.assert_array_equal(found, found.transpose(0, 2, 1))
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(matrices)[1], rtol=1e-9)
+
+
+def test_a_matrix_that_is_not_positive_definite_spoils_no_other():
+    found, log_det = inverse_and_log_det(np.stack([np.diag([1.0, -2.0]), 2.0 * np.eye(2)]))
+    np.testing.assert_allclose(found, [np.diag([1.0, -0.5]), 0.5 * np.eye(2)])
+    np.testing.assert_allclose(log_det, [np.nan, 2.0 * np.log(2.0)])

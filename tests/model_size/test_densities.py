@@ -7,14 +7,15 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import f as f_distribution
 
-from klfusion.model_size.densities import (
-    Different,
-    Same,
-    _log_f,
-    _log_sum,
-    _logaddexp,
-    farther,
-    grid_log_odds,
+from klfusion.model_size.densities import Different, Same, farther, grid_log_odds
+from klfusion.model_size.log_f import (
+    LOWEST,
+    grid_prior,
+    log_f,
+    log_sum,
+    logaddexp,
+    lowest_location,
+    same_grid,
 )
 
 
@@ -22,15 +23,17 @@ from klfusion.model_size.densities import (
 def test_the_density_is_that_of_the_logarithm_of_an_f_variate(k, nu):
     y = np.linspace(-2.0, 1.0, 7)
     expected = f_distribution.logpdf(np.exp(y), k, nu) + y
-    np.testing.assert_allclose(_log_f(y, np.float64(k), np.float64(nu)), expected, atol=1e-8)
+    moved = 1.5
+    found = log_f(y + moved, np.array([moved]), np.array([k]), np.array([nu]))
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("k", [3, 50])
 def test_few_directions_leave_a_wide_lower_tail(k):
     x = np.log(f_distribution.rvs(k, 1000, size=2000, random_state=0))
     found = Different.of(x, 500, 0.05, 100.0)
-    true = _log_f(np.array([-1.0]), np.float64(k), np.float64(1000))
-    assert found.log_density(np.array([-1.0]))[0] == pytest.approx(true[0], abs=1.0)
+    true = log_f(np.array([-1.0]), np.zeros(1), np.array([k]), np.array([1000]))
+    assert found.log_density(np.array([-1.0]))[0] == pytest.approx(true[0, 0], abs=1.0)
 
 
 def test_what_is_nearer_is_no_less_alike_and_what_is_farther_no_less_different():
@@ -38,8 +41,9 @@ def test_what_is_nearer_is_no_less_alike_and_what_is_farther_no_less_different()
     x = np.linspace(different.centre - 12.0, different.centre + 6.0, 200)
     assert (np.diff(different.log_density(x)) >= -1e-9).all()
     near = np.full(20, different.centre - 4.0) + np.linspace(-0.5, 0.5, 20)
-    odds = grid_log_odds(near, np.zeros(20), different, 0.05).sum(axis=0)
-    same = Same.of(different.centre, odds, different.centre - 3.0, different.centre - 4.0)
+    noise, nearest = different.centre - 3.0, different.centre - 4.0
+    odds = grid_log_odds(near, np.zeros(20), different, 0.05, noise, nearest).sum(axis=0)
+    same = Same.of(different.centre, odds, noise, nearest)
     odds = same.log_odds(x, x, np.zeros(len(x)), different, 0.05)
     assert odds[0] == odds.max()
     assert odds[-1] < -3.0
@@ -68,5 +72,16 @@ def test_sums_of_exponentials_are_those_of_the_libraries():
     rng = np.random.default_rng(0)
     a, b = rng.normal(scale=300.0, size=(2, 20, 30))
     b[3] = -np.inf
-    np.testing.assert_allclose(_logaddexp(a, b), np.logaddexp(a, b), rtol=1e-14)
-    np.testing.assert_allclose(_log_sum(a.copy()), logsumexp(a, axis=1), rtol=1e-14)
+    np.testing.assert_allclose(logaddexp(a, b), np.logaddexp(a, b), rtol=1e-14)
+    np.testing.assert_allclose(log_sum(a.copy()), logsumexp(a, axis=1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("nearest", [-0.2, -3.3, -30.0])
+def test_locations_below_the_nearest_components_are_not_possible(nearest):
+    noise = -2.0
+    grid, prior = same_grid(lowest_location(noise, nearest)), grid_prior(noise, nearest)
+    every = same_grid(LOWEST)
+    possible = every.location >= max(min(noise, nearest), LOWEST) - 0.5
+    likely = prior > -1e3
+    np.testing.assert_array_equal(grid.location[likely], every.location[possible])
+    assert np.exp(prior).sum() == pytest.approx(1.0)

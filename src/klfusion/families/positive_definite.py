@@ -1,8 +1,13 @@
-"""Log-determinants and pivots of many symmetric matrices, ``(n, d, d) -> (n,)``."""
+"""Log-determinants, inverses and pivots of many symmetric matrices, ``(n, d, d)``."""
+
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import FloatArray, blocks
+
+_BLOCK_ENTRIES = 1 << 14  # numbers in a block of matrices, which stays in the cache
 
 
 def log_det(positive_definite: FloatArray) -> FloatArray:
@@ -12,7 +17,35 @@ def log_det(positive_definite: FloatArray) -> FloatArray:
     except np.linalg.LinAlgError:  # one of them is not: find which
         sign, value = np.linalg.slogdet(positive_definite)
         return np.where(sign > 0, value, np.nan)
-    return np.asarray(2.0 * np.log(np.einsum("...ii->...i", factor)).sum(axis=-1))
+    return _of_factor(factor)
+
+
+def _of_factor(factor: NDArray[np.floating[Any]]) -> FloatArray:
+    """Log-determinants from Cholesky factors."""
+    return np.asarray(2.0 * np.log(factor.diagonal(axis1=-2, axis2=-1)).sum(axis=-1))
+
+
+def inverse_and_log_det(positive_definite: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Inverses, (n, d, d), and log-determinants, (n,), as of `log_det`.
+
+    One Cholesky factor gives both; it is inverted row by row, all matrices at once.
+    """
+    inverse, logs = np.empty_like(positive_definite), np.empty(len(positive_definite))
+    for some in blocks(positive_definite.shape, _BLOCK_ENTRIES):
+        try:
+            factor = np.linalg.cholesky(positive_definite[some])
+        except np.linalg.LinAlgError:
+            inverse[some] = np.linalg.inv(positive_definite[some])
+            logs[some] = log_det(positive_definite[some])
+            continue
+        logs[some] = _of_factor(factor)
+        root, pivot = np.zeros_like(factor), 1.0 / factor.diagonal(axis1=1, axis2=2)
+        for k in range(factor.shape[1]):
+            np.matmul(factor[:, k, None, :k], root[:, :k, :k], out=root[:, k, None, :k])
+            root[:, k, :k] *= -pivot[:, k, None]
+            root[:, k, k] = pivot[:, k]
+        np.matmul(root.swapaxes(1, 2), root, out=inverse[some])
+    return inverse, logs
 
 
 def smallest_pivot(symmetric: FloatArray) -> FloatArray:

@@ -21,9 +21,10 @@ from klfusion.families.capabilities import (
 )
 from klfusion.families.family import DimensionalFamily, check_offset, rows, stack
 from klfusion.families.gaussian import LOG_2PI, GaussianPosterior, matrices
-from klfusion.families.positive_definite import log_det, smallest_pivot
+from klfusion.families.positive_definite import inverse_and_log_det, log_det, smallest_pivot
 
-_LOG_2 = np.log(2.0)
+_LOG_2 = float(np.log(2.0))
+_LOG_PI = float(np.log(np.pi))
 
 
 def packed_size(dim: int) -> int:
@@ -160,7 +161,8 @@ class NormalWishart(GaussianPosterior):
         mean = natural[:, :d] / kappa[:, None]
         scale_inv = unpack(natural[:, d + 1 : -1], d)
         square = mean[:, :, None] * mean[:, None, :]  # exactly symmetric
-        scale_inv -= kappa[:, None, None] * square
+        square *= kappa[:, None, None]
+        scale_inv -= square
         return mean, kappa, scale_inv, natural[:, -1]
 
     def location(self, natural: FloatArray) -> FloatArray:
@@ -186,8 +188,9 @@ class NormalWishart(GaussianPosterior):
         # scale_inv is the Schur complement of kappa in [[moment, s], [s', kappa]], s = kappa mean:
         # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
         where, scale = _bordered_layout(d)
-        bordered = (np.take(natural, where, axis=1) * scale).reshape(-1, d + 1, d + 1)
-        log_dets = log_det(bordered) - log_kappa
+        bordered = np.take(natural, where, axis=1)
+        bordered *= scale
+        log_dets = log_det(bordered.reshape(-1, d + 1, d + 1)) - log_kappa
         total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_dets
         return np.asarray(total + _log_gamma_multivariate(0.5 * dof, d))
 
@@ -286,6 +289,12 @@ class NormalWishart(GaussianPosterior):
 
 
 @lru_cache(maxsize=64)
+def _halves(dim: int) -> FloatArray:
+    """``0, 1/2, ..., (dim - 1) / 2``."""
+    return np.asarray(0.5 * np.arange(dim))
+
+
+@lru_cache(maxsize=64)
 def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
     """Which natural parameter, times what, each entry of ``[[moment, s], [s', kappa]]`` is."""
     where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
@@ -300,9 +309,10 @@ def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
 def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
     dim = scale_inv.shape[1]
-    digammas = np.asarray(digamma(0.5 * dof[:, None] - 0.5 * np.arange(dim)).sum(axis=1))
-    log_dets = digammas + dim * _LOG_2 - log_det(scale_inv)
-    return dof[:, None, None] * np.linalg.inv(scale_inv), log_dets
+    digammas = np.asarray(digamma(0.5 * dof[:, None] - _halves(dim)).sum(axis=1))
+    precision, log_dets = inverse_and_log_det(scale_inv)
+    precision *= dof[:, None, None]
+    return precision, digammas + dim * _LOG_2 - log_dets
 
 
 def _matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:
@@ -320,8 +330,9 @@ def _tempered_dof(dof: FloatArray, factor: FloatArray, dim: int) -> FloatArray:
 
 def _log_gamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
     """``log Gamma_d(a)`` of each entry of a vector."""
-    gammas = gammaln(a[:, None] - 0.5 * np.arange(dim)).sum(axis=1)
-    return np.asarray(gammas + 0.25 * dim * (dim - 1) * np.log(np.pi))
+    gammas = gammaln(a[:, None] - _halves(dim)).sum(axis=1)
+    gammas += 0.25 * dim * (dim - 1) * _LOG_PI
+    return np.asarray(gammas)
 
 
 def _of_eigenvalues(

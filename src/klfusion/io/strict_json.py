@@ -150,7 +150,7 @@ def _check_depth(marks: NDArray[np.uint8]) -> None:
     depth = 0
     for begin in range(0, len(marks), _BLOCK):
         part = marks[begin : begin + _BLOCK]
-        opened, closed = (np.isin(part, list(codes)) for codes in (b"[{", b"]}"))
+        opened, closed = ((part == a) | (part == b) for a, b in (b"[{", b"]}"))
         inside = depth + np.cumsum(opened, dtype=np.int64) - np.cumsum(closed, dtype=np.int64)
         depth = int(inside[-1])
         if inside.max() > MAX_DEPTH:

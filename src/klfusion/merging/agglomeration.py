@@ -158,8 +158,7 @@ class AllPairs:
     def cheapest(self, most: float) -> Merge | None:
         """The pair with the lowest price; bounds that are lower are made exact first."""
         pairs = self._pairs
-        while (price := float(pairs.smallest.min(initial=np.inf))) < most:
-            a = int(pairs.smallest.argmin())
+        while (price := float(pairs.smallest[a := int(pairs.smallest.argmin())])) < most:
             b = int(pairs.nearest[a])
             if not self._bounded[a, b]:
                 increase = self._pricing.increases(np.asarray(price), a, b)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray, blocks
+from klfusion._utils.arrays import FloatArray, IntArray, blocks, in_blocks
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
-_BLOCK_ENTRIES = 1 << 20  # numbers in a block of centres
+_BLOCK_ENTRIES = 1 << 15  # numbers in a block of centres, whose matrices stay in the cache
 
 
 def pair_distances(problem: FusionProblem) -> FloatArray:
@@ -77,7 +77,7 @@ def to_others(
 
 def between(problem: FusionProblem, rows: IntArray, centres: FloatArray) -> FloatArray:
     """Symmetrised divergence of components (m,) and centres (m, p), pair by pair, (m,)."""
-    difference = problem.family.mean(centres) - problem.mean[rows]
+    difference = in_blocks(problem.family.mean, centres) - problem.mean[rows]
     squares = np.einsum("mp,mp->m", centres - problem.natural[rows], difference)
     return np.asarray(np.maximum(squares, 0.0))
 

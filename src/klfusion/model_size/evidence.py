@@ -13,7 +13,6 @@ from scipy.sparse import csr_array
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Tempered
 from klfusion.model_size.densities import (
-    LOWEST,
     Different,
     Same,
     farther,
@@ -24,6 +23,7 @@ from klfusion.model_size.densities import (
     noise_ratio,
 )
 from klfusion.model_size.distances import pair_distances, to_others, within_each
+from klfusion.model_size.log_f import LOWEST
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
@@ -159,12 +159,13 @@ def path_evidence(
     others = np.diff(starts) - 1.0
     clustered = _along(others + 1.0, before)
     shift = farther(others, 1.0, noise_ratio(total / clustered))
-    gained = grouped_log_odds(x, shift[group], group, different, settings.failed_fits)
+    noise, nearest = noise_distance(problem), float(x.min())
+    odds = different, settings.failed_fits, noise, nearest
+    gained = grouped_log_odds(x, shift[group], group, *odds)
     gained *= (others / (others + 1.0))[:, None]
     likelihood = np.vstack([np.zeros(gained.shape[1]), _along(gained, before)])
     prior = PartitionPrior(len(problem.silos)).along(problem.n, path.sizes)
-    nearest = float(x.min())
-    marginal = log_marginal(likelihood, different.centre, noise_distance(problem), nearest)
+    marginal = log_marginal(likelihood, different.centre, noise, nearest)
     return marginal + prior, likelihood, nearest
 
 
@@ -218,7 +219,7 @@ def evidence_of_singles(
         _, own, others = leave_one_out(problem, labels)
         ratio = noise_ratio(float(np.mean(own)) - different.centre)
         shift = farther(others, 1.0, ratio)
-        odds = grid_log_odds(own, shift, different, settings.failed_fits)
+        odds = grid_log_odds(own, shift, different, settings.failed_fits, noise, nearest)
         odds = (odds * (others / (others + 1.0))[:, None]).sum(axis=0)
         evidence[steps] += float(log_marginal(odds, different.centre, noise, nearest))
         if evidence[steps] > evidence[best[0]]:

@@ -130,8 +130,9 @@ class Linked:
         _, x, others = self.members
         shift = farther(others, 1.0, self.same.ratio)
         one = np.zeros(len(x), dtype=np.intp)
-        odds = grouped_log_odds(x, shift, one, self.different, self.settings.failed_fits)
         noise, nearest = noise_distance(self.problem), float(x.min())
+        model = self.different, self.settings.failed_fits, noise, nearest
+        odds = grouped_log_odds(x, shift, one, *model)
         same = Same.of(self.different.centre, odds[0], noise, nearest)
         learned = replace(self, same=same)
         vars(learned)["members"] = self.members

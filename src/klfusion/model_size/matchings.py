@@ -21,15 +21,10 @@ import numpy as np
 from scipy.special import log_softmax
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
-from klfusion.model_size.densities import (
-    Different,
-    grid_log_odds,
-    grid_prior,
-    log_distance,
-    log_marginal,
-)
+from klfusion.model_size.densities import Different, grid_log_odds, log_distance, log_marginal
 from klfusion.model_size.distances import pair_distances
 from klfusion.model_size.evidence import LinkageSettings, noise_distance
+from klfusion.model_size.log_f import grid_prior
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.problem import FusionProblem
 
@@ -72,7 +67,8 @@ class AllMatchings:
         x = log_distance(pair_distances(problem)[first, second])
         if x.size * len(points) > _MOST_ENTRIES:
             return None
-        odds = grid_log_odds(x.ravel(), np.zeros(x.size), different, settings.failed_fits)
+        of_grid = settings.failed_fits, noise, nearest
+        odds = grid_log_odds(x.ravel(), np.zeros(x.size), different, *of_grid)
         sums = Matchings(odds.T[points].reshape(-1, *x.shape))
         likelihood = likelihood.copy()
         likelihood[:, points] = sums.log_sums

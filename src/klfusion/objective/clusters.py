@@ -189,10 +189,11 @@ class Clusters:
 
     def merge_increases_with(self, a: int, others: IntArray) -> FloatArray:
         """Increase of the gaps if cluster ``a``, of several members, merged with each other."""
-        total = self.mass[a] + self.mass[others]
-        before = self.mass[a] * self.centre_a[a] + self.mass[others] * self.centre_a[others]
+        mass, total = self.mass[others], self.mass[a] + self.mass[others]
+        increases = self.mass[a] * self.centre_a[a] + mass * self.centre_a[others]
         after = self.problem.log_partition_beside(self.sums, a, others, total)
-        return np.asarray(np.maximum(before - total * after, 0.0))
+        increases -= total * after
+        return np.asarray(np.maximum(increases, 0.0, out=increases))
 
     def _merge_increases(self, a: IntArray, b: IntArray) -> FloatArray:
         total = self.mass[a] + self.mass[b]

@@ -121,12 +121,14 @@ class FusionProblem:
         self, sums: FloatArray, one: int, others: IntArray, mass: FloatArray
     ) -> FloatArray:
         """``A((sums[one] + sums[others[k]]) / mass[k])``, (m,)."""
-        out, n = np.empty(len(mass)), len(mass)
+        n = len(mass)
         if n * sums.shape[1] < _WIDE_BLOCK_ENTRIES:  # one block, which threads would not share
-            self._beside(sums, one, others, mass, slice(0, n), out)
-        else:
-            work = partial(self._beside, sums, one, others, mass, out=out)
-            share(work, n, n * sums.shape[1])
+            trial = sums.take(others, axis=0)
+            trial += sums[one]
+            return self.family.log_partition_of_average(trial, mass)
+        out = np.empty(n)
+        work = partial(self._beside, sums, one, others, mass, out=out)
+        share(work, n, n * sums.shape[1])
         return out
 
     def _beside(

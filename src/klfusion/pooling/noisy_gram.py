@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
-from scipy.stats import rankdata
 
 from klfusion._utils.arrays import TINY, BoolArray, FloatArray
 
@@ -293,6 +292,8 @@ def _effective(x: FloatArray) -> float:
     The least over columns. Means of chains are independent: their variance is that of one chain's.
     Ranks stand for values, so that one draw far off does not count more than others.
     """
+    from scipy.stats import rankdata  # noqa: PLC0415 (slow to import)
+
     ranks = rankdata(x, axis=0)  # equal if nothing moved
     means = ranks.reshape(-1, _CHAINS, x.shape[1]).mean(axis=0)
     found = _CHAINS * ranks.var(axis=0) / np.maximum(means.var(axis=0, ddof=1), TINY)

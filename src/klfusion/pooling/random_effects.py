@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array
 
-from klfusion._utils.arrays import TINY, FloatArray, IntArray, blocks
+from klfusion._utils.arrays import CACHED_ENTRIES, TINY, FloatArray, IntArray, blocks
 from klfusion._utils.intervals import student_factor
 from klfusion.families import NormalWishart, UncertainLocation
 
@@ -89,11 +89,15 @@ class Locations:
             own = own[self.labels] * self.scale[:, None]
         freedom = len(self.location) - self.size
 
+        weights, residual = np.empty((2, *own.shape))  # large: made once
+
         def squares(variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-            weights = 1.0 / (own + variance)
-            mean = self._total(weights * self.location) / self._total(weights)
-            residual = self.location - mean[self.labels]
-            weighted = weights * residual**2
+            np.divide(1.0, np.add(own, variance, out=weights), out=weights)
+            moment = np.multiply(weights, self.location, out=residual)
+            mean = self._total(moment) / self._total(weights)
+            np.take(mean, self.labels, axis=0, out=residual, mode="clip")
+            np.subtract(self.location, residual, out=residual)
+            weighted = np.multiply(weights, np.square(residual, out=residual), out=residual)
             return weighted.sum(axis=0), np.einsum("nk,nk->k", weights, weighted)
 
         near = zero = np.zeros(own.shape[1])
@@ -226,7 +230,7 @@ class Locations:
         return np.asarray(sums.reshape(self.size, *values.shape[1:]))
 
     @cached_property
-    def _by_label(self) -> csr_array:
+    def _by_label(self) -> csc_array:
         """Adds up the members of each global component, (G, n)."""
         return _adding(self.labels, self.size)
 
@@ -237,10 +241,10 @@ class Locations:
         return np.asarray(0.5 * (blocks + blocks.swapaxes(2, 3))[:, 0], dtype=np.float64)
 
 
-def _adding(labels: IntArray, size: int) -> csr_array:
+def _adding(labels: IntArray, size: int) -> csc_array:
     """The matrix that adds up rows by label, (size, n)."""
     n = len(labels)
-    return csr_array((np.ones(n), (labels, np.arange(n))), shape=(size, n))
+    return csc_array((np.ones(n), labels, np.arange(n + 1)), shape=(size, n))
 
 
 def _blocks(covariance: FloatArray) -> FloatArray:
@@ -265,6 +269,6 @@ def within_silos(
     adding = _adding(labels, size)
     centre = adding @ family.location(natural) / np.bincount(labels, minlength=size)[:, None]
     moved = np.empty_like(natural)
-    for some in blocks(natural.shape):
+    for some in blocks(natural.shape, CACHED_ENTRIES):
         moved[some] = family.relocated(natural[some], centre[labels[some]])
     return np.asarray(adding @ moved)
