@@ -20,7 +20,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import softmax
 
 from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, FloatArray, IntArray
 from klfusion.families.gaussian import GaussianPosterior
@@ -143,18 +142,18 @@ class _Local:
         """Expected statistics (G, p), and shares (n, G) of the local components."""
         total = np.zeros_like(model.expected)
         share = np.zeros((len(self.atoms.counts), len(total)))
-        log_weights = np.log(np.maximum(model.weights, TINY))
+        log_weights = np.log(np.maximum(model.weights, TINY)).T
         for silos in self.blocks():
             points, cell = self.filled(*self.dealt(model, silos, rng), silos, rng)
             first = np.flatnonzero(np.diff(cell, prepend=-1))
             drawn = self.family.of_points(self.moved(points, cell, first))
-            log_p = drawn @ model.expected.T
-            log_p += log_weights[self.silo[cell]]
-            of_draws = np.asarray(softmax(log_p, axis=1))
             own, n = cell[first], np.diff(first, append=len(cell))
-            share[own] = np.add.reduceat(of_draws, first, axis=0) / n[:, None]
-            of_draws *= np.repeat(self.atoms.fitted[own] / n, n)[:, None]
-            total += of_draws.T @ drawn
+            log_p = model.expected @ drawn.T
+            log_p += np.repeat(log_weights[:, self.silo[own]], n, axis=1)
+            of_draws = _normalised(log_p)
+            share[own] = np.add.reduceat(of_draws, first, axis=1).T / n[:, None]
+            of_draws *= np.repeat(self.atoms.fitted[own] / n, n)
+            total += of_draws @ drawn
         return total, share
 
     def dealt(
@@ -190,9 +189,10 @@ class _Local:
         ends = np.cumsum(n).tolist()
         for low, high, silo in zip([0, *ends], ends, range(self.n_silos)[silos], strict=False):
             own = slice(*self.edges[silo : silo + 2])
-            log_p = statistics[low:high] @ self.expected[own].T + np.log(self.atoms.counts[own])
-            below = np.cumsum(softmax(log_p, axis=1), axis=1)[:, :-1]
-            cell[low:high] = own.start + (below < uniform[low:high, None]).sum(axis=1)
+            log_p = self.expected[own] @ statistics[low:high].T
+            log_p += np.log(self.atoms.counts[own])[:, None]
+            below = np.cumsum(_normalised(log_p), axis=0)[:-1]
+            cell[low:high] = own.start + (below < uniform[low:high]).sum(axis=0)
         return cell
 
     def filled(
@@ -229,6 +229,14 @@ class _Local:
         return np.asarray(away + np.repeat(mean, n, axis=0))
 
 
+def _normalised(log_p: FloatArray) -> FloatArray:
+    """Probabilities (G, m) that add up to one over rows, in the place of their logarithms."""
+    log_p -= log_p.max(axis=0)
+    np.exp(log_p, out=log_p)
+    log_p /= log_p.sum(axis=0)
+    return log_p
+
+
 def _root(covariance: FloatArray) -> FloatArray:
     full = covariance.ndim == 3
     return np.asarray(np.linalg.cholesky(covariance) if full else np.sqrt(covariance))
@@ -238,11 +246,9 @@ def _drawn(
     mean: FloatArray, root: FloatArray, which: IntArray, rng: np.random.Generator
 ) -> FloatArray:
     """One draw from each of some Gaussians (m,), given by number in increasing order."""
-    away = rng.standard_normal((len(which), mean.shape[1]))
-    if root.ndim == 3:
-        edges = np.flatnonzero(np.diff(which, prepend=-1, append=-1))
-        for low, high in pairwise(edges.tolist()):
-            away[low:high] = away[low:high] @ root[which[low]].T
-    else:
-        away *= root[which]
-    return mean[which] + away
+    drawn = rng.standard_normal((len(which), mean.shape[1]))
+    edges = np.flatnonzero(np.diff(which, prepend=-1, append=-1))
+    for low, high in pairwise(edges.tolist()):
+        own, away = which[low], drawn[low:high]
+        drawn[low:high] = (away @ root[own].T if root.ndim == 3 else away * root[own]) + mean[own]
+    return drawn
