@@ -10,6 +10,10 @@ silo's responsibilities deal them to its components. Draws of a component are th
 affine map, to the mean and covariance that the silo sent. This alternates between two projections,
 of the global mixture onto what was sent and back (Csiszar and Tusnady, 1984).
 
+Silos divide the same region differently, so their maps together tell more of its shape than one
+does. Draws are moved by another silo's map first, and by the own one to what was sent. A map is
+averaged with what was left to it, so each of the two goes half of the way.
+
 A silo cannot confirm itself. If it has share ``s`` of a global component, that share of its draws
 is replaced by draws from its Gaussians. So components that no other silo has are Gaussian.
 """
@@ -25,10 +29,11 @@ from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, FloatArray, IntArray
 from klfusion.families.gaussian import GaussianPosterior
 from klfusion.pooling.reduction import Atoms
 
-# How far the fit gets within half a second: docs/experiments/density.md.
-_BATCHES = 10  # averages of the later half remove the noise
-_DRAWS = 4.5  # draws per parameter of the global mixture in a batch
-_LEAST_DRAWS = 3_000
+# How far the fit gets within a second: docs/experiments/density.md.
+_BATCHES = 10  # at least; averages of the later half remove the noise
+_DRAWS = 8.0  # draws per parameter of the global mixture in a batch
+_LEAST_DRAWS = 3_000  # in a batch
+_LEAST_IN_ALL = 120_000  # small mixtures have more batches
 CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
 _ROUNDING = 1e-9  # of a variance
 
@@ -46,10 +51,11 @@ def by_draws(
     total = total[order]
     weights = np.tile(_shares_of(local.family.effective_size(total)), (local.n_silos, 1))
     average, shares = np.zeros_like(total), np.zeros((len(atoms.counts), atoms.size))
-    for batch in range(_BATCHES):
+    n_batches = max(_BATCHES, _LEAST_IN_ALL // int(local.n_draws.sum()))
+    for batch in range(n_batches):
         total, share = local.expectation(_Global(atoms, total, weights), rng)
         weights = local.weights(share)
-        if (late := batch - _BATCHES // 2) >= 0:
+        if (late := batch - n_batches // 2) >= 0:
             average += (total - average) / (late + 1.0)
             shares += (share - shares) / (late + 1.0)
     back = np.argsort(order)
@@ -113,6 +119,12 @@ class _Local:
         return mean, _root(covariance)
 
     @cached_property
+    def maps(self) -> tuple[FloatArray, FloatArray]:
+        """Matrices and offsets that moved the draws of each component; `moved` updates them."""
+        n, dim = self.moments[0].shape
+        return np.tile(np.eye(dim), (n, 1, 1)), np.zeros((n, dim))
+
+    @cached_property
     def n_draws(self) -> IntArray:
         """Of each silo in a batch, (J,)."""
         n_parameters = float(self.family.n_parameters(self.atoms.prior[None])[0]) * self.atoms.size
@@ -172,7 +184,13 @@ class _Local:
         order = np.argsort(which, kind="stable")
         points = np.empty((len(which), self.family.dim))
         points[order] = _drawn(model.mean, model.root, which[order], rng)
-        cell = self.cells(points, n, silos, rng)
+        own_silo = np.arange(silos.start, silos.stop)
+        if self.n_silos > 1:
+            other = (own_silo + rng.integers(1, self.n_silos)) % self.n_silos
+            cell = self.cells(points, n, other, rng)
+            order = np.argsort(cell, kind="stable")
+            points[order] = _mapped(points[order], cell[order], *self.maps)
+        cell = self.cells(points, n, own_silo, rng)
         mass = self.observations[:, None] * model.weights
         own = (mass / np.maximum(mass.sum(axis=0), TINY))[silos]
         alone = np.flatnonzero(rng.random(len(cell)) < own[silo, which])
@@ -181,13 +199,13 @@ class _Local:
         return points, cell
 
     def cells(
-        self, points: FloatArray, n: IntArray, silos: slice, rng: np.random.Generator
+        self, points: FloatArray, n: IntArray, silos: IntArray, rng: np.random.Generator
     ) -> IntArray:
-        """The silos deal ``n`` (J,) of the draws each to their components."""
+        """The silos deal ``n`` of the draws each to their components."""
         statistics, uniform = self.family.of_points(points), rng.random(len(points))
         cell = np.empty(len(points), dtype=np.intp)
         ends = np.cumsum(n).tolist()
-        for low, high, silo in zip([0, *ends], ends, range(self.n_silos)[silos], strict=False):
+        for low, high, silo in zip([0, *ends], ends, silos.tolist(), strict=False):
             own = slice(*self.edges[silo : silo + 2])
             log_p = self.expected[own] @ statistics[low:high].T
             log_p += np.log(self.atoms.counts[own])[:, None]
@@ -215,18 +233,19 @@ class _Local:
         Diagonal covariances have no correlations. Variances alone would fit two clusters far apart
         in many dimensions as well as one: each variance grows little.
         """
-        mean, root = (values[cell[first]] for values in self.moments)
-        n = np.diff(first, append=len(cell))
+        own, n = cell[first], np.diff(first, append=len(cell))
+        mean, root = (values[own] for values in self.moments)
         centre = np.add.reduceat(points, first, axis=0) / n[:, None]
         away = points - np.repeat(centre, n, axis=0)
-        runs = [slice(*ends) for ends in pairwise([*first.tolist(), len(cell)])]
-        square = np.stack([away[run].T @ away[run] for run in runs]) / n[:, None, None]
+        runs = [away[low:high] for low, high in pairwise([*first.tolist(), len(cell)])]
+        square = np.stack([run.T @ run for run in runs]) / n[:, None, None]
         square *= 1.0 + _ROUNDING * np.eye(self.family.dim)
         whitening = np.linalg.inv(np.linalg.cholesky(square))
         change = root @ whitening if root.ndim == 3 else root[:, :, None] * whitening
-        for run, matrix in zip(runs, change, strict=True):
-            away[run] = away[run] @ matrix.T
-        return np.asarray(away + np.repeat(mean, n, axis=0))
+        matrix, offset = self.maps
+        matrix[own] += 0.5 * (change - matrix[own])
+        offset[own] += 0.5 * (mean - np.einsum("nij,nj->ni", change, centre) - offset[own])
+        return _mapped(away, np.repeat(np.arange(len(own)), n), change, mean)
 
 
 def _normalised(log_p: FloatArray) -> FloatArray:
@@ -246,9 +265,17 @@ def _drawn(
     mean: FloatArray, root: FloatArray, which: IntArray, rng: np.random.Generator
 ) -> FloatArray:
     """One draw from each of some Gaussians (m,), given by number in increasing order."""
-    drawn = rng.standard_normal((len(which), mean.shape[1]))
+    return _mapped(rng.standard_normal((len(which), mean.shape[1])), which, root, mean)
+
+
+def _mapped(
+    points: FloatArray, which: IntArray, matrix: FloatArray, offset: FloatArray
+) -> FloatArray:
+    """Points (m, d), each by one of some affine maps, given by number in increasing order."""
+    out = np.empty_like(points)
     edges = np.flatnonzero(np.diff(which, prepend=-1, append=-1))
     for low, high in pairwise(edges.tolist()):
-        own, away = which[low], drawn[low:high]
-        drawn[low:high] = (away @ root[own].T if root.ndim == 3 else away * root[own]) + mean[own]
-    return drawn
+        own, some = which[low], points[low:high]
+        turned = some @ matrix[own].T if matrix.ndim == 3 else some * matrix[own]
+        np.add(turned, offset[own], out=out[low:high])
+    return out
