@@ -16,6 +16,9 @@ averaged with what was left to it, so each of the two goes half of the way.
 
 A silo cannot confirm itself. If it has share ``s`` of a global component, that share of its draws
 is replaced by draws from its Gaussians. So components that no other silo has are Gaussian.
+
+A component that the matching left out shapes nothing while draws reach it: the global mixture has
+what it describes. One that they do not reach describes what the mixture lacks, and is fitted.
 """
 
 from collections.abc import Iterator
@@ -25,15 +28,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, FloatArray, IntArray
+from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, BoolArray, FloatArray, IntArray
 from klfusion.families.gaussian import GaussianPosterior
 from klfusion.pooling.reduction import Atoms
 
 # How far the fit gets within a second: docs/experiments/density.md.
-_BATCHES = 10  # at least; averages of the later half remove the noise
+_BATCHES = 8  # at least; averages of the later half remove the noise
 _DRAWS = 8.0  # draws per parameter of the global mixture in a batch
 _LEAST_DRAWS = 3_000  # in a batch
-_LEAST_IN_ALL = 120_000  # small mixtures have more batches
+_LEAST_IN_ALL = 90_000  # small mixtures have more batches
 CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
 _ROUNDING = 1e-9  # of a variance
 
@@ -125,6 +128,11 @@ class _Local:
         return np.tile(np.eye(dim), (n, 1, 1)), np.zeros((n, dim))
 
     @cached_property
+    def fitted(self) -> FloatArray:
+        """Observations to which global components are fitted, (n,); `expectation` adds some."""
+        return self.atoms.fitted.copy()
+
+    @cached_property
     def n_draws(self) -> IntArray:
         """Of each silo in a batch, (J,)."""
         n_parameters = float(self.family.n_parameters(self.atoms.prior[None])[0]) * self.atoms.size
@@ -156,15 +164,19 @@ class _Local:
         share = np.zeros((len(self.atoms.counts), len(total)))
         log_weights = np.log(np.maximum(model.weights, TINY)).T
         for silos in self.blocks():
-            points, cell = self.filled(*self.dealt(model, silos, rng), silos, rng)
+            points, cell = self.dealt(model, silos, rng)
+            reached = np.bincount(cell, minlength=len(share)) >= self.fewest
+            points, cell = self.filled(points, cell, reached, silos, rng)
             first = np.flatnonzero(np.diff(cell, prepend=-1))
             drawn = self.family.of_points(self.moved(points, cell, first))
             own, n = cell[first], np.diff(first, append=len(cell))
+            lacking = own[~reached[own]]
+            self.fitted[lacking] = self.atoms.counts[lacking]
             log_p = model.expected @ drawn.T
             log_p += np.repeat(log_weights[:, self.silo[own]], n, axis=1)
             of_draws = _normalised(log_p)
             share[own] = np.add.reduceat(of_draws, first, axis=1).T / n[:, None]
-            of_draws *= np.repeat(self.atoms.fitted[own] / n, n)
+            of_draws *= np.repeat(self.fitted[own] / n, n)
             total += of_draws @ drawn
         return total, share
 
@@ -209,21 +221,25 @@ class _Local:
             own = slice(*self.edges[silo : silo + 2])
             log_p = self.expected[own] @ statistics[low:high].T
             log_p += np.log(self.atoms.counts[own])[:, None]
-            below = np.cumsum(_normalised(log_p), axis=0)[:-1]
-            cell[low:high] = own.start + (below < uniform[low:high]).sum(axis=0)
+            log_p -= log_p.max(axis=0)
+            below = np.cumsum(np.exp(log_p, out=log_p), axis=0)
+            cell[low:high] = own.start + (below[:-1] < uniform[low:high] * below[-1]).sum(axis=0)
         return cell
 
     def filled(
-        self, points: FloatArray, cell: IntArray, silos: slice, rng: np.random.Generator
+        self,
+        points: FloatArray,
+        cell: IntArray,
+        reached: BoolArray,
+        silos: slice,
+        rng: np.random.Generator,
     ) -> tuple[FloatArray, IntArray]:
-        """Draws sorted by component; those with few have new ones, from their Gaussians."""
-        low, high = self.edges[silos.start], self.edges[silos.stop]
-        n = np.bincount(cell - low, minlength=high - low)
-        few = np.repeat(low + np.flatnonzero(n < self.fewest), self.fewest)
-        order = np.argsort(cell, kind="stable")
-        order = order[n[cell[order] - low] >= self.fewest]
-        cells = np.concatenate([cell[order], few])
-        points = np.concatenate([points[order], _drawn(*self.moments, few, rng)])
+        """Draws sorted by component; those not reached have new ones, from their Gaussians."""
+        own = np.arange(self.edges[silos.start], self.edges[silos.stop])
+        few = np.repeat(own[~reached[own]], self.fewest)
+        kept = np.flatnonzero(reached[cell])
+        cells = np.concatenate([cell[kept], few])
+        points = np.concatenate([points[kept], _drawn(*self.moments, few, rng)])
         order = np.argsort(cells, kind="stable")
         return points[order], cells[order]
 
