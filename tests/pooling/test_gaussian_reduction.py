@@ -84,6 +84,21 @@ def test_a_component_that_was_left_out_has_shares_and_shapes_nothing():
     np.testing.assert_allclose(spread.ravel(), 1.0, atol=0.1)
 
 
+def test_a_component_that_was_left_out_is_fitted_where_no_other_describes_it():
+    family = NormalWishart(1)
+    mean, counts = np.array([[-4.0], [4.0], [-4.0], [4.0], [60.0]]), np.full(5, 200.0)
+    statistics = family.observed(mean, np.ones((5, 1, 1)), np.ones(5))
+    prior = family.natural([[0.0]], [1e-3], [[[1.0]]], [1.0])[0]
+    start, silo = np.array([0, 1, 0, 1, -1]), np.array([0, 0, 1, 1, 1])
+    atoms = Atoms(family, prior, statistics, counts, start, 2)
+    sent = prior + statistics * counts[:, None]
+    natural, share = by_draws(atoms, silo, sent, np.random.default_rng(0))
+    np.testing.assert_allclose(family.effective_size(natural).sum(), 1000.0, atol=3.0)
+    found, spread = family.observation_moments(natural)
+    far = share[4].argmax()
+    assert abs(found[far, 0] - 60.0) < 3.0 * np.sqrt(spread[far, 0, 0])
+
+
 @pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
 def test_variances_alone_do_not_share_out_components_far_apart(covariance_type):
     """In many dimensions each variance of two clusters together is little more than of one."""

@@ -215,15 +215,17 @@ class NormalWishart(GaussianPosterior):
         return self._joined(mean, n, covariance * n[:, None, None], n)
 
     def of_points(self, points: FloatArray) -> FloatArray:
-        """Squares and products of each, packed at once."""
+        """Squares and products of each, packed at once; each is contiguous in memory."""
         d, low = self.dim, self.dim + 1
-        out = np.ones((len(points), self.size))
-        out[:, :d] = points
+        columns = np.ascontiguousarray(points.T)
+        scaled = np.sqrt(2.0) * columns
+        out = np.empty((self.size, len(points)))
+        out[:d], out[d], out[-1] = columns, 1.0, 1.0
         for k in range(d):
-            np.multiply(points[:, k:], points[:, k, None], out=out[:, low : low + d - k])
+            np.multiply(columns[k], columns[k], out=out[low])
+            np.multiply(columns[k + 1 :], scaled[k], out=out[low + 1 : low + d - k])
             low += d - k
-        out[:, d + 1 : -1] *= _packing(d)[1]
-        return out
+        return out.T
 
     def _kappa(self, observed: FloatArray, covariance: FloatArray) -> FloatArray:
         """Such that a draw with that covariance is at the expected Mahalanobis distance."""

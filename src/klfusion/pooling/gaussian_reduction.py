@@ -10,8 +10,15 @@ silo's responsibilities deal them to its components. Draws of a component are th
 affine map, to the mean and covariance that the silo sent. This alternates between two projections,
 of the global mixture onto what was sent and back (Csiszar and Tusnady, 1984).
 
+Silos divide the same region differently, so their maps together tell more of its shape than one
+does. Draws are moved by another silo's map first, and by the own one to what was sent. A map is
+averaged with what was left to it, so each of the two goes half of the way.
+
 A silo cannot confirm itself. If it has share ``s`` of a global component, that share of its draws
 is replaced by draws from its Gaussians. So components that no other silo has are Gaussian.
+
+A component that the matching left out shapes nothing while draws reach it: the global mixture has
+what it describes. One that they do not reach describes what the mixture lacks, and is fitted.
 """
 
 from collections.abc import Iterator
@@ -20,16 +27,16 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import softmax
 
-from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, FloatArray, IntArray
+from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, BoolArray, FloatArray, IntArray
 from klfusion.families.gaussian import GaussianPosterior
 from klfusion.pooling.reduction import Atoms
 
-# How far the fit gets within half a second: docs/experiments/density.md.
-_BATCHES = 10  # averages of the later half remove the noise
-_DRAWS = 4.5  # draws per parameter of the global mixture in a batch
-_LEAST_DRAWS = 3_000
+# How far the fit gets within a second: docs/experiments/density.md.
+_BATCHES = 8  # at least; averages of the later half remove the noise
+_DRAWS = 8.0  # draws per parameter of the global mixture in a batch
+_LEAST_DRAWS = 3_000  # in a batch
+_LEAST_IN_ALL = 90_000  # small mixtures have more batches
 CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
 _ROUNDING = 1e-9  # of a variance
 
@@ -47,10 +54,11 @@ def by_draws(
     total = total[order]
     weights = np.tile(_shares_of(local.family.effective_size(total)), (local.n_silos, 1))
     average, shares = np.zeros_like(total), np.zeros((len(atoms.counts), atoms.size))
-    for batch in range(_BATCHES):
+    n_batches = max(_BATCHES, _LEAST_IN_ALL // int(local.n_draws.sum()))
+    for batch in range(n_batches):
         total, share = local.expectation(_Global(atoms, total, weights), rng)
         weights = local.weights(share)
-        if (late := batch - _BATCHES // 2) >= 0:
+        if (late := batch - n_batches // 2) >= 0:
             average += (total - average) / (late + 1.0)
             shares += (share - shares) / (late + 1.0)
     back = np.argsort(order)
@@ -114,6 +122,17 @@ class _Local:
         return mean, _root(covariance)
 
     @cached_property
+    def maps(self) -> tuple[FloatArray, FloatArray]:
+        """Matrices and offsets that moved the draws of each component; `moved` updates them."""
+        n, dim = self.moments[0].shape
+        return np.tile(np.eye(dim), (n, 1, 1)), np.zeros((n, dim))
+
+    @cached_property
+    def fitted(self) -> FloatArray:
+        """Observations to which global components are fitted, (n,); `expectation` adds some."""
+        return self.atoms.fitted.copy()
+
+    @cached_property
     def n_draws(self) -> IntArray:
         """Of each silo in a batch, (J,)."""
         n_parameters = float(self.family.n_parameters(self.atoms.prior[None])[0]) * self.atoms.size
@@ -143,18 +162,22 @@ class _Local:
         """Expected statistics (G, p), and shares (n, G) of the local components."""
         total = np.zeros_like(model.expected)
         share = np.zeros((len(self.atoms.counts), len(total)))
-        log_weights = np.log(np.maximum(model.weights, TINY))
+        log_weights = np.log(np.maximum(model.weights, TINY)).T
         for silos in self.blocks():
-            points, cell = self.filled(*self.dealt(model, silos, rng), silos, rng)
+            points, cell = self.dealt(model, silos, rng)
+            reached = np.bincount(cell, minlength=len(share)) >= self.fewest
+            points, cell = self.filled(points, cell, reached, silos, rng)
             first = np.flatnonzero(np.diff(cell, prepend=-1))
             drawn = self.family.of_points(self.moved(points, cell, first))
-            log_p = drawn @ model.expected.T
-            log_p += log_weights[self.silo[cell]]
-            of_draws = np.asarray(softmax(log_p, axis=1))
             own, n = cell[first], np.diff(first, append=len(cell))
-            share[own] = np.add.reduceat(of_draws, first, axis=0) / n[:, None]
-            of_draws *= np.repeat(self.atoms.fitted[own] / n, n)[:, None]
-            total += of_draws.T @ drawn
+            lacking = own[~reached[own]]
+            self.fitted[lacking] = self.atoms.counts[lacking]
+            log_p = model.expected @ drawn.T
+            log_p += np.repeat(log_weights[:, self.silo[own]], n, axis=1)
+            of_draws = _normalised(log_p)
+            share[own] = np.add.reduceat(of_draws, first, axis=1).T / n[:, None]
+            of_draws *= np.repeat(self.fitted[own] / n, n)
+            total += of_draws @ drawn
         return total, share
 
     def dealt(
@@ -173,7 +196,13 @@ class _Local:
         order = np.argsort(which, kind="stable")
         points = np.empty((len(which), self.family.dim))
         points[order] = _drawn(model.mean, model.root, which[order], rng)
-        cell = self.cells(points, n, silos, rng)
+        own_silo = np.arange(silos.start, silos.stop)
+        if self.n_silos > 1:
+            other = (own_silo + rng.integers(1, self.n_silos)) % self.n_silos
+            cell = self.cells(points, n, other, rng)
+            order = np.argsort(cell, kind="stable")
+            points[order] = _mapped(points[order], cell[order], *self.maps)
+        cell = self.cells(points, n, own_silo, rng)
         mass = self.observations[:, None] * model.weights
         own = (mass / np.maximum(mass.sum(axis=0), TINY))[silos]
         alone = np.flatnonzero(rng.random(len(cell)) < own[silo, which])
@@ -182,30 +211,35 @@ class _Local:
         return points, cell
 
     def cells(
-        self, points: FloatArray, n: IntArray, silos: slice, rng: np.random.Generator
+        self, points: FloatArray, n: IntArray, silos: IntArray, rng: np.random.Generator
     ) -> IntArray:
-        """The silos deal ``n`` (J,) of the draws each to their components."""
+        """The silos deal ``n`` of the draws each to their components."""
         statistics, uniform = self.family.of_points(points), rng.random(len(points))
         cell = np.empty(len(points), dtype=np.intp)
         ends = np.cumsum(n).tolist()
-        for low, high, silo in zip([0, *ends], ends, range(self.n_silos)[silos], strict=False):
+        for low, high, silo in zip([0, *ends], ends, silos.tolist(), strict=False):
             own = slice(*self.edges[silo : silo + 2])
-            log_p = statistics[low:high] @ self.expected[own].T + np.log(self.atoms.counts[own])
-            below = np.cumsum(softmax(log_p, axis=1), axis=1)[:, :-1]
-            cell[low:high] = own.start + (below < uniform[low:high, None]).sum(axis=1)
+            log_p = self.expected[own] @ statistics[low:high].T
+            log_p += np.log(self.atoms.counts[own])[:, None]
+            log_p -= log_p.max(axis=0)
+            below = np.cumsum(np.exp(log_p, out=log_p), axis=0)
+            cell[low:high] = own.start + (below[:-1] < uniform[low:high] * below[-1]).sum(axis=0)
         return cell
 
     def filled(
-        self, points: FloatArray, cell: IntArray, silos: slice, rng: np.random.Generator
+        self,
+        points: FloatArray,
+        cell: IntArray,
+        reached: BoolArray,
+        silos: slice,
+        rng: np.random.Generator,
     ) -> tuple[FloatArray, IntArray]:
-        """Draws sorted by component; those with few have new ones, from their Gaussians."""
-        low, high = self.edges[silos.start], self.edges[silos.stop]
-        n = np.bincount(cell - low, minlength=high - low)
-        few = np.repeat(low + np.flatnonzero(n < self.fewest), self.fewest)
-        order = np.argsort(cell, kind="stable")
-        order = order[n[cell[order] - low] >= self.fewest]
-        cells = np.concatenate([cell[order], few])
-        points = np.concatenate([points[order], _drawn(*self.moments, few, rng)])
+        """Draws sorted by component; those not reached have new ones, from their Gaussians."""
+        own = np.arange(self.edges[silos.start], self.edges[silos.stop])
+        few = np.repeat(own[~reached[own]], self.fewest)
+        kept = np.flatnonzero(reached[cell])
+        cells = np.concatenate([cell[kept], few])
+        points = np.concatenate([points[kept], _drawn(*self.moments, few, rng)])
         order = np.argsort(cells, kind="stable")
         return points[order], cells[order]
 
@@ -215,18 +249,27 @@ class _Local:
         Diagonal covariances have no correlations. Variances alone would fit two clusters far apart
         in many dimensions as well as one: each variance grows little.
         """
-        mean, root = (values[cell[first]] for values in self.moments)
-        n = np.diff(first, append=len(cell))
+        own, n = cell[first], np.diff(first, append=len(cell))
+        mean, root = (values[own] for values in self.moments)
         centre = np.add.reduceat(points, first, axis=0) / n[:, None]
         away = points - np.repeat(centre, n, axis=0)
-        runs = [slice(*ends) for ends in pairwise([*first.tolist(), len(cell)])]
-        square = np.stack([away[run].T @ away[run] for run in runs]) / n[:, None, None]
+        runs = [away[low:high] for low, high in pairwise([*first.tolist(), len(cell)])]
+        square = np.stack([run.T @ run for run in runs]) / n[:, None, None]
         square *= 1.0 + _ROUNDING * np.eye(self.family.dim)
         whitening = np.linalg.inv(np.linalg.cholesky(square))
         change = root @ whitening if root.ndim == 3 else root[:, :, None] * whitening
-        for run, matrix in zip(runs, change, strict=True):
-            away[run] = away[run] @ matrix.T
-        return np.asarray(away + np.repeat(mean, n, axis=0))
+        matrix, offset = self.maps
+        matrix[own] += 0.5 * (change - matrix[own])
+        offset[own] += 0.5 * (mean - np.einsum("nij,nj->ni", change, centre) - offset[own])
+        return _mapped(away, np.repeat(np.arange(len(own)), n), change, mean)
+
+
+def _normalised(log_p: FloatArray) -> FloatArray:
+    """Probabilities (G, m) that add up to one over rows, in the place of their logarithms."""
+    log_p -= log_p.max(axis=0)
+    np.exp(log_p, out=log_p)
+    log_p /= log_p.sum(axis=0)
+    return log_p
 
 
 def _root(covariance: FloatArray) -> FloatArray:
@@ -238,11 +281,17 @@ def _drawn(
     mean: FloatArray, root: FloatArray, which: IntArray, rng: np.random.Generator
 ) -> FloatArray:
     """One draw from each of some Gaussians (m,), given by number in increasing order."""
-    away = rng.standard_normal((len(which), mean.shape[1]))
-    if root.ndim == 3:
-        edges = np.flatnonzero(np.diff(which, prepend=-1, append=-1))
-        for low, high in pairwise(edges.tolist()):
-            away[low:high] = away[low:high] @ root[which[low]].T
-    else:
-        away *= root[which]
-    return mean[which] + away
+    return _mapped(rng.standard_normal((len(which), mean.shape[1])), which, root, mean)
+
+
+def _mapped(
+    points: FloatArray, which: IntArray, matrix: FloatArray, offset: FloatArray
+) -> FloatArray:
+    """Points (m, d), each by one of some affine maps, given by number in increasing order."""
+    out = np.empty_like(points)
+    edges = np.flatnonzero(np.diff(which, prepend=-1, append=-1))
+    for low, high in pairwise(edges.tolist()):
+        own, some = which[low], points[low:high]
+        turned = some @ matrix[own].T if matrix.ndim == 3 else some * matrix[own]
+        np.add(turned, offset[own], out=out[low:high])
+    return out

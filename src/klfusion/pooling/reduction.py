@@ -11,7 +11,8 @@ are assigned as one: states that were shared out would be left too often. Words 
 are assigned one by one.
 
 A component that the matching left out does not describe its observations: it may be a mixture of
-two. It has responsibilities, and global components are fitted to the others.
+two. It has responsibilities, and global components are fitted to the others. Of Gaussians only
+those are left out whose observations the others describe.
 """
 
 from dataclasses import dataclass
