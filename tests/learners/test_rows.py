@@ -97,6 +97,14 @@ def test_maps_of_texts_are_compared_by_the_names_of_their_features():
     assert head.score(texts, y) == 1.0
 
 
+def test_another_map_after_the_fit_is_refused():
+    head = BayesianHead(np.sin).fit(X, Y)
+    head.features = np.cos
+    with pytest.raises(kf.KLFusionError, match="the feature map that the head was fitted with"):
+        head.predict(X)
+    assert head.fit(X, Y).predict(X).shape == (120,)
+
+
 def test_modules_in_training_mode_give_one_row_the_same_features():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)

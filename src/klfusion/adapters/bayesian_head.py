@@ -1,5 +1,6 @@
 """`klfusion.learners.BayesianHead`: classes are named components that share a scatter."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,17 @@ def extract(model: Any, name: str) -> Posterior:
 def _described(features: Any) -> dict[str, Any]:
     """The feature map as JSON; of one that is not ours, its class alone."""
     kind = getattr(features, "__qualname__", type(features).__name__)
-    known = MAPS.get(kind) is type(features)
-    return {"class": kind, **({"settings": features.get_params()} if known else {})}
+    if MAPS.get(kind) is not type(features):
+        return {"class": kind}
+    settings = {key: _plain(value) for key, value in features.get_params().items()}
+    return {"class": kind, "settings": settings}
+
+
+def _plain(value: Any) -> Any:
+    """A setting as a file has it: lists and numbers of Python."""
+    if isinstance(value, Sequence):
+        return [*map(_plain, value)]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -83,7 +93,7 @@ def rebuild(posterior: Posterior) -> Any:
     model = BayesianHead(_map_of(info["map"]))
     model.set_statistics(labels[order], total, info["n_inputs"])
     model.feature_names_in_ = info.get("features")
-    model.probe_ = structure.arrays[head.PROBE]
+    model.expect(structure.arrays[head.PROBE])
     if head.CALIBRATION in structure.arrays:
         model.softmax_ = Softmax(structure.arrays[head.CALIBRATION].copy())
     return model

@@ -100,8 +100,8 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_inputs_ = n_inputs
         self.softmax_: Softmax | None = None
         self.__dict__.pop("posterior_", None)
-        self.probe_: FloatArray | None = None  # of a head from a file, what its map is to give
-        self._checked: Any = ()  # the map that gave it
+        self.probe_: FloatArray | None = None
+        self._checked: Any = self.features  # the map that gave the sums
         return self
 
     def _check_fitted(self) -> None:
@@ -163,10 +163,17 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             row = pd.DataFrame(row, columns=names)
         return np.asarray(self.transform(row, "one agreed row in [0, 1]")[0])
 
+    def expect(self, probe: FloatArray) -> None:
+        """Of a head from a file: what its map is to give for the agreed row."""
+        self.probe_, self._checked = probe, ()
+
     def check_map(self) -> None:
-        """Refuse another feature map than that of the sites, by the agreed row."""
-        if self.probe_ is None or self._checked is self.features:
+        """Refuse another feature map than that of the rows, of a fused head by the agreed row."""
+        if self._checked is self.features:
             return
+        if self.probe_ is None:
+            got = f"got {brief(self.features)}: call fit again"
+            raise KLFusionError(f"expected the feature map that the head was fitted with, {got}")
         if not same_probe(self.probe_, self.probe()):
             got = "got different features of one agreed row"
             raise KLFusionError(f"expected the same feature map as that of the sites, {got}")
