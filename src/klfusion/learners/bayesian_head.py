@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -126,8 +127,11 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Expected labels (c,) of a row of zeros."""
         return self.posterior_.shares - self.coef_ @ self.posterior_.centre
 
-    def transform(self, X: Any, what: str = "rows") -> FloatArray:
-        """The features (n, d) of rows; ``what`` they are, for errors."""
+    def transform(self, X: Any) -> FloatArray:
+        """The features (n, d) of rows."""
+        return self._transformed(X, "rows")
+
+    def _transformed(self, X: Any, what: str) -> FloatArray:
         expected = f"expected finite features (n, d) of {what}"
         found = X if self.features is None else mapped(self.features, X)
         found = found.toarray() if hasattr(found, "toarray") else found  # of a sparse matrix
@@ -158,10 +162,11 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         row: Any = np.random.default_rng(_PROBE_SEED).uniform(size=(1, self.n_inputs_))
         names = getattr(self.features, "feature_names_in_", None)
         if names is not None and len(names) == self.n_inputs_:  # a transformer of tables
-            import pandas as pd  # noqa: PLC0415 (such a transformer has it)
+            with suppress(ImportError):  # other tables than those of pandas
+                import pandas as pd  # noqa: PLC0415 (an extra)
 
-            row = pd.DataFrame(row, columns=names)
-        return np.asarray(self.transform(row, "one agreed row in [0, 1]")[0])
+                row = pd.DataFrame(row, columns=names)
+        return np.asarray(self._transformed(row, "one agreed row in [0, 1]")[0])
 
     def expect(self, probe: FloatArray) -> None:
         """Of a head from a file: what its map is to give for the agreed row."""
