@@ -220,6 +220,7 @@ class MeanFieldBNN(VariationalNetwork):
     class_statistics : bool
         Keep and send where the inputs of each class lie, for silos that have few classes: moments
         by class of the first hidden layer's inputs to units, and the covariance of all inputs.
+        Classes need many more rows at a site than the layer has units.
     filters : sequence of int
         Filters of convolutional layers before the fully connected ones; default: none.
     kernel, pool : int
