@@ -7,7 +7,7 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 import klfusion as kf
-from klfusion.learners import BayesianHead, FourierFeatures
+from klfusion.learners import BayesianHead, ConvolutionalFeatures, FourierFeatures
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4))
@@ -30,6 +30,15 @@ def test_files_hold_the_head_and_its_map(tmp_path):
     kf.save(tmp_path / "all.safetensors", fusion())
     loaded = kf.load(tmp_path / "all.safetensors").model()
     np.testing.assert_array_equal(loaded.predict_proba(X), fusion().model().predict_proba(X))
+
+
+def test_a_file_is_fused_with_a_head(tmp_path):
+    agreed = ConvolutionalFeatures(np.int64(2), sides=(5,), cells=1)
+    x = RNG.uniform(size=(30, 25))
+    head = BayesianHead(agreed).fit(x, Y[:30])
+    kf.save(tmp_path / "a.safetensors", kf.extract(head, name="a"))
+    both = kf.fuse([kf.load(tmp_path / "a.safetensors"), kf.extract(head, name="b")])
+    assert both.model().predict(x).shape == (30,)
 
 
 def test_a_file_has_the_sums_once(tmp_path):

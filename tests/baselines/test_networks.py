@@ -57,6 +57,21 @@ def test_coordinate_average():
         kf.baselines.coordinate_average({"a": mapping(), "b": mapping(5)})
 
 
+def test_transport_finds_copies_in_another_order():
+    m, order = mapping(), np.random.default_rng(0).permutation(8)
+    average = rebuild(kf.baselines.ot_average({"a": m, "b": permuted(m, order)}))
+    np.testing.assert_allclose(average.layers[0].weight_mean, m["fc1.weight"][0], rtol=1e-5)
+    np.testing.assert_allclose(average.layers[1].weight_mean, m["fc2.weight"][0], rtol=1e-5)
+
+
+def test_fisher_average_weighs_by_precision():
+    one, other = mapping(seed=0), mapping(seed=1)
+    other = {key: (mean, variance / 3.0) for key, (mean, variance) in other.items()}
+    average = rebuild(kf.baselines.fisher_average({"a": one, "b": other}))
+    expected = 0.25 * one["fc1.weight"][0] + 0.75 * other["fc1.weight"][0]
+    np.testing.assert_allclose(average.layers[0].weight_mean, expected, rtol=1e-5)
+
+
 def test_ensembles():
     a = kf.extract(mapping(seed=0), name="a", class_counts=[10, 0, 5])
     b = kf.extract(mapping(seed=1), name="b", class_counts=[0, 10, 5])

@@ -308,11 +308,11 @@ def test_sites_with_different_maps_are_refused(digits):
     x, y, *_ = digits
     one = BayesianHead(FourierFeatures(20)).fit(x, y)
     other = BayesianHead(FourierFeatures(20, random_state=1)).fit(x, y)
-    with pytest.raises(kf.KLFusionError, match="same map"):
+    with pytest.raises(kf.KLFusionError, match="silo 'b': expected the feature map"):
         kf.fuse({"a": one, "b": other})
     scaled = [StandardScaler().fit(x[:500]), StandardScaler().fit(x[500:])]
     heads = {f"{j}": BayesianHead(scaler).fit(x, y) for j, scaler in enumerate(scaled)}
-    with pytest.raises(kf.KLFusionError, match="same feature map"):
+    with pytest.raises(kf.KLFusionError, match="silo '1': expected the same feature map"):
         kf.fuse(heads)
 
 

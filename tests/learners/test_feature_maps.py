@@ -49,3 +49,19 @@ def test_bad_input_is_named():
         ConvolutionalFeatures().transform(IMAGES[:, :8, :8])
     with pytest.raises(kf.KLFusionError, match="length_scale"):
         FourierFeatures(10, length_scale=0.0).transform(np.zeros((2, 3)))
+    for sides in ((), 5, "abc", (5.0,)):
+        with pytest.raises(kf.KLFusionError, match="odd numbers"):
+            ConvolutionalFeatures(sides=sides).transform(IMAGES)
+    for x in (np.zeros(3), [["a", "b"]], None):
+        with pytest.raises(kf.KLFusionError, match="expected rows"):
+            FourierFeatures(10).transform(x)
+    with pytest.raises(kf.KLFusionError, match="expected rows of numbers"):
+        ConvolutionalFeatures(2).transform([["a"] * 784])
+
+
+@pytest.mark.parametrize("seed", [None, np.random.default_rng(0), -1, 0.5])
+def test_a_seed_is_a_number_that_sites_can_agree_on(seed):
+    for features in (ConvolutionalFeatures(2, random_state=seed), FourierFeatures(2)):
+        features.random_state = seed
+        with pytest.raises(kf.KLFusionError, match="random_state to be an integer >= 0"):
+            features.transform(IMAGES.reshape(7, -1))

@@ -163,6 +163,11 @@ class TestWrongInput:
             net.fit(np.where(x > 0.9, np.nan, x), y)
         with pytest.raises(KLFusionError, match="expected 1197 values of y"):
             net.fit(x, y[:-1])
+        for labels in (3, np.eye(10)[y]):
+            with pytest.raises(KLFusionError, match="expected 1197 values of y"):
+                net.fit(x, labels)
+        with pytest.raises(KLFusionError, match="labels of one type"):
+            net.fit(x[:3], [0, "a", 1])
         with pytest.raises(KLFusionError, match="expected X of shape"):
             net.fit(x[:, 0], y)
         with pytest.raises(KLFusionError, match="silo 'a': expected a fitted MeanFieldBNN"):
@@ -171,7 +176,9 @@ class TestWrongInput:
     @pytest.mark.parametrize(
         "bad",
         [{"hidden": ()}, {"hidden": (0,)}, {"hidden": 3}, {"activation": "step"}, {"head": "x"},
-         {"epochs": 0}, {"tempering": -1.0}],
+         {"epochs": 0}, {"tempering": -1.0}, {"balanced": "no"}, {"class_statistics": 1},
+         {"class_statistics": True, "head": "regression"}, {"filters": 4},
+         {"image": "abc", "filters": (4,)}, {"classes": [*range(10), 9]}],
     )  # fmt: skip
     def test_settings(self, bad):
         with pytest.raises(KLFusionError, match=next(iter(bad))):

@@ -72,7 +72,10 @@ def test_files_and_fusions_of_fusions_keep_the_statistics(tmp_path, digits, nets
 def test_one_silo_without_statistics_leaves_the_network(digits, nets):
     x, y = digits[:2]
     plain = MeanFieldBNN((20,), epochs=1, random_state=9, progress=False).fit(x, y)
-    assert kf.fuse({**nets, "plain": plain}).model().densities is None
+    fusion = kf.fuse({**nets, "plain": plain})
+    assert fusion.model().densities is None
+    (found,) = [own for own in kf.diagnose(fusion).findings if "class statistics" in own.reason]
+    assert found.silo == "plain"
 
 
 class TestCombined:

@@ -66,3 +66,31 @@ def test_other_fusions_are_refused():
         kf.refit_head(3, [])
     with pytest.raises(kf.KLFusionError, match="what head_statistics returned"):
         kf.refit_head(kf.fuse(networks()), networks())
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "reason"),
+    [
+        (np.full((2, 64), np.nan), [0, 1], "expected x to hold finite numbers"),
+        (np.zeros((2, 5)), [0, 1], r"expected x of shape \(n, 64\)"),
+        (np.zeros((0, 64)), [], "expected rows X and one label per row"),
+        (np.zeros((2, 64)), [0], "expected rows X and one label per row"),
+    ],
+)
+def test_errors_name_the_silo(x, y, reason):
+    with pytest.raises(kf.KLFusionError, match=f"silo 'site 3': {reason}"):
+        kf.head_statistics(kf.fuse(networks(6)), x, y, name="site 3")
+
+
+def test_statistics_of_another_network_are_refused():
+    nets, x = networks(6), np.random.default_rng(0).normal(size=(20, 64))
+    one, other = kf.fuse({"a": nets["a"]}), kf.fuse({"b": nets["b"]})
+    sent = kf.head_statistics(one, x, np.arange(20) % 2, name="a")
+    with pytest.raises(kf.KLFusionError, match="expected the same feature map"):
+        kf.refit_head(other, [sent])
+    with pytest.raises(kf.KLFusionError, match="silo 'b': expected the same feature map as in"):
+        kf.fuse([sent, kf.head_statistics(other, x, np.arange(20) % 2, name="b")])
+    with pytest.raises(kf.KLFusionError, match=r"kf.refit_head\(fusion, posterior\)"):
+        kf.fuse([sent]).model().predict(x)
+    with pytest.raises(kf.KLFusionError, match="inputs to be True or False"):
+        kf.head_statistics(one, x, np.arange(20) % 2, name="a", inputs="no")

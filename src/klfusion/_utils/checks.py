@@ -1,11 +1,27 @@
 """Checks of settings before any work, with one-line errors."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
+
+_FEW = 5  # names that an error shows in full
+
+
+@contextmanager
+def naming_silo(name: str) -> Iterator[None]:
+    """Errors within begin with the name of the silo."""
+    try:
+        yield
+    except KLFusionError as error:
+        if str(error).startswith("silo "):
+            raise
+        mark = ":" if str(error).startswith("expected ") else ","  # a comma before a component
+        raise type(error)(f"silo {name!r}{mark} {error}") from error
 
 
 def is_integer(value: object) -> bool:
@@ -40,8 +56,25 @@ def column_names(x: Any) -> list[str] | None:
 def check_columns(expected: list[str] | None, x: Any) -> None:
     """Refuse a data frame with other columns, or in another order."""
     given = column_names(x)
-    if expected is not None and given is not None and given != expected:
-        raise KLFusionError(f"expected the columns {expected} in this order, got {given}")
+    if expected is None or given is None or given == expected:
+        return
+    if max(len(expected), len(given)) > _FEW:  # say the first that differs
+        at = next(
+            (i for i, (a, b) in enumerate(zip(expected, given, strict=False)) if a != b), None
+        )
+        got = f"{len(given)} columns" if at is None else f"{given[at]!r} at place {at}"
+        known = "" if at is None else f", {expected[at]!r} at place {at}"
+        raise KLFusionError(f"expected {len(expected)} columns in this order{known}, got {got}")
+    raise KLFusionError(f"expected the columns {expected} in this order, got {given}")
+
+
+def read_labels(y: Any) -> Any:
+    """Labels as an array; refuse missing ones, and labels of several kinds."""
+    labels = np.asarray(y)
+    if labels.ndim == 1:
+        # numpy turns the numbers in a list with texts into texts, and missing ones into "nan".
+        check_labels(np.array(y, dtype=object) if labels.dtype.kind == "U" else labels)
+    return labels
 
 
 def check_labels(labels: Any) -> None:
@@ -51,7 +84,8 @@ def check_labels(labels: Any) -> None:
     if missing.any():
         first = int(missing.argmax())
         raise KLFusionError(f"expected a label for every row, got none for row {first}")
-    kinds = sorted({type(label).__name__ for label in labels.tolist()})
+    plain = (label.item() if isinstance(label, np.generic) else label for label in labels.tolist())
+    kinds = sorted({type(label).__name__ for label in plain})
     if len(kinds) > 1:
         got = " and ".join(f"some of type {kind}" for kind in kinds)
         raise KLFusionError(f"expected labels of one type, got {got}: convert them all to one")

@@ -1,5 +1,6 @@
 """`klfusion.learners.BayesianHead`: classes are named components that share a scatter."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from klfusion.learners.feature_maps import MAPS
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import head
 
+_OF_NETWORK = "FusedNetworkFeatures"  # of `klfusion.updates.heads`
 _AGREES = 1e-6  # relative difference of two sums of squares that rounding explains
 
 
@@ -50,8 +52,17 @@ def extract(model: Any, name: str) -> Posterior:
 def _described(features: Any) -> dict[str, Any]:
     """The feature map as JSON; of one that is not ours, its class alone."""
     kind = getattr(features, "__qualname__", type(features).__name__)
-    known = MAPS.get(kind) is type(features)
-    return {"class": kind, **({"settings": features.get_params()} if known else {})}
+    if MAPS.get(kind) is not type(features):
+        return {"class": kind}
+    settings = {key: _plain(value) for key, value in features.get_params().items()}
+    return {"class": kind, "settings": settings}
+
+
+def _plain(value: Any) -> Any:
+    """A setting as a file has it: lists and numbers of Python."""
+    if isinstance(value, Sequence):
+        return [*map(_plain, value)]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def rebuild(posterior: Posterior) -> Any:
@@ -67,11 +78,14 @@ def rebuild(posterior: Posterior) -> Any:
     scatter, mean = unpack(structure.arrays[head.SCATTER], d), structure.arrays[head.MEAN]
     total = Statistics(added[:, d].copy(), added[:, :d].copy(), added[:, d + 1].copy(), scatter)
     trace = float(np.trace(scatter) + structure.arrays[head.ROWS][0] * mean @ mean)
-    squares = float(total.squares.sum())
+    squares, rows = float(total.squares.sum()), float(structure.arrays[head.ROWS][0])
     if not (total.counts > 0).all():
         got = f"got {total.counts.min():.6g}"
         raise KLFusionError(f"{posterior.name!r}: expected rows of every class, {got}")
-    if not abs(trace - squares) <= _AGREES * abs(trace):
+    # Each silo has a row at least, and adds the rounding of its prior.
+    rounding = rows * np.finfo(np.float64).eps * float(prior[d + 1])
+    agrees = abs(trace - squares) <= _AGREES * trace + rounding
+    if not (agrees and abs(rows - total.counts.sum()) <= _AGREES * rows):
         raise KLFusionError(
             f"{posterior.name!r}: expected the scatter of the rows of all classes, got others: "
             "heads are fused with pooling 'product', without weights and with every class"
@@ -79,7 +93,7 @@ def rebuild(posterior: Posterior) -> Any:
     model = BayesianHead(_map_of(info["map"]))
     model.set_statistics(labels[order], total, info["n_inputs"])
     model.feature_names_in_ = info.get("features")
-    model.probe_ = structure.arrays[head.PROBE]
+    model.expect(structure.arrays[head.PROBE])
     if head.CALIBRATION in structure.arrays:
         model.softmax_ = Softmax(structure.arrays[head.CALIBRATION].copy())
     return model
@@ -103,7 +117,7 @@ class _Missing:
     def transform(self, X: Any) -> Any:
         """Refuse."""
         del X
-        raise KLFusionError(
-            f"expected the agreed feature map, a {self.kind}: set it as features of this head, "
-            "as in head.features = transformer"
-        )
+        how = "set it as features of this head, as in head.features = transformer"
+        if self.kind == _OF_NETWORK:
+            how = "kf.refit_head(fusion, posterior) gives the head on the fused network"
+        raise KLFusionError(f"expected the agreed feature map, a {self.kind}: {how}")

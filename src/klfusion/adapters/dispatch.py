@@ -4,6 +4,7 @@ from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
+from klfusion._utils.checks import naming_silo
 from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError, MissingDependencyError
 from klfusion.posteriors.posterior import Posterior
@@ -171,13 +172,11 @@ def _extracted(adapter: Any, model: Any, name: str, options: dict[str, Any]) -> 
             f"{', '.join([*accepted][2:]) or 'none'}"
         )
     try:
-        posterior: Posterior = adapter.extract(model, name, **options)
+        with naming_silo(name):
+            posterior: Posterior = adapter.extract(model, name, **options)
         return posterior
-    except KLFusionError as error:
-        if str(error).startswith("silo "):
-            raise
-        mark = ":" if str(error).startswith("expected ") else ","  # a comma before a component
-        raise type(error)(f"silo {name!r}{mark} {error}") from error
+    except KLFusionError:
+        raise
     except (IndexError, ValueError) as error:  # such as arrays of different length
         raise KLFusionError(
             f"silo {name!r}: expected a fitted {type(model).__name__} whose attributes agree, "

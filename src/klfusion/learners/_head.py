@@ -17,6 +17,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
 from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion.errors import KLFusionError
 from klfusion.learners._highest import highest
 
 # Standard deviation of a standard logistic variable.
@@ -45,12 +46,33 @@ def statistics(blocks: Iterable[tuple[FloatArray, IntArray]], n_classes: int) ->
     total: Statistics | None = None
     for x, row in blocks:
         one_hot = np.eye(n_classes)[row]
-        squares = one_hot.T @ np.einsum("nd,nd->n", x, x)
-        away = x - x.mean(axis=0)
-        own = Statistics(one_hot.sum(axis=0), one_hot.T @ x, squares, away.T @ away)
-        total = own if total is None else _merged(total, own)
+        with np.errstate(over="ignore", invalid="ignore"):  # an error below
+            squares = one_hot.T @ np.einsum("nd,nd->n", x, x)
+            away = x - x.mean(axis=0)
+            own = Statistics(one_hot.sum(axis=0), one_hot.T @ x, squares, away.T @ away)
+            total = own if total is None else _merged(total, own)
     assert total is not None
+    if not np.isfinite(total.scatter).all():
+        raise KLFusionError("expected features whose squares are below 1e308, got larger ones")
     return total
+
+
+def check_scales(total: Statistics) -> None:
+    """Refuse columns whose scatter is below the rounding of the largest.
+
+    Columns that vary by no more than the rounding of their mean are constant.
+    """
+    n, eps = total.counts.sum(), np.finfo(np.float64).eps
+    sd = np.sqrt(np.diag(total.scatter) / n)
+    varying = np.flatnonzero(sd > n * eps * np.abs(total.mean))
+    if not len(varying) or sd[varying].min() > np.sqrt(eps) * sd.max():
+        return
+    least, most = varying[sd[varying].argmin()], sd.argmax()
+    raise KLFusionError(
+        f"expected columns of similar scale, got standard deviations {sd[least]:.3g} of column "
+        f"{least} and {sd[most]:.3g} of column {most}: rounding hides the first; sites need to "
+        "agree on other units"
+    )
 
 
 def _merged(one: Statistics, other: Statistics) -> Statistics:
@@ -83,6 +105,11 @@ class LinearPosterior:
     def left_out(self, x: FloatArray, row: IntArray) -> tuple[FloatArray, FloatArray]:
         """The same of rows of the data, as the posterior without the row has it."""
         scores, leverage = self.scores(x)
+        if not (leverage < 1.0).all():
+            raise KLFusionError(
+                "expected rows that the head was fitted to, got one that it cannot have seen; "
+                "of other rows say held_out=True"
+            )
         own = np.eye(len(self.shares))[row]
         rest = 1.0 - leverage[:, None]
         return (scores - leverage[:, None] * own) / rest, leverage / rest[:, 0]
@@ -116,16 +143,16 @@ def linear_posterior(total: Statistics) -> LinearPosterior:
         of_weights = np.log1p(values / ridge).sum()
         return float(-0.5 * (n * of_noise + (c - 1) * of_weights))
 
-    largest = max(float(values[-1]), np.finfo(np.float64).tiny)
-    low, high = np.log(largest) + np.log(np.finfo(np.float64).eps), np.log(largest * d)
-    if c > 1:
+    largest = float(values[-1]) or 1.0  # constant features have no scale
+    low, high = np.log(largest * np.finfo(np.float64).eps), np.log(largest * d)
+    log_ridge = float(high)
+    if c > 1 and values[-1] > 0.0:
         grid = np.linspace(low, high, 40)
         best = int(np.argmax([log_evidence(at) for at in grid]))
         near = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
         found = minimize_scalar(lambda at: -log_evidence(at), bounds=near, method="bounded")
-        log_ridge, evidence = float(found.x), -float(found.fun)
-    else:
-        log_ridge, evidence = high, 0.0
+        log_ridge = float(found.x)
+    evidence = log_evidence(log_ridge) if c > 1 else 0.0
     ridge = float(np.exp(log_ridge))
     weights = vectors @ (cross / (values + ridge)[:, None])
     root = vectors / np.sqrt(values + ridge)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,27 +15,29 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion._utils.checks import check_columns, check_labels, column_names
+from klfusion._utils.checks import check_columns, check_flag, column_names, naming_silo
 from klfusion._utils.package import provenance
 from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
 from klfusion.families import Normal
 from klfusion.families.wishart import pack
 from klfusion.fusion.result import Fusion
+from klfusion.fusion.settings import FuseSettings
 from klfusion.learners._head import (
     LinearPosterior,
     Softmax,
     Statistics,
+    check_scales,
     design,
     linear_posterior,
     statistics,
 )
+from klfusion.learners._rows import batches, labels_of, mapped, n_rows, width
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
-from klfusion.posteriors.structure.head import CALIBRATION, check_probe
+from klfusion.posteriors.structure.head import CALIBRATION, same_probe
 from klfusion.posteriors.structure.kinds import NAMED, NAMES
 
-_BATCH = 2_000  # rows whose features are held at once
 _PROBE_SEED = 0
 _MOST_CLASSES = 30  # whose calibration, of the fourth power of their number, stays below 4 MB
 
@@ -86,11 +89,11 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Add up the statistics of rows X and labels y (n,)."""
-        labels = _labels(X, y)
+        labels = labels_of(X, y)
         classes, row = np.unique(labels, return_inverse=True)
         self.feature_names_in_ = column_names(X)
         found = statistics(self._blocks(X, row), len(classes))
-        return self.set_statistics(classes, found, n_inputs=_width(X))
+        return self.set_statistics(classes, found, n_inputs=width(X))
 
     def set_statistics(self, classes: Any, total: Statistics, n_inputs: int | None) -> Self:
         """Be the head of these sums over rows."""
@@ -98,8 +101,8 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_inputs_ = n_inputs
         self.softmax_: Softmax | None = None
         self.__dict__.pop("posterior_", None)
-        self.probe_: FloatArray | None = None  # of a head from a file, what its map is to give
-        self._checked: Any = ()  # the map that gave it
+        self.probe_: FloatArray | None = None
+        self._checked: Any = self.features  # the map that gave the sums
         return self
 
     def _check_fitted(self) -> None:
@@ -110,6 +113,8 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def posterior_(self) -> LinearPosterior:
         """The posterior of the coefficients, computed when it is first used: sites send sums."""
         self._check_fitted()
+        if self.features is None:
+            check_scales(self.statistics_)
         return linear_posterior(self.statistics_)
 
     @property
@@ -124,25 +129,60 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> FloatArray:
         """The features (n, d) of rows."""
-        found = X if self.features is None else _mapped(self.features, X)
+        return self._transformed(X, "rows")
+
+    def _transformed(self, X: Any, what: str) -> FloatArray:
+        expected = f"expected finite features (n, d) of {what}"
+        found = X if self.features is None else mapped(self.features, X)
         found = found.toarray() if hasattr(found, "toarray") else found  # of a sparse matrix
         try:
             found = np.asarray(found, dtype=np.float64)
         except (TypeError, ValueError):
-            raise KLFusionError(f"expected finite features (n, d), got {brief(found)}") from None
-        if found.ndim != 2 or not np.isfinite(found).all():
-            got = "numbers that are not finite" if found.ndim == 2 else f"shape {found.shape}"
-            raise KLFusionError(f"expected finite features (n, d), got {got}")
-        if len(found) != _n_rows(X):
-            raise KLFusionError(f"expected features of {_n_rows(X)} rows, got {len(found)}")
+            got = f"{brief(found)}, not all of whose entries are numbers"
+            raise KLFusionError(f"{expected}, got {got}") from None
+        if found.ndim != 2 or found.shape[1] == 0 or not np.isfinite(found).all():
+            wrong_shape = found.ndim != 2 or found.shape[1] == 0
+            got = f"shape {found.shape}" if wrong_shape else "numbers that are not finite"
+            raise KLFusionError(f"{expected}, got {got}")
+        if len(found) != n_rows(X):
+            raise KLFusionError(f"expected features of {n_rows(X)} rows, got {len(found)}")
         return found
 
     def probe(self) -> FloatArray:
-        """Features of one agreed row of numbers in [0, 1]; empty for rows of another kind."""
+        """Features of one agreed row of numbers in [0, 1], by which sites compare their maps.
+
+        For rows of another kind, such as texts: a checksum of the names of the features, in four
+        bytes, or nothing if the map has no names.
+        """
         if self.n_inputs_ is None:
-            return np.empty(0)
-        row = np.random.default_rng(_PROBE_SEED).uniform(size=(1, self.n_inputs_))
-        return np.asarray(self.transform(row)[0])
+            if not hasattr(self.features, "get_feature_names_out"):
+                return np.empty(0)
+            words = "\n".join(map(str, self.features.get_feature_names_out()))
+            return np.array([*zlib.crc32(words.encode()).to_bytes(4, "big")], dtype=np.float64)
+        row: Any = np.random.default_rng(_PROBE_SEED).uniform(size=(1, self.n_inputs_))
+        names = getattr(self.features, "feature_names_in_", None)
+        if names is not None and len(names) == self.n_inputs_:  # a transformer of tables
+            with suppress(ImportError):  # other tables than those of pandas
+                import pandas as pd  # noqa: PLC0415 (an extra)
+
+                row = pd.DataFrame(row, columns=names)
+        return np.asarray(self._transformed(row, "one agreed row in [0, 1]")[0])
+
+    def expect(self, probe: FloatArray) -> None:
+        """Of a head from a file: what its map is to give for the agreed row."""
+        self.probe_, self._checked = probe, ()
+
+    def check_map(self) -> None:
+        """Refuse another feature map than that of the rows, of a fused head by the agreed row."""
+        if self._checked is self.features:
+            return
+        if self.probe_ is None:
+            got = f"got {brief(self.features)}: call fit again"
+            raise KLFusionError(f"expected the feature map that the head was fitted with, {got}")
+        if not same_probe(self.probe_, self.probe()):
+            got = "got different features of one agreed row"
+            raise KLFusionError(f"expected the same feature map as that of the sites, {got}")
+        self._checked = self.features
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Class probabilities (n, c); uncertain coefficients of unfamiliar rows make them even."""
@@ -183,22 +223,11 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         True
         """
         self._check_fitted()
-        self._check_few_classes()
-        labels = _labels(X, y)
-        unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()), key=str)
-        if unknown:
-            raise KLFusionError(
-                f"silo {name!r}: expected labels among the classes of the head, got "
-                f"{brief(unknown[0])}"
-            )
-        row = np.searchsorted(self.classes_, labels)
+        check_flag("held_out", held_out)
+        with naming_silo(name):
+            n, gradient, information = self._expansion(X, y, held_out)
         start, now = Softmax.of_noise(self.posterior_), self._softmax()
         size = start.coefficients.size
-        gradient, information = np.zeros_like(start.coefficients), np.zeros((size, size))
-        for x, own in zip(self._features(X), _batches(row), strict=True):
-            scored = self.posterior_.scores(x) if held_out else self.posterior_.left_out(x, own)
-            part = now.expansion(design(self.posterior_, *scored), own)
-            gradient, information = gradient + part[0], information + part[1]
         # The prior is as wide as the slope at the start.
         precision = np.eye(size) / start.coefficients[0, 0] ** 2
         family, at = Normal(size), now.coefficients.T.ravel()
@@ -206,9 +235,26 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         added = np.concatenate([information @ at + gradient.T.ravel(), pack(information)])
         info = {NAMES: [CALIBRATION], "settings": self._round()}
         return Posterior(
-            family, (before + added)[None], name, before, np.array([float(len(labels))]),
+            family, (before + added)[None], name, before, np.array([float(n)]),
             Structure(NAMED, {}, info), provenance(),
         )  # fmt: skip
+
+    def _expansion(self, X: Any, y: Any, held_out: bool) -> tuple[int, FloatArray, FloatArray]:
+        """Number of rows, and the gradient and information of the present coefficients."""
+        self._check_few_classes()
+        labels = labels_of(X, y)
+        unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()), key=str)
+        if unknown:
+            got = brief(unknown[0])
+            raise KLFusionError(f"expected labels among the classes of the head, got {got}")
+        row, now = np.searchsorted(self.classes_, labels), self._softmax()
+        size = now.coefficients.size
+        gradient, information = np.zeros_like(now.coefficients), np.zeros((size, size))
+        for x, own in zip(self._features(X), batches(row), strict=True):
+            scored = self.posterior_.scores(x) if held_out else self.posterior_.left_out(x, own)
+            part = now.expansion(design(self.posterior_, *scored), own)
+            gradient, information = gradient + part[0], information + part[1]
+        return len(labels), gradient, information
 
     def calibrated(self, fusion: Fusion | Posterior) -> BayesianHead:
         """The head with the coefficients that the fusion of its sites' calibrations has.
@@ -228,6 +274,9 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         info = {} if posterior is None or posterior.structure is None else posterior.structure.info
         if posterior is None or info.get(NAMES) != [CALIBRATION]:
             raise KLFusionError("expected a fusion of what calibration of this head returned")
+        if isinstance(fusion, Fusion) and not _adds_up(fusion.settings):
+            got = "calibrations are fused with pooling 'product' and without weights"
+            raise KLFusionError(f"expected the sum of all sites' calibrations, got another: {got}")
         if info.get("settings") != self._round():
             raise KLFusionError(
                 "expected calibrations of this head at its coefficients, got those of another head "
@@ -260,64 +309,18 @@ class BayesianHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any) -> Iterator[FloatArray]:
         check_columns(getattr(self, "feature_names_in_", None), X)
-        if self.probe_ is not None and self._checked is not self.features:
-            check_probe(self.probe_, self.probe())
-            self._checked = self.features
+        self.check_map()
         expected = self.statistics_.sums.shape[1]
-        for rows in _batches(X):
+        for rows in batches(X):
             x = self.transform(rows)
             if x.shape[1] != expected:
                 raise KLFusionError(f"expected {expected} features, got {x.shape[1]}")
             yield x
 
     def _blocks(self, X: Any, row: IntArray) -> Iterator[tuple[FloatArray, IntArray]]:
-        yield from zip(map(self.transform, _batches(X)), _batches(row), strict=True)
+        yield from zip(map(self.transform, batches(X)), batches(row), strict=True)
 
 
-def _labels(X: Any, y: Any) -> Any:
-    """One label of one kind for each row, (n,)."""
-    labels, n = np.asarray(y), _n_rows(X)
-    if labels.ndim != 1 or len(labels) != n or n == 0:
-        got = f"{brief(X) if n is None else f'{n} rows'} and labels of shape {labels.shape}"
-        raise KLFusionError(f"expected rows X and one label per row, got {got}")
-    check_labels(labels)
-    return labels
-
-
-def _n_rows(X: Any) -> int | None:
-    """Number of rows of an array, a table or a list; None for anything else."""
-    if getattr(X, "shape", ()):
-        return int(X.shape[0])
-    return len(X) if hasattr(X, "__len__") and not isinstance(X, str | dict) else None
-
-
-def _batches(X: Any) -> Iterator[Any]:
-    """Rows, a batch at a time; those of a data frame by place, not by label."""
-    n = _n_rows(X)
-    if n is None:
-        raise KLFusionError(f"expected rows X, got {brief(X)}")
-    rows = X.iloc if hasattr(X, "iloc") else X
-    return (rows[low : low + _BATCH] for low in range(0, n, _BATCH))
-
-
-def _mapped(features: Any, X: Any) -> Any:
-    if hasattr(features, "transform"):
-        return features.transform(X)
-    if not callable(features):
-        raise KLFusionError(
-            f"expected features to be a function or to have transform, got {brief(features)}"
-        )
-    if type(features).__module__.partition(".")[0] != "torch" and not hasattr(features, "forward"):
-        return features(X)
-    import torch  # noqa: PLC0415 (an extra)
-
-    like = next(features.parameters(), torch.zeros(1))
-    with torch.no_grad():
-        x = torch.as_tensor(np.asarray(X), dtype=like.dtype, device=like.device)
-        return features(x).cpu().numpy()
-
-
-def _width(X: Any) -> int | None:
-    """Number of columns of numeric rows; None of others, such as texts."""
-    x = np.asarray((X.iloc if hasattr(X, "iloc") else X)[:1])
-    return int(x.shape[1]) if x.ndim == 2 and x.dtype.kind in "fiub" else None
+def _adds_up(settings: FuseSettings) -> bool:
+    """Whether the evidence of silos was added up."""
+    return settings.pooled == "product" and set(settings.weights) == {1.0}

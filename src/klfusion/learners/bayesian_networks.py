@@ -16,9 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from klfusion._utils.arrays import BoolArray, FloatArray
-from klfusion._utils.checks import check_integer, check_labels, column_names, number
+from klfusion._utils.checks import (
+    check_flag,
+    check_integer,
+    column_names,
+    is_integer,
+    number,
+    read_labels,
+)
 from klfusion.errors import KLFusionError
 from klfusion.learners import _layers
+from klfusion.learners._rows import numbered
 from klfusion.networks.bayesian import BayesianNetwork, Distribution, Entropy
 from klfusion.networks.densities import ClassDensities
 from klfusion.networks.layer import Head, Layer, check_activation, check_inputs
@@ -73,7 +81,7 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = x.shape[1]
         self.network_ = self._finished([linear.layer() for linear in layers], log_noise)
         self.network_.columns = column_names(X)
-        if self.class_statistics and self.head == "classification":
+        if self.class_statistics:
             weight, index = self.network_.layers[0].weight_mean, targets.cpu().numpy()
             self.network_.densities = ClassDensities.of_site(
                 weight, x.astype(np.float64), index, len(self.class_counts_)
@@ -131,35 +139,25 @@ class VariationalNetwork(BaseEstimator):  # type: ignore[misc]
         check_integer("random_state", self.random_state, least=0)
         for name in ("learning_rate", "tempering", "prior_sd"):
             number(getattr(self, name), name, above=0.0)
+        for name in ("balanced", "class_statistics"):
+            check_flag(name, getattr(self, name))
+        if self.class_statistics and self.head == "regression":
+            raise KLFusionError("expected class_statistics=False for a regression")
 
     def _read_targets(self, y: ArrayLike, n: int) -> Tensor:
         """Class indices, or standardised targets (n, k); sets ``class_counts_``."""
-        given = np.asarray(y)
-        if len(given) != n:
-            raise KLFusionError(f"expected {n} values of y, one per row of X, got {len(given)}")
-        if self.head == "regression":
+        regression = self.head == "regression"
+        given = np.asarray(y) if regression else read_labels(y)
+        if given.shape[:1] != (n,) or not (regression or given.ndim == 1):
+            raise KLFusionError(f"expected {n} values of y, one per row of X, got {given.shape}")
+        if regression:
             targets = check_inputs(given.reshape(n, -1), name="y")
             self._centre, self._scale = targets.mean(axis=0), targets.std(axis=0)
             self._scale[self._scale == 0] = 1.0
             self.class_counts_ = np.full(targets.shape[1], float(n))
             return self._tensor((targets - self._centre) / self._scale)
-        check_labels(given)
-        seen = np.unique(given)
-        self.classes_ = seen if self.classes is None else np.asarray(self.classes)
-        unknown = np.setdiff1d(seen, self.classes_)
-        if len(unknown):
-            raise KLFusionError(
-                f"expected labels among the classes {self.classes_.tolist()}, "
-                f"got {unknown.tolist()} as well"
-            )
-        if len(seen) < 2:
-            raise KLFusionError(
-                f"expected observations of at least two classes, got class {seen.tolist()[0]!r} "
-                "alone, from which nothing can be learned"
-            )
-        position = {label: k for k, label in enumerate(self.classes_.tolist())}
-        index = np.array([position[label] for label in given.tolist()])
-        self.class_counts_ = np.bincount(index, minlength=len(position)).astype(np.float64)
+        self.classes_, index = numbered(given, self.classes)
+        self.class_counts_ = np.bincount(index, minlength=len(self.classes_)).astype(np.float64)
         return torch.as_tensor(index, device=self.device)
 
     def _loss(self, log_noise: nn.Parameter) -> Any:
@@ -222,6 +220,7 @@ class MeanFieldBNN(VariationalNetwork):
     class_statistics : bool
         Keep and send where the inputs of each class lie, for silos that have few classes: moments
         by class of the first hidden layer's inputs to units, and the covariance of all inputs.
+        Classes need many more rows at a site than the layer has units.
     filters : sequence of int
         Filters of convolutional layers before the fully connected ones; default: none.
     kernel, pool : int
@@ -274,11 +273,13 @@ class MeanFieldBNN(VariationalNetwork):
 
     def _geometry(self, n_in: int) -> list[Convolution]:
         """The convolutional layers; images are square by default, with one channel."""
+        if not isinstance(self.filters, Sequence):
+            raise KLFusionError(f"expected filters to be a sequence, got {self.filters!r}")
         if not self.filters:
             return []
         side = math.isqrt(n_in)
         image = tuple(self.image or (1, side, side))
-        if len(image) != 3 or math.prod(image) != n_in:
+        if not (len(image) == 3 and all(map(is_integer, image)) and math.prod(image) == n_in):
             expected = f"expected image= (channels, height, width) of {n_in} inputs"
             raise KLFusionError(f"{expected}, got {self.image}")
         if self.class_statistics:

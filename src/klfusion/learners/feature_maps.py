@@ -12,7 +12,8 @@ from scipy.ndimage import gaussian_filter
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.checks import check_integer, number
+from klfusion._utils.checks import check_integer, is_integer, number
+from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
 
 _BATCH = 250  # images per batch: the windows of one fit into the cache
@@ -30,6 +31,20 @@ class _AgreedFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Nothing is learned."""
         del X, y
         return self
+
+
+def _agreed(seed: Any) -> np.random.Generator:
+    """Random numbers that are the same in every call and at every site."""
+    check_integer("random_state", seed, least=0)
+    return np.random.default_rng(seed)
+
+
+def _numbers(X: Any, dtype: Any) -> Any:
+    """An array of numbers."""
+    try:
+        return np.asarray(X, dtype=dtype)
+    except (TypeError, ValueError):
+        raise KLFusionError(f"expected rows of numbers, got {brief(X)}") from None
 
 
 @dataclass(eq=False, repr=False)
@@ -61,7 +76,9 @@ class FourierFeatures(_AgreedFeatures):
         """Features (n, n_features) of rows (n, d)."""
         check_integer("n_features", self.n_features)
         scale = number(self.length_scale, "length_scale", above=0.0)
-        x, rng = np.asarray(X, dtype=np.float64), np.random.default_rng(self.random_state)
+        x, rng = _numbers(X, np.float64), _agreed(self.random_state)
+        if x.ndim != 2:
+            raise KLFusionError(f"expected rows (n, d), got shape {x.shape}")
         frequencies = rng.normal(size=(x.shape[1], self.n_features)) / scale
         phase = rng.uniform(0.0, 2.0 * np.pi, size=self.n_features)
         return np.asarray(np.sqrt(2.0 / self.n_features) * np.cos(x @ frequencies + phase))
@@ -113,9 +130,10 @@ class ConvolutionalFeatures(_AgreedFeatures):
     def _images(self, X: Any) -> Any:
         for name in ("n_filters", "stride", "cells"):
             check_integer(name, getattr(self, name))
-        if any(side < 3 or side % 2 == 0 for side in self.sides):
+        sides = list(self.sides) if isinstance(self.sides, Sequence) else []
+        if not sides or any(not is_integer(s) or s < 3 or s % 2 == 0 for s in sides):
             raise KLFusionError(f"expected sides to be odd numbers >= 3, got {self.sides!r}")
-        x = np.asarray(X, dtype=np.float32)
+        x = _numbers(X, np.float32)
         side = round(x.shape[1] ** 0.5) if x.ndim == 2 else 0
         if x.ndim == 2 and side * side == x.shape[1]:
             x = x.reshape(-1, side, side)
@@ -129,7 +147,7 @@ class ConvolutionalFeatures(_AgreedFeatures):
 
     def _banks(self) -> list[Any]:
         """Filters (n_filters, side, side) of each size."""
-        rng, banks = np.random.default_rng(self.random_state), []
+        rng, banks = _agreed(self.random_state), []
         for side in self.sides:
             width = side / _SMOOTHNESS
             edge = int(np.ceil(_MARGIN * width))

@@ -19,14 +19,18 @@ from klfusion.posteriors.aligned_coefficients import align_coefficients
 from klfusion.posteriors.categories import align_categories
 from klfusion.posteriors.columns import check_schemas
 from klfusion.posteriors.posterior import Posterior, check_equal
-from klfusion.posteriors.structure import Structure, class_densities, regression
+from klfusion.posteriors.structure import Structure, class_densities, head, regression
+from klfusion.posteriors.structure.convolution import CONVOLUTIONS
 from klfusion.posteriors.structure.kinds import NAMES, SCALING, TOPICS
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 from klfusion.posteriors.structure.words import normalised
 from klfusion.posteriors.vocabularies import align_vocabularies
 
 _MAX_RATIO = 1e9  # of two weights: beyond it, rounding in float64 sums hides the smaller one
-_OF_CLASSES = {"class": "a model of class", "settings": "the settings", "type": "labels of type"}
+_OF_CLASSES = {
+    "class": "a model of class", "settings": "the settings", "type": "labels of type",
+    "map": "the feature map", "n_inputs": "the number of columns",
+}  # fmt: skip
 _DEFAULT_NAME = re.compile(r"silo-\d+")  # given to silos without a name
 
 
@@ -90,6 +94,7 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
     for key, what in _OF_CLASSES.items():
         own = [(name, s.info[key]) for name, s in structures if NAMES in s.info and key in s.info]
         check_equal(own, f"{what} {own[0][1]!r}" if own else "")
+    _check_probes([(name, s.arrays[head.PROBE]) for name, s in structures if s.kind == head.KIND])
     check_schemas(structures)
     scalings = [(name, s.info.get(SCALING)) for name, s in structures]
     check_equal(scalings, "the agreed scaling")
@@ -103,6 +108,16 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
         expected = "expected unique names, as in fuse({name: model})"
         raise IncompatibleSilosError(f"two silos are named {name!r}: {expected}")
     check_counted_once(posteriors)
+
+
+def _check_probes(probes: Sequence[tuple[str, FloatArray]]) -> None:
+    """Refuse silos, as (name, features of the agreed row), with other maps than the first."""
+    for name, probe in probes[1:]:
+        if not head.same_probe(probes[0][1], probe):
+            raise IncompatibleSilosError(
+                f"silo {name!r}: expected the same feature map as in silo {probes[0][0]!r}, got "
+                "different features of one agreed row"
+            )
 
 
 def counted(silo: Silo) -> list[str]:
@@ -176,6 +191,8 @@ def align_classes(posteriors: Sequence[Posterior]) -> list[Posterior]:
     networks = [s for s in structures if s is not None and s.kind == KIND]
     if len(networks) < len(posteriors):
         return list(posteriors)
+    layers = [(p.name, s.info.get(CONVOLUTIONS)) for p, s in zip(posteriors, networks, strict=True)]
+    check_equal(layers, f"the convolutions (height, width, kernel, pool) {layers[0][1]}")
     _check_same(posteriors, [int(s.info["n_in"]) for s in networks], "input")
     _check_same(posteriors, [n_layers(s) - 1 for s in networks], "hidden layer")
     classes = [s.info["classes"] for s in networks if "classes" in s.info]

@@ -10,6 +10,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import few, printable
 from klfusion.families import GaussianObservations, Tempered
 from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure import class_densities
 from klfusion.posteriors.structure.kinds import observations
 from klfusion.updates.units import other_units
 
@@ -35,7 +36,8 @@ class Finding:
 
 def findings_of(silos: Sequence[Posterior]) -> list[Finding]:
     """Claims that do not agree, copies, and columns that may not be the same everywhere."""
-    return [*of_draws(silos), *_overclaims(silos), *_copies(silos), *_columns(silos)]
+    found = [*of_draws(silos), *_overclaims(silos), *_copies(silos), *_columns(silos)]
+    return [*found, *_class_statistics(silos)]
 
 
 def of_draws(silos: Sequence[Posterior]) -> list[Finding]:
@@ -43,6 +45,17 @@ def of_draws(silos: Sequence[Posterior]) -> list[Finding]:
     given = ((p.name, p.provenance.get("findings")) for p in silos)
     known = ((name, texts) for name, texts in given if isinstance(texts, list | tuple))
     return [Finding(name, None, printable(str(text))) for name, texts in known for text in texts]
+
+
+def _class_statistics(silos: Sequence[Posterior]) -> list[Finding]:
+    """Networks without class statistics beside others with them."""
+    sent = [p.structure is not None and class_densities.n_sites(p.structure.arrays) for p in silos]
+    reason = "it has no class statistics, so those of the other silos are not used"
+    return [
+        Finding(p.name, None, reason)
+        for p, own in zip(silos, sent, strict=True)
+        if any(sent) and not own
+    ]
 
 
 def _columns(silos: Sequence[Posterior]) -> list[Finding]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from klfusion._fuse import fuse
 from klfusion._utils.arrays import FloatArray
+from klfusion._utils.checks import check_flag, naming_silo
 from klfusion._utils.text import brief
 from klfusion.adapters import extract, rebuild
 from klfusion.errors import KLFusionError
@@ -15,7 +16,7 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network
 
 
-class _Features:
+class FusedNetworkFeatures:
     """The last hidden layer of a fused network, and the inputs beside it if they are wanted."""
 
     def __init__(self, fusion: Fusion | Posterior, *, inputs: bool) -> None:
@@ -64,7 +65,10 @@ def head_statistics(
     >>> kf.refit_head(fusion, sent).predict(x).shape
     (90,)
     """
-    return extract(BayesianHead(_Features(fusion, inputs=inputs)).fit(X, y), name=name)
+    check_flag("inputs", inputs)
+    head = BayesianHead(FusedNetworkFeatures(fusion, inputs=inputs))
+    with naming_silo(name):
+        return extract(head.fit(X, y), name=name)
 
 
 def refit_head(fusion: Fusion | Posterior, statistics: Any) -> BayesianHead:
@@ -80,7 +84,7 @@ def refit_head(fusion: Fusion | Posterior, statistics: Any) -> BayesianHead:
     statistics
         List or mapping of what `head_statistics` returned, a Fusion of it, or its posterior.
     """
-    features = _Features(fusion, inputs=False)
+    features = FusedNetworkFeatures(fusion, inputs=False)
     if not isinstance(statistics, Fusion | Posterior):
         statistics = fuse(statistics)
     head = rebuild(statistics.posterior if isinstance(statistics, Fusion) else statistics)
@@ -89,4 +93,5 @@ def refit_head(fusion: Fusion | Posterior, statistics: Any) -> BayesianHead:
     n_units = 2 * features.network.layers[-1].shape[1]
     features.inputs = head.statistics_.sums.shape[1] > n_units
     head.features = features
+    head.check_map()
     return head

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.errors import IncompatibleSilosError
 from klfusion.families.wishart import pack
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 
@@ -25,12 +24,10 @@ _ROUNDING = 1e-3  # relative; features in float32 differ between processors by l
 def fuse(
     silos: Sequence[Structure], labels: Sequence[IntArray | FloatArray], n_components: int
 ) -> Structure:
-    """Merge the scatters; refuse silos whose features differ on the agreed row."""
+    """Merge the scatters of silos of one feature map."""
     del labels, n_components  # classes share these statistics
-    info = agreed_info(silos, "class", "features", "map", "n_inputs", "type")
+    info = agreed_info(silos, "class", "features")
     probe = silos[0].arrays[PROBE]
-    for other in silos[1:]:
-        check_probe(probe, other.arrays[PROBE])
     rows = np.array([float(silo.arrays[ROWS][0]) for silo in silos])
     mean = rows @ np.array([silo.arrays[MEAN] for silo in silos]) / rows.sum()
     scatter = np.zeros_like(silos[0].arrays[SCATTER])
@@ -42,10 +39,7 @@ def fuse(
     return Structure(KIND, found, info)
 
 
-def check_probe(expected: FloatArray, found: FloatArray) -> None:
-    """Refuse another feature map: one whose features of the agreed row differ."""
+def same_probe(expected: FloatArray, found: FloatArray) -> bool:
+    """Whether features of the agreed row are equal up to rounding."""
     least = _ROUNDING * np.abs(expected).max(initial=0.0)
-    if found.shape != expected.shape or not np.allclose(found, expected, _ROUNDING, least):
-        raise IncompatibleSilosError(
-            "expected the same feature map, got different features of one agreed row"
-        )
+    return found.shape == expected.shape and np.allclose(found, expected, _ROUNDING, least)
