@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,24 @@ class Test:
         """Adjusted Rand index of documents' dominant topics and newsgroups."""
         dominant = topics.shares(self.given + self.hidden).argmax(axis=1)
         return float(adjusted_rand_score(self.group, dominant))
+
+
+def nearer(silos: dict[str, kf.Posterior], fusion: kf.Fusion, corpus: Corpus) -> float:
+    """Probability that a merged pair is nearer than one of the same two silos that is not merged.
+
+    The mean over pairs of silos of the rank statistic of Mann and Whitney, by the Hellinger
+    distance of expected word probabilities. NaN where nothing is merged.
+    """
+    root = {name: np.sqrt(Topics.of(own, corpus).probability) for name, own in silos.items()}
+    shares = []
+    for a, b in combinations(silos, 2):
+        affinity, one, two = root[a] @ root[b].T, fusion.labels[a], fusion.labels[b]
+        merged = (one[:, None] == two) & (one[:, None] >= 0)
+        kept = (one[:, None] >= 0) & (two >= 0)
+        if merged.any():
+            others = np.sort(affinity[kept & ~merged])
+            shares.append(np.searchsorted(others, affinity[merged]).mean() / max(len(others), 1))
+    return float(np.mean(shares)) if shares else float("nan")
 
 
 def coherence(topics: Topics, counts: Any) -> float:

@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import klfusion as kf
 from experiments import data, fuse_by_average, newsgroups, topic_fits
 from experiments.mocap import shown, summary, write_rows
 from experiments.newsgroups import Corpus, Split
-from experiments.topic_scores import Test, Topics, coherence
+from experiments.topic_scores import Test, Topics, coherence, nearer
 
 DESCRIPTION = "topic models of 20 Newsgroups (section 5.3)"
 # First of consecutive seeds of trials, none of which served development.
@@ -65,6 +65,18 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Overfitted:
+    """One method on overlapping silos that have more topics than they need."""
+
+    seed: int
+    method: str
+    topics: int
+    log_likelihood: float  # nats per held-out word
+    ari: float  # documents' dominant topics against newsgroups
+    nearer: float  # share of merged pairs that lie nearer than others of the same silos
+
+
+@dataclass(frozen=True)
 class Settings:
     """Settings of the experiment."""
 
@@ -90,6 +102,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--refits", type=int, default=4, help="refits of the first trial's silos")
     parser.add_argument("--library", choices=["sklearn", "gensim"], default="sklearn")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
+    parser.add_argument(
+        "--local", type=int, help="overlapping silos alone, with so many topics each (such as 15)"
+    )
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
@@ -101,8 +116,31 @@ def main(args: argparse.Namespace, console: Console) -> None:
         trials=args.trials, pooled=args.pooled, refits=args.refits, library=args.library,
         n_jobs=args.jobs,
     )  # fmt: skip
+    if args.local is not None:
+        settings = replace(settings, n_topics=args.local)
+        console.print(shown(overfitted(corpus, args.out, settings, console)))
+        return
     results = run(corpus, args.out, settings, console)
     console.print(shown(results["methods"]))
+
+
+def overfitted(
+    corpus: Corpus, out: Path, settings: Settings, console: Console
+) -> list[dict[str, Any]]:
+    """Overlapping silos with many topics; write ``overfitted.csv`` and return the means."""
+    name, rows = "overlapping", []
+    seeds = [FIRST_SEED + k for k in range(settings.trials)]
+    trials = {s: {name: newsgroups.splits(corpus, s, settings.n_test)[name]} for s in seeds}
+    for (seed, _), silos in Fits(out, settings, console).local(trials).items():
+        test = Test.of(trials[seed][name], seed)
+        for method in (OURS, AMPS, APART):
+            fusion = METHODS[method](silos)
+            topics = Topics.of(fusion.posterior, corpus)
+            figures = test.log_likelihood(topics), test.agreement(topics)
+            size, near = fusion.n_components, nearer(silos, fusion, corpus)
+            rows.append(Overfitted(seed, method, size, *figures, near))
+    write_rows(out / "overfitted.csv", rows)
+    return summary(rows, ["method"])
 
 
 def run(corpus: Corpus, out: Path, settings: Settings, console: Console) -> dict[str, Any]:

@@ -57,6 +57,17 @@ def test_a_small_run_writes_everything(tmp_path, monkeypatch):
     assert len(results["refitted"]) == 3
 
 
+@pytest.mark.slow
+def test_overfitted_silos_merge_near_topics(tmp_path, monkeypatch):
+    monkeypatch.setattr(topics, "FIRST_SEED", 501)
+    settings = topics.Settings(trials=1, n_topics=5, n_test=50, n_iter=10, n_jobs=1)
+    rows = topics.overfitted(small_corpus(), tmp_path, settings, Console(file=io.StringIO()))
+    found = {row["method"]: row for row in rows}
+    assert found[topics.OURS]["nearer"] > max(0.5, found[topics.AMPS]["nearer"])  # chance, AMPS
+    assert np.isnan(found[topics.APART]["nearer"])  # nothing is merged
+    assert (tmp_path / "overfitted.csv").stat().st_size > 0
+
+
 def test_fits_of_gensim_are_kept(tmp_path):
     settings = topics.Settings(n_topics=3, n_iter=2, library="gensim", n_jobs=1)
     trials = {1: {"by subject": newsgroups.splits(small_corpus(), 1, 50)["by subject"]}}
