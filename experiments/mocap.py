@@ -37,9 +37,10 @@ N_EXERCISES = 12  # which people labelled
 
 
 def of_known_size(silos: Silos) -> kf.Fusion:
-    """As many states as there are exercises, or as the larger model has."""
-    largest = max(silo.n_components for silo in silos.values())
-    return fuse_by_average(silos, n_components=max(N_EXERCISES, largest))
+    """As many states as there are exercises, where that is possible."""
+    sizes = [silo.n_components for silo in silos.values()]
+    size = min(max(N_EXERCISES, *sizes), sum(sizes))
+    return fuse_by_average(silos, n_components=size)
 
 
 METHODS: dict[str, Callable[[Silos], kf.Fusion]] = {
