@@ -29,12 +29,13 @@ from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.problem import FusionProblem
 
 _STEP = 2.0  # nats
-_TILTS = np.arange(-12.0, 13.0, _STEP)  # log-odds s that are added to those of all pairs
+_TILTS = np.arange(-12.0, 9.0, _STEP)  # log-odds s that are added to those of all pairs
 _PASSES = 60  # of messages, at most
 _SETTLED = 1e-3  # change of a message
 _CERTAIN = 600.0  # nats; more may overflow
+_TINY = 1e-6  # a probability that stands for none
 _NEGLIGIBLE = 12.0  # nats below the best point of the grid, by the most probable matchings
-_MOST_ENTRIES = 1 << 20  # log-odds of all pairs at all points; of more, the path's matchings stand
+_MOST_ENTRIES = 1 << 18  # log-odds of all pairs at all points; of more, the path's matchings stand
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +121,9 @@ class Matchings:
             way = np.clip((size - low) / np.maximum(above - low, 1e-9), 0.0, 1.0)
             share[high - 1, point] += (1.0 - way) * np.exp(weight[size])
             share[high, point] += way * np.exp(weight[size])
-        for own, (_, together) in zip(share, self._propagated(), strict=True):
+        some = share.max(axis=0) > _TINY
+        propagated = Matchings(self.log_odds[some])._propagated()
+        for own, (_, together) in zip(share[:, some], propagated, strict=True):
             out += np.tensordot(own, together, axes=1)
         return out
 
@@ -139,11 +142,8 @@ class Matchings:
         free = np.ones_like(self.log_odds)  # messages: that no other row takes the column
         for tilt in _TILTS:
             odds = np.exp(np.clip(self.log_odds + tilt, -_CERTAIN, _CERTAIN))
-            for _ in range(_PASSES):
-                row = 1.0 / (1.0 + others(odds * free, axis=2))
-                before, free = free, 1.0 / (1.0 + others(odds * row, axis=1))
-                if np.abs(free - before).max() < _SETTLED:
-                    break
+            _settle(odds, free)
+            row = 1.0 / (1.0 + others(odds * free, axis=2))
             together = odds * free * row
             total = np.log1p((odds * free).sum(axis=2)).sum(axis=1)
             total += np.log1p((odds * row).sum(axis=1)).sum(axis=1)
@@ -151,12 +151,27 @@ class Matchings:
             yield total, together / (1.0 + together)
 
 
+def _settle(odds: FloatArray, free: FloatArray) -> None:
+    """Pass messages at each point, (m, L, G), until they stay; ``free`` is changed in place."""
+    moving = np.arange(len(odds))
+    for _ in range(_PASSES):
+        own = odds[moving]
+        row = 1.0 / (1.0 + others(own * free[moving], axis=2))
+        after = 1.0 / (1.0 + others(own * row, axis=1))
+        change = np.abs(after - free[moving]).max(axis=(1, 2))
+        free[moving] = after
+        moving = moving[change >= _SETTLED]
+        if len(moving) == 0:
+            break
+
+
 def others(values: FloatArray, axis: int) -> FloatArray:
     """Sums along an axis without the entry itself; the largest would cancel in a difference."""
     largest = np.expand_dims(values.argmax(axis=axis), axis)
+    of_largest = np.take_along_axis(values, largest, axis)
     rest = values.copy()
     np.put_along_axis(rest, largest, 0.0, axis)
     sums = rest.sum(axis=axis, keepdims=True)
-    out = sums - rest + np.take_along_axis(values, largest, axis)
-    np.put_along_axis(out, largest, sums, axis)
-    return np.asarray(np.maximum(out, 0.0))
+    np.subtract(sums + of_largest, rest, out=rest)
+    np.put_along_axis(rest, largest, sums, axis)
+    return np.maximum(rest, 0.0, out=rest)
