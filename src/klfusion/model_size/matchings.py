@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logsumexp
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.model_size.densities import Different, grid_log_odds, log_distance, log_marginal
@@ -77,11 +77,17 @@ class AllMatchings:
         return cls(problem, sums, log_prior[points], evidence, likelihood)
 
     def labels(self, evidence: FloatArray) -> IntArray:
-        """Pairs that are more probable than not are matched, given the evidence of sizes."""
-        a, b = np.nonzero(self.sums.probabilities(self.log_prior, evidence) > 0.5)
-        first, second = self.problem.silos
+        """Labels, given the evidence of sizes.
+
+        If it is more probable than not that something is shared, pairs are matched that are more
+        probable than not, given that.
+        """
         labels = np.arange(self.problem.n, dtype=np.intp)
-        labels[second.start + b] = first.start + a
+        if logsumexp(evidence[1:]) > evidence[0]:
+            given = np.append(-np.inf, evidence[1:])
+            a, b = np.nonzero(self.sums.probabilities(self.log_prior, given) > 0.5)
+            first, second = self.problem.silos
+            labels[second.start + b] = first.start + a
         return relabel(labels)
 
 
