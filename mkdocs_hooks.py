@@ -91,7 +91,7 @@ _BOUNDS = re.compile(
     r"WHEN_LOWEST|SHARES|NEAREST|FINER_STEPS|NEIGHBOURS|REVISED|TOPIC_STARTS|EM_STEPS|"
     r"POLISHED|TRIES|LEAST_GAIN|LEAST_SHARE|LEAST_DEVIATION|SMOOTHING|OUTCOMES)(_[A-Z_]+)?"
 )
-_DECIDING = {"OUTCOMES", "_NEGLIGIBLE_SHARE"}  # of those that look like bounds
+_DECIDING = {"OUTCOMES", "NEGLIGIBLE_SHARE"}  # of those that look like bounds
 
 
 def constants(module: str) -> list[tuple[str, str, str]]:

@@ -38,6 +38,26 @@ def three_components(rng, n_silos=12):
     return centres, means, truth, np.repeat(np.arange(n_silos), 3)
 
 
+@pytest.mark.parametrize("held", [(), (0,), (0, 1)])
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_a_round_component_between_two_others_is_kept(dim, held):
+    rng, family = np.random.default_rng(dim), kf.families.NormalWishart(dim)
+    centres = np.zeros((5, dim))
+    centres[:, 0] = [-8, 8, 24, 40, 0]  # the last lies between the first two, in one silo alone
+    own = [[*held, 2, 3, 4], *[rng.choice(4, 3, replace=False) for _ in range(14)]]
+    silos = []
+    for j, clusters in enumerate(own):
+        mean = centres[clusters] + 0.1 * rng.normal(size=(len(clusters), dim))
+        draws = rng.normal(size=(len(clusters), 100, dim))
+        scatter = np.einsum("kni,knj->kij", draws, draws)
+        n = np.full(len(clusters), 100.0)
+        natural = family.natural(mean, n, scatter, n + dim)
+        silos.append(kf.Posterior(family, natural, name=f"silo-{j}"))
+    fusion = kf.fuse(silos)
+    assert fusion.n_components == 5
+    assert fusion.n_unmatched == 0
+
+
 def divided(seed, shift):
     """Three silos that divide two of three components in another way, and a mixed one in each.
 

@@ -27,7 +27,7 @@ from klfusion.posteriors.structure import network as layers
 from klfusion.posteriors.structure.structure import is_tied
 
 _MAX_TRIAL_ENTRIES = 20_000_000  # numbers of all pairs, 160 MB; larger silos are not compared
-_NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
+NEGLIGIBLE_SHARE = 0.04  # of a silo's observations
 _MOST_POINTS = 1 << 18  # of quadrature, of all components of a silo
 _TINY = 1e-9  # observations that stand for none
 
@@ -47,7 +47,7 @@ def with_data(posterior: Posterior) -> IntArray:
         counts = require(family, Tempered, "sizes").effective_size(posterior.natural)
     if counts is None:
         return np.arange(posterior.n_components)
-    least = min(family.least_count, _NEGLIGIBLE_SHARE * float(counts.sum()))
+    least = min(family.least_count, NEGLIGIBLE_SHARE * float(counts.sum()))
     return np.flatnonzero((counts >= least) | (counts == counts.max()))
 
 

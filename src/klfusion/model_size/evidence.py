@@ -140,6 +140,23 @@ def gain_of_none(
     return float(gained.sum() - lost * independent)
 
 
+def evidence_of(
+    problem: FusionProblem,
+    labels: IntArray,
+    different: Different,
+    settings: LinkageSettings,
+    nearest: float,
+) -> float:
+    """Log-evidence of a matching, with the parameters of *same* integrated out."""
+    _, x, others = leave_one_out(problem, labels)
+    noise, relative = noise_distance(problem), np.maximum(x - different.centre, LOWEST)
+    shift = farther(others, 1.0, noise_ratio(float(relative.mean())))
+    odds = grid_log_odds(x, shift, different, settings.failed_fits, noise, nearest)
+    total = others / (others + 1.0) @ odds
+    prior = PartitionPrior(len(problem.silos)).of_sizes(np.bincount(labels))
+    return float(log_marginal(total, different.centre, noise, nearest)) + prior
+
+
 def path_evidence(
     problem: FusionProblem, path: MergePath, different: Different, settings: LinkageSettings
 ) -> tuple[FloatArray, FloatArray, float]:

@@ -18,7 +18,12 @@ from scipy.special import betaln
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
 from klfusion.families import GaussianObservations, Tempered
-from klfusion.model_size.cleaning import common_sizes, gain_of_one, with_typical_priors
+from klfusion.model_size.cleaning import (
+    NEGLIGIBLE_SHARE,
+    common_sizes,
+    gain_of_one,
+    with_typical_priors,
+)
 from klfusion.model_size.distances import between, centre_distances, to_clusters
 from klfusion.model_size.linkage import Linked
 from klfusion.model_size.shares import SHARES, Shares
@@ -151,13 +156,16 @@ class _Search:
 
         A silo lacks both; or it has one of them, and its fits divide the two in another way. Then
         its member of that one is an outlier. Both kinds are equally likely, and so are all pairs of
-        the clusters that a silo holds. Only those of the nearest clusters are computed.
+        the clusters that a silo holds. More than a negligible share of the component may be of
+        either. Only pairs of the nearest clusters are computed.
         """
         absent = ~self.holds[:, self.holds[cluster]]  # from the silos of the cluster, (G, n)
         near = np.flatnonzero((self.counts > 0) & (np.arange(len(self.counts)) != cluster))
         near = near[np.argsort(self.distances[cluster, near], kind="stable")][:_NEAREST]
         held = (~absent[near]).astype(np.float64)
         pairs = near[np.argwhere(np.triu(held @ held.T <= 0.5 * len(rows), k=1))]  # not both
+        if len(pairs) and self.observed:
+            pairs = pairs[self._shares.possible(rows, pairs, NEGLIGIBLE_SHARE)]
         if len(pairs) == 0:
             return -np.inf
         odds = self._average_odds(rows, pairs)

@@ -39,6 +39,7 @@ from klfusion.model_size.evidence import (
     LogOdds,
     assumed_distance,
     different_of,
+    evidence_of,
     evidence_of_singles,
     gain_of_none,
     leave_one_out,
@@ -290,15 +291,16 @@ def cut(
     none = Linked(problem, settings, path, np.arange(problem.n, dtype=np.intp))
     if len(path.merges) == 0:
         return none
-    of_all = None
+    of_all, known, alone = None, different, 0.0
     if different is not None or problem.n > len(problem.silos):
-        known, different = different, different or within_silos(problem, settings)
+        different = different or within_silos(problem, settings)
         on_path = evidence, likelihood, nearest = path_evidence(problem, path, different, settings)
         if every and len(problem.silos) == 2:
             of_all = AllMatchings.of(problem, different, settings, on_path)
         if of_all is not None:
             evidence, likelihood = of_all.evidence, of_all.likelihood
         best = int(evidence.argmax())
+        alone = float(evidence[0])
         if best and known is None:
             evidence[0] += gain_of_none(problem, path.labels(best), different, settings)
         found = best, different, likelihood[best]
@@ -306,16 +308,25 @@ def cut(
         evidence, found, nearest = evidence_of_singles(problem, path, settings)
     steps, different, of_grid = found
     path = replace(path, evidence=evidence)
-    labels = path.labels(steps if evidence[steps] > evidence[0] else 0)
+    labels = path.labels(steps)
     if of_all is not None:
         labels = of_all.labels(evidence)
         of_grid = of_all.likelihood[problem.n - 1 - int(labels.max())]
     if int(labels.max()) + 1 == problem.n:
         return replace(none, path=path, different=different)
     same = Same.of(different.centre, of_grid, noise_distance(problem), nearest)
-    return replace(
+    linked = replace(
         none, path=path, labels=labels, different=different, same=same, of_all=of_all is not None
     )
+    if of_all is not None or evidence[steps] > evidence[0]:
+        return linked
+    # A matching that the path does not have may still have more evidence than nothing shared.
+    linked = linked.refined()
+    if known is None and linked.matches and problem.n > len(problem.silos):
+        more = evidence_of(problem, linked.labels, different, settings, nearest)
+        if more > alone + gain_of_none(problem, linked.labels, different, settings):
+            return linked
+    return replace(none, path=path, different=different)
 
 
 def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArray) -> Linked:

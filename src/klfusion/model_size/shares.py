@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
-from klfusion.families import Family, Tempered
+from klfusion.families import CERTAIN, Family, Tempered
+from klfusion.families.gaussian import GaussianPosterior
 
 _MOST_PAIRS = 1 << 16  # of different components, that stand for more
 SHARES = np.linspace(0.1, 0.9, 17)  # of the first of two clusters in an average
@@ -26,6 +27,15 @@ class Shares:
     natural: FloatArray
     centres: FloatArray
     held: BoolArray  # clusters of a component's silo other than its own, (n, G)
+
+    def possible(self, rows: IntArray, pairs: IntArray, share: float) -> BoolArray:
+        """Whether both of two clusters may be such a share of most of some components, (k,)."""
+        every, where = np.unique(pairs, return_inverse=True)
+        own, centres = self._observed
+        rest = (own[rows, None] - share * centres[every]) / (1.0 - share)
+        inside = self.family.inside(rest.reshape(-1, rest.shape[-1])).reshape(rest.shape[:2])
+        both = inside[:, where.reshape(pairs.shape)].all(axis=2)
+        return np.asarray(both.mean(axis=0) >= 0.5)
 
     def log_odds(self, row: int, pairs: IntArray) -> FloatArray:
         """Log-likelihood ratio of describing both of two clusters against being another, (k,).
@@ -60,6 +70,21 @@ class Shares:
             left = left[self.family.inside(rest)]
             out[left] = share
         return out
+
+    @cached_property
+    def _observed(self) -> tuple[FloatArray, FloatArray]:
+        """Components and centres as equally many observations, of Gaussians without their priors.
+
+        Degrees of freedom of a prior would count as observations around the mean.
+        """
+        family = self.family
+        if not isinstance(family, GaussianPosterior):
+            return self._alike
+        own, centres = (
+            family.observed(*family.observation_moments(eta), np.full(len(eta), CERTAIN))
+            for eta in (self.natural, self.centres)
+        )
+        return own, centres
 
     @cached_property
     def _alike(self) -> tuple[FloatArray, FloatArray]:
