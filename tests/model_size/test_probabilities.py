@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+import klfusion as kf
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.linkage import at_labels, link
 from klfusion.model_size.probabilities import (
@@ -122,3 +123,15 @@ def test_the_other_of_a_pair_is_alone_as_well():
 def test_marginals_of_silos_of_one_size_are_those_of_each():
     scores = np.random.default_rng(0).normal(scale=4.0, size=(7, 3, 5))
     np.testing.assert_allclose(marginals(scores), [marginals(one) for one in scores], rtol=1e-14)
+
+
+def test_components_that_match_nothing_are_alone_with_the_probability_that_is_left():
+    rates = kf.families.Gamma()
+    shapes = {"a": [30, 900], "b": [120, 300]}
+    silos = [kf.Posterior(rates, rates.natural(s, [10, 10]), name=n) for n, s in shapes.items()]
+    fusion = kf.fuse(silos)
+    assert fusion.n_components == 4
+    alone = np.concatenate(list(fusion.probability))
+    same = fusion.probabilities_same() - np.eye(4)
+    assert (alone < 1.0).all()
+    assert (alone + same.max(axis=1) <= 1.0 + 1e-9).all()

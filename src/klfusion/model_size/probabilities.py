@@ -13,7 +13,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.model_size.distances import centre_distances
-from klfusion.model_size.linkage import MOST_PAIRS, Linked
+from klfusion.model_size.linkage import MOST_PAIRS, Linked, at_labels
 from klfusion.model_size.matchings import others
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.model_size.places import SomeSilos
@@ -88,8 +88,10 @@ def own_probabilities(linked: Linked) -> FloatArray:
 
     In a cluster of two it is the probability that both are the same, see `same`.
     """
-    if linked.same is None:  # nothing can match, or nothing does
+    if linked.different is None:  # nothing can match
         return np.ones(linked.problem.n)
+    if linked.same is None:  # nothing does
+        linked = at_labels(linked.problem, linked.settings, linked.labels)
     there, counts = memberships(linked), np.bincount(linked.labels)[linked.labels]
     stays = _stays(linked, there)
     pairs = np.flatnonzero(counts == 2)
