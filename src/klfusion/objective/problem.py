@@ -123,9 +123,7 @@ class FusionProblem:
         """``A((sums[one] + sums[others[k]]) / mass[k])``, (m,)."""
         n = len(mass)
         if n * sums.shape[1] < _WIDE_BLOCK_ENTRIES:  # one block, which threads would not share
-            trial = sums.take(others, axis=0)
-            trial += sums[one]
-            return self.family.log_partition_of_average(trial, mass)
+            return self.family.log_partition_of_average(sums.take(others, axis=0) + sums[one], mass)
         out = np.empty(n)
         work = partial(self._beside, sums, one, others, mass, out=out)
         share(work, n, n * sums.shape[1])
