@@ -107,3 +107,17 @@ def test_matched_pairs_do_not_depend_on_which_silo_comes_first():
     other = np.roll(two.labels, 8)
     assert (same == (other[:, None] == other)).all()
     assert np.allclose(one.path.evidence, two.path.evidence, atol=0.05)
+
+
+def test_two_silos_that_share_components_that_vary_are_seldom_left_apart():
+    family, found = kf.families.NormalWishart(6), []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        means, silos = 1.5 * rng.normal(size=(9, 6)), {}
+        for name in "ab":
+            own = means + 0.8 * rng.normal(size=means.shape)
+            scales = [30.0 * np.cov(rng.normal(size=(30, 6)).T) for _ in own]
+            natural = family.natural(own, np.full(9, 30.0), scales, np.full(9, 36.0))
+            silos[name] = kf.Posterior(family, natural, name=name)
+        found.append(kf.fuse(silos).n_components)
+    assert np.mean(np.less(found, 18)) >= 0.8

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.special import logsumexp
 
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Tempered
@@ -138,6 +139,11 @@ def gain_of_none(
     matched = matched - farther(others, 1.0, noise_ratio(float(matched.mean()) - within.centre))
     gained = (of_all.log_density(matched) - within.log_density(matched)) * others / (others + 1.0)
     return float(gained.sum() - lost * independent)
+
+
+def log_odds_shared(evidence: FloatArray) -> float:
+    """Log-odds that anything is shared, from the evidence of 0, 1, ... merges."""
+    return float(logsumexp(evidence[1:]) - evidence[0])
 
 
 def evidence_of(

@@ -277,12 +277,16 @@ class _Search:
         return out
 
     def _silo_odds(self, sibling: IntArray, part: IntArray) -> FloatArray:
-        """Log-evidence of one component against two in the silo's own data, where known, (m,)."""
+        """Log-evidence of one component against two in the silo's own data, where known, (m,).
+
+        At most 0: what speaks for one has served to clean the silo.
+        """
         given, counts = self.given, self.given.counts
         if given.prior is None or counts is None or not isinstance(given.family, Tempered):
             return np.zeros(len(part))
         natural, prior, common = self._typical
-        return gain_of_one(given.family, prior, natural, counts, sibling, part, common)
+        pairs = sibling, part, common
+        return np.minimum(gain_of_one(given.family, prior, natural, counts, *pairs), 0.0)
 
     @cached_property
     def _typical(self) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -26,13 +26,7 @@ from klfusion._utils.running import Report
 from klfusion.assignment.binary import assign_silo
 from klfusion.families import SiloVariation
 from klfusion.merging.agglomeration import penalty_between, penalty_path
-from klfusion.model_size.densities import (
-    Different,
-    Same,
-    farther,
-    grouped_log_odds,
-    log_distance,
-)
+from klfusion.model_size.densities import Different, Same, farther, grouped_log_odds, log_distance
 from klfusion.model_size.distances import centre_distances, pair_distances, to_others
 from klfusion.model_size.evidence import (
     LinkageSettings,
@@ -43,6 +37,7 @@ from klfusion.model_size.evidence import (
     evidence_of_singles,
     gain_of_none,
     leave_one_out,
+    log_odds_shared,
     noise_distance,
     path_evidence,
     within_silos,
@@ -86,6 +81,12 @@ class Linked:
     def matches(self) -> bool:
         """Whether any two components are matched."""
         return self.same is not None and int(self.labels.max()) + 1 < self.problem.n
+
+    @property
+    def sharing(self) -> float:
+        """Log-odds that anything is shared."""
+        assert self.path.evidence is not None
+        return log_odds_shared(self.path.evidence)
 
     # Evidence -----------------------------------------------------------------------------
 
@@ -149,8 +150,8 @@ class Linked:
                 new = assign_silo(-places.scores(clusters, rows), 0.0)
                 opened = np.flatnonzero(new < 0)
                 empty = np.flatnonzero(clusters.counts == 0)
-                free = np.append(empty, clusters.size + np.arange(len(opened)))[: len(opened)]
-                new[opened] = free
+                free = np.append(empty, clusters.size + np.arange(len(opened)))
+                new[opened] = free[: len(opened)]
                 clusters.put_in(rows, new)
             clusters.compact()
             after = self.evidence(clusters.labels)
@@ -162,10 +163,10 @@ class Linked:
     def merged(self) -> Linked:
         """Merge two clusters while that is more probable than two.
 
-        Where every silo has one component, no pair is known to differ, and the clusters stay as
-        they are.
+        Where every silo has one component, no pair is known to differ; where all matchings of two
+        silos count, each pair has been decided. Then the clusters stay as they are.
         """
-        found, known = self, self.problem.n > len(self.problem.silos)
+        found, known = self, self.problem.n > len(self.problem.silos) and not self.of_all
         for _ in range(3 if self.matches and known else 0):
             labels = found._merged()
             if (labels == found.labels).all():
@@ -193,16 +194,15 @@ class Linked:
             keys = np.sort([first[a[order]], first[b[order]]], axis=0).T
             pairs = dict(zip(order.tolist(), map(tuple, keys.tolist()), strict=True))
             open_ = [k for k, pair in pairs.items() if pair not in rejected]
-            merge = None
             for some in _growing(open_):
                 found = self.union_gains(clusters, a[some], b[some]) + prior[some]
                 better = int(np.append(found > 0.0, True).argmax())
                 rejected.update(pairs[k] for k in some[:better])
                 if better < len(some):
-                    merge = some[better]
                     break
-            if merge is None:
+            else:
                 break
+            merge = some[better]
             clusters.labels[clusters.labels == b[merge]] = a[merge]
             clusters.compact()
         return clusters.labels.copy()
@@ -252,9 +252,10 @@ def link(
 ) -> Linked:
     """Match the components of a problem and estimate the variation between silos.
 
-    Under no variation nothing may match although silos share components. Then the variation is
-    first estimated from all merges of the path. A problem may be ``varied`` already. Whatever the
-    variation, components that lie farther apart than different ones are not the same.
+    Of two silos, the cut without variation counts all matchings, that with it one of each size.
+    Where they disagree whether anything is shared, their log-odds count alike. If nothing matches
+    without variation, it is first estimated from all merges of the path. A problem may be
+    ``varied`` already. Components that lie farther apart than different ones are not the same.
     """
     found = unvaried = cut(base, settings, report, every=True)
     if isinstance(base.family, SiloVariation) and len(found.path.merges) and not varied:
@@ -262,6 +263,8 @@ def link(
         for _ in range(ROUNDS):
             variation = base.family.variation(base.natural, labels)
             new = cut(base.with_variation(variation), settings, report)
+            if found.of_all and not new.matches and found.sharing + new.sharing > 0.0:
+                break
             settled = not new.matches or (new.labels == labels).all()
             found, labels = replace(new, variation=variation), new.labels
             if settled:

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.model_size.densities import Different, grid_log_odds, log_distance, log_marginal
 from klfusion.model_size.distances import pair_distances
-from klfusion.model_size.evidence import LinkageSettings, noise_distance
+from klfusion.model_size.evidence import LinkageSettings, log_odds_shared, noise_distance
 from klfusion.model_size.log_f import grid_prior
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.problem import FusionProblem
@@ -83,7 +83,7 @@ class AllMatchings:
         probable than not, given that.
         """
         labels = np.arange(self.problem.n, dtype=np.intp)
-        if logsumexp(evidence[1:]) > evidence[0]:
+        if log_odds_shared(evidence) > 0.0:
             given = np.append(-np.inf, evidence[1:])
             a, b = np.nonzero(self.sums.probabilities(self.log_prior, given) > 0.5)
             first, second = self.problem.silos
