@@ -252,19 +252,24 @@ def link(
 ) -> Linked:
     """Match the components of a problem and estimate the variation between silos.
 
-    Of two silos, the cut without variation counts all matchings, that with it one of each size.
-    Where they disagree whether anything is shared, their log-odds count alike. If nothing matches
-    without variation, it is first estimated from all merges of the path. A problem may be
-    ``varied`` already. Components that lie farther apart than different ones are not the same.
+    If nothing matches without variation, it is first estimated from all merges of the path. Of two
+    silos, one matching of each size decides whether anything is shared under variation; where
+    that is against it, the log-odds without variation, of all matchings, count alike. A problem
+    may be ``varied`` already. Components that lie farther apart than different ones are not the
+    same.
     """
     found = unvaried = cut(base, settings, report, every=True)
     if isinstance(base.family, SiloVariation) and len(found.path.merges) and not varied:
         labels = found.labels if found.matches else found.path.labels(len(found.path.merges))
         for _ in range(ROUNDS):
             variation = base.family.variation(base.natural, labels)
-            new = cut(base.with_variation(variation), settings, report)
-            if found.of_all and not new.matches and found.sharing + new.sharing > 0.0:
-                break
+            problem = base.with_variation(variation)
+            new = cut(problem, settings, report)
+            if unvaried.of_all:
+                odds = new.sharing
+                odds = odds if odds > 0.0 else 0.5 * (unvaried.sharing + odds)
+                if odds > 0.0:
+                    new = cut(problem, settings, report, every=True, shared=odds)
             settled = not new.matches or (new.labels == labels).all()
             found, labels = replace(new, variation=variation), new.labels
             if settled:
@@ -284,11 +289,13 @@ def cut(
     different: Different | None = None,
     *,
     every: bool = False,
+    shared: float | None = None,
 ) -> Linked:
     """The merge path, cut where the evidence is highest; *different* may be known.
 
-    Of two silos, ``every`` matching counts, not only the most probable one of each size. They are
-    comparable where none of them has served to learn the variation between silos.
+    Of two silos, ``every`` matching counts, not only the most probable one of each size. The
+    log-odds that anything is ``shared`` may be known: where a matching has served to learn the
+    variation between silos, that nothing is shared is not comparable with other matchings.
     """
     path = penalty_path(problem, report)
     none = Linked(problem, settings, path, np.arange(problem.n, dtype=np.intp))
@@ -304,7 +311,9 @@ def cut(
             evidence, likelihood = of_all.evidence, of_all.likelihood
         best = int(evidence.argmax())
         alone = float(evidence[0])
-        if best and known is None:
+        if shared is not None:
+            evidence[0] += log_odds_shared(evidence) - shared
+        elif best and known is None:
             evidence[0] += gain_of_none(problem, path.labels(best), different, settings)
         found = best, different, likelihood[best]
     else:
