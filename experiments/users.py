@@ -41,7 +41,7 @@ class Scenario:
     n_clusters: int  # of all silos
     held: tuple[int, int]  # clusters of one silo, at least and at most; the shared ones included
     dim: int
-    rows: int = 400  # observations per silo
+    rows: tuple[int, ...] = (400,)  # observations per silo, in turn
     shared: int = 0  # clusters that all silos hold
     private: bool = False  # whether no other cluster is in two silos
     surplus: tuple[int, int] = (0, 0)  # components beyond the clusters held, at least and at most
@@ -58,8 +58,8 @@ SCENARIOS = {
     "five silos, guessed size": Scenario(5, 6, (3, 6), 3, surplus=(-1, 2)),
     "ten silos, right size": Scenario(10, 8, (4, 6), 5),
     "ten silos, over-fitted": Scenario(10, 5, (3, 5), 3, surplus=(4, 7)),
-    "ten silos, 60 rows": Scenario(10, 4, (2, 3), 3, rows=60),
-    "ten silos, 20 dimensions": Scenario(10, 6, (4, 6), 20, rows=500),
+    "ten silos, 60 rows": Scenario(10, 4, (2, 3), 3, rows=(60,)),
+    "ten silos, 20 dimensions": Scenario(10, 6, (4, 6), 20, rows=(500,)),
     "fifteen silos, shifted": Scenario(15, 6, (3, 5), 4, shift=0.6, separation=6.0),
     "forty silos, right size": Scenario(40, 7, (3, 5), 3),
     "forty silos, over-fitted": Scenario(40, 6, (3, 4), 2, surplus=(4, 6)),
@@ -74,6 +74,7 @@ SCENARIOS = {
     "two clusters per silo": Scenario(3, 2, (2, 2), 2),
     "two clusters per silo, none shared": Scenario(3, 6, (2, 2), 2, private=True),
     "one component per silo, size asked for": Scenario(20, 4, (1, 1), 3, ask_size=True),
+    "ten silos, 30 or 2,000 rows": Scenario(10, 6, (3, 5), 3, rows=(30, 30, 30, 30, 2000)),
 }
 
 
@@ -112,7 +113,7 @@ def draw(scenario: Scenario, rng: np.random.Generator) -> Problem:
 
     for j, held in enumerate(_dealt(scenario, rng)):
         shares = rng.dirichlet(np.full(len(held), 4.0))
-        points = rng.choice(held, p=shares, size=scenario.rows)
+        points = rng.choice(held, p=shares, size=scenario.rows[j % len(scenario.rows)])
         local = centres + scenario.shift * rng.normal(size=centres.shape)
         x = observations(points, local)
         size = max(1, len(held) + int(rng.integers(*scenario.surplus, endpoint=True)))
@@ -125,8 +126,8 @@ def draw(scenario: Scenario, rng: np.random.Generator) -> Problem:
         data.append(x)
         mixtures.append((held, shares, local))
     held_out = [
-        observations(rng.choice(held, p=shares, size=scenario.rows), local)
-        for held, shares, local in mixtures
+        observations(rng.choice(held, p=shares, size=len(x)), local)
+        for x, (held, shares, local) in zip(data, mixtures, strict=True)
     ]
     return Problem(models, np.concatenate(truth), len(described), data, held_out)
 
