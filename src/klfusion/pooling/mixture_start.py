@@ -46,7 +46,8 @@ def started(atoms: Atoms) -> tuple[FloatArray, BoolArray]:
         if best is None or (now := search.better(best)) is None:
             break
     assert best is not None
-    return search.in_turn(best, np.where(best.left_out, 0.0, atoms.counts)), best.left_out
+    left_out = best.left_out | search.failed(best)
+    return search.in_turn(best, np.where(left_out, 0.0, atoms.counts)), left_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +117,12 @@ class _Search:
         share = _opened(self.atoms.hard + (labels < 0)[:, None] / size, 0.5)
         share = _shares(self.target, moments, share, _FIRST_STEPS)
         loss = self.loss(self.every, _mixed(share, moments))
-        left_out = (labels < 0) & (loss - self.least <= self.n_parameters)
-        return _Start(labels, moments, share, loss, left_out)
+        return _Start(labels, moments, share, loss, np.zeros(len(labels), dtype=bool))
+
+    def failed(self, now: _Start) -> BoolArray:
+        """What the matching left out, and the components describe, (n,)."""
+        explained = now.loss - self.least <= self.n_parameters
+        return (self.atoms.start < 0) & (now.labels < 0) & explained
 
     def better(self, now: _Start) -> _Start | None:
         """With one component for another; None if no trial raises the likelihood."""
