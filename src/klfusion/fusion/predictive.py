@@ -120,10 +120,14 @@ def _check(silos: Sequence[Posterior]) -> str:
 
 def _statistics(posterior: Posterior, tied: bool) -> FloatArray:
     """What each component's observations added to the prior, (L, p)."""
-    assert posterior.prior is not None
+    family, natural, prior = posterior.family, posterior.natural, posterior.prior
+    assert prior is not None
+    ones = np.ones(len(natural))
+    if tied:
+        # Each component has the same share of the scatter of all. With its own mean, it need not
+        # be in the family before the scatters are added up.
+        natural = prior + reduction.tied(family, natural - prior, ones)
     # Moments need no more observations than there are dimensions, as a posterior of them does.
-    factor = CERTAIN if isinstance(posterior.family, GaussianPosterior) else 1.0
-    rows = factor * posterior.natural, factor * posterior.prior
-    added = less_prior(posterior.family, *rows) / factor
-    # Of a tied model, each component has the same share of the scatter of all.
-    return reduction.tied(posterior.family, added, np.ones(len(added))) if tied else added
+    factor = CERTAIN if isinstance(family, GaussianPosterior) else 1.0
+    added = less_prior(family, factor * natural, factor * prior) / factor
+    return reduction.tied(family, added, ones) if tied else added

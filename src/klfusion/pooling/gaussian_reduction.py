@@ -17,8 +17,7 @@ averaged with what was left to it, so each of the two goes half of the way.
 A silo cannot confirm itself. If it has share ``s`` of a global component, that share of its draws
 is replaced by draws from its Gaussians. So components that no other silo has are Gaussian.
 
-A component that the matching left out shapes nothing while draws reach it: the global mixture has
-what it describes. One that they do not reach describes what the mixture lacks, and is fitted.
+A component that others describe as well shapes nothing: see `klfusion.pooling.mixture_start`.
 """
 
 from collections.abc import Iterator
@@ -30,13 +29,14 @@ import numpy as np
 
 from klfusion._utils.arrays import BLOCK_ENTRIES, TINY, BoolArray, FloatArray, IntArray
 from klfusion.families.gaussian import GaussianPosterior
+from klfusion.pooling.mixture_start import started
 from klfusion.pooling.reduction import Atoms
 
 # How far the fit gets within a second: docs/experiments/density.md.
-_BATCHES = 8  # at least; averages of the later half remove the noise
+_BATCHES = 3  # at least; averages of the later half remove the noise
 _DRAWS = 8.0  # draws per parameter of the global mixture in a batch
 _LEAST_DRAWS = 3_000  # in a batch
-_LEAST_IN_ALL = 90_000  # small mixtures have more batches
+_LEAST_IN_ALL = 30_000  # small mixtures have more batches
 CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
 _ROUNDING = 1e-9  # of a variance
 
@@ -48,8 +48,8 @@ def by_draws(
 
     Components are sorted by ``silo`` (n,), 0..J-1; ``posteriors`` (n, p) are what silos sent.
     """
-    local = _Local(atoms, silo, posteriors)
-    total = (atoms.hard * atoms.fitted[:, None]).T @ atoms.statistics
+    total, left_out = started(atoms)
+    local = _Local(atoms, silo, posteriors, np.where(left_out, 0.0, atoms.counts))
     order = np.lexsort(total.T)  # results do not depend on the numbers of components
     total = total[order]
     weights = np.tile(_shares_of(local.family.effective_size(total)), (local.n_silos, 1))
@@ -90,6 +90,7 @@ class _Local:
     atoms: Atoms
     silo: IntArray  # 0..J-1, in increasing order
     posteriors: FloatArray
+    fitted: FloatArray  # observations to which global components are fitted, (n,)
 
     @property
     def family(self) -> GaussianPosterior:
@@ -126,11 +127,6 @@ class _Local:
         """Matrices and offsets that moved the draws of each component; `moved` updates them."""
         n, dim = self.moments[0].shape
         return np.tile(np.eye(dim), (n, 1, 1)), np.zeros((n, dim))
-
-    @cached_property
-    def fitted(self) -> FloatArray:
-        """Observations to which global components are fitted, (n,); `expectation` adds some."""
-        return self.atoms.fitted.copy()
 
     @cached_property
     def n_draws(self) -> IntArray:
@@ -170,8 +166,6 @@ class _Local:
             first = np.flatnonzero(np.diff(cell, prepend=-1))
             drawn = self.family.of_points(self.moved(points, cell, first))
             own, n = cell[first], np.diff(first, append=len(cell))
-            lacking = own[~reached[own]]
-            self.fitted[lacking] = self.atoms.counts[lacking]
             log_p = model.expected @ drawn.T
             log_p += np.repeat(log_weights[:, self.silo[own]], n, axis=1)
             of_draws = _normalised(log_p)
@@ -193,20 +187,20 @@ class _Local:
         reached = reached / reached[:, -1:] + 2.0 * np.arange(len(n))[:, None]
         which = np.searchsorted(reached.ravel(), quantile + 2.0 * silo) - size * silo
         which = np.minimum(which, size - 1)
-        order = np.argsort(which, kind="stable")
+        order = _ordered(which, size)
         points = np.empty((len(which), self.family.dim))
         points[order] = _drawn(model.mean, model.root, which[order], rng)
         own_silo = np.arange(silos.start, silos.stop)
         if self.n_silos > 1:
             other = (own_silo + rng.integers(1, self.n_silos)) % self.n_silos
             cell = self.cells(points, n, other, rng)
-            order = np.argsort(cell, kind="stable")
+            order = _ordered(cell, len(self.silo))
             points[order] = _mapped(points[order], cell[order], *self.maps)
         cell = self.cells(points, n, own_silo, rng)
         mass = self.observations[:, None] * model.weights
         own = (mass / np.maximum(mass.sum(axis=0), TINY))[silos]
         alone = np.flatnonzero(rng.random(len(cell)) < own[silo, which])
-        alone = alone[np.argsort(cell[alone], kind="stable")]
+        alone = alone[_ordered(cell[alone], len(self.silo))]
         points[alone] = _drawn(*self.moments, cell[alone], rng)
         return points, cell
 
@@ -240,7 +234,7 @@ class _Local:
         kept = np.flatnonzero(reached[cell])
         cells = np.concatenate([cell[kept], few])
         points = np.concatenate([points[kept], _drawn(*self.moments, few, rng)])
-        order = np.argsort(cells, kind="stable")
+        order = _ordered(cells, len(self.silo))
         return points[order], cells[order]
 
     def moved(self, points: FloatArray, cell: IntArray, first: IntArray) -> FloatArray:
@@ -262,6 +256,12 @@ class _Local:
         matrix[own] += 0.5 * (change - matrix[own])
         offset[own] += 0.5 * (mean - np.einsum("nij,nj->ni", change, centre) - offset[own])
         return _mapped(away, np.repeat(np.arange(len(own)), n), change, mean)
+
+
+def _ordered(values: IntArray, bound: int) -> IntArray:
+    """What sorts integers below a bound; of small ones in time linear in their number."""
+    small = values.astype(np.int16) if bound < 1 << 15 else values
+    return np.argsort(small, kind="stable")
 
 
 def _normalised(log_p: FloatArray) -> FloatArray:
