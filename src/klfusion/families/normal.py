@@ -13,7 +13,7 @@ from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.family import DimensionalFamily, rows, stack
 from klfusion.families.gaussian import LOG_2PI, deviations_between, diagonal_of, matrices
 from klfusion.families.positive_definite import log_det, smallest_pivot
-from klfusion.families.wishart import pack, packed_size, unpack
+from klfusion.families.triangles import pack, packed_size, unpack
 
 
 class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):

@@ -261,7 +261,7 @@ def link(
     if isinstance(base.family, SiloVariation) and len(found.path.merges) and not varied:
         labels = found.labels if found.matches else found.path.labels(len(found.path.merges))
         for _ in range(ROUNDS):
-            variation = base.family.variation(base.natural, labels)
+            variation = base.varying.variation(labels)
             new = cut(base.with_variation(variation), settings, report)
             if found.of_all and not new.matches and found.sharing + new.sharing > 0.0:
                 break
