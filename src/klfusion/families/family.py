@@ -84,6 +84,10 @@ class Family(ABC):
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """Quantities by name, ``(n,)`` or ``(n, k)``, that are > 0 exactly inside the domain."""
 
+    def _margins(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """`positive`, where no error names the numbers."""
+        return self.positive(natural)
+
     @property
     def least_count(self) -> float:
         """Observations below which a posterior is hardly more than its prior."""
@@ -180,7 +184,7 @@ class Family(ABC):
     def inside(self, natural: FloatArray) -> BoolArray:
         """Whether each row is a distribution of this family, ``(n, p) -> (n,)``."""
         with np.errstate(all="ignore"):
-            positive = self.positive(natural).values()
+            positive = self._margins(natural).values()
         found = np.isfinite(natural).all(axis=1)
         for values in positive:
             found &= values.min(axis=tuple(range(1, values.ndim)), initial=np.inf) > 0

@@ -35,7 +35,8 @@ def log_gamma(a: FloatArray, dim: int) -> FloatArray:
     least = 2.0 * a - (dim - 1) + single  # of the arguments 2 z
     if len(a) < _MANY or not least.min() > 0.0:  # fewer calls; or outside of the domain
         total = gammaln(a[:, None] - _halves(dim)).sum(axis=1)
-        return np.asarray(total + 0.25 * dim * (dim - 1) * _LOG_PI)
+        total += 0.25 * dim * (dim - 1) * _LOG_PI
+        return np.asarray(total)
     total = np.full(len(a), (0.25 * dim * (dim - 1) + 0.5 * pairs) * _LOG_PI)
     if pairs:
         step, times = _steps(pairs)

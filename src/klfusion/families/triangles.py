@@ -46,6 +46,18 @@ def unpack(packed: FloatArray, dim: int) -> FloatArray:
 
 
 @lru_cache(maxsize=64)
+def bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
+    """Which of ``s``, ``kappa``, packed ``M``, times what, is each entry of ``[[M, s], [s', kappa]]``."""
+    where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
+    *_, inner, inner_scale = packing(dim)
+    where[:dim, :dim] = dim + 1 + inner.reshape(dim, dim)
+    scale[:dim, :dim] = inner_scale.reshape(dim, dim)
+    where[dim, :dim] = where[:dim, dim] = np.arange(dim)
+    where[dim, dim] = dim
+    return where.ravel(), scale.ravel()
+
+
+@lru_cache(maxsize=64)
 def _of_products(dim: int) -> tuple[IntArray, IntArray, FloatArray]:
     """Row and column of each packed number, and its scale."""
     where, scale, *_ = packing(dim)

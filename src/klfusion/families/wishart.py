@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -14,6 +13,7 @@ from klfusion.families.family import DimensionalFamily, check_offset, rows, stac
 from klfusion.families.gaussian import LOG_2PI, GaussianPosterior, matrices
 from klfusion.families.positive_definite import inverse_and_log_det, log_det, smallest_pivot
 from klfusion.families.triangles import (
+    bordered_layout,
     pack,
     packed_size,
     packing,
@@ -164,21 +164,26 @@ class NormalWishart(GaussianPosterior):
         self, natural: FloatArray, dof: FloatArray, log_mass: FloatArray
     ) -> FloatArray:
         """Of natural parameters over a mass; ``dof`` has been divided."""
-        d = self.dim
-        log_kappa = np.log(natural[:, d])
+        d, half_dof = self.dim, 0.5 * dof
         # scale_inv is the Schur complement of kappa in [[kappa, s'], [s, moment]], s = kappa mean:
         # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
         if triangles.is_faster(len(natural), d + 1):
             log_dets = triangles.log_det_of(self._bordered(natural), d + 1)
         else:
-            where, scale = _bordered_layout(d)
-            bordered = np.take(natural, where, axis=1)
+            where, scale = bordered_layout(d)
+            bordered = natural.take(where, axis=1)
             bordered *= scale
             log_dets = log_det(bordered.reshape(-1, d + 1, d + 1))
-        log_kappa = log_kappa - log_mass
-        log_dets -= log_kappa + (d + 1) * log_mass
-        total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_dets
-        return np.asarray(total + multivariate_gamma.log_gamma(0.5 * dof, d))
+        log_kappa = np.log(natural[:, d])
+        log_kappa -= log_mass
+        log_dets -= log_kappa
+        log_dets += -d * _LOG_2 - (d + 1) * log_mass
+        log_dets *= half_dof
+        log_kappa -= LOG_2PI
+        log_kappa *= -0.5 * d
+        log_kappa -= log_dets
+        log_kappa += multivariate_gamma.log_gamma(half_dof, d)
+        return log_kappa
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""
@@ -211,11 +216,17 @@ class NormalWishart(GaussianPosterior):
 
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """``kappa``, ``dof - (dim - 1)`` and the pivots of ``scale_inv``."""
+        return self._domain(natural)
+
+    def _margins(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        return self._domain(natural, named=False)
+
+    def _domain(self, natural: FloatArray, *, named: bool = True) -> Mapping[str, FloatArray]:
         kappa = natural[:, self.dim]
         safe = natural.copy()
         safe[:, self.dim] = np.where(kappa > 0, kappa, 1.0)
         _, _, scale_inv, dof = self._split(safe)
-        return {"kappa": kappa, **_matrix_domain(scale_inv, dof)}
+        return {"kappa": kappa, **_matrix_domain(scale_inv, dof, named=named)}
 
     def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
         """The moments times ``n``."""
@@ -303,18 +314,6 @@ class NormalWishart(GaussianPosterior):
         return VaryingMatrices(mean, kappa, scatter, natural[:, -1], joined)
 
 
-@lru_cache(maxsize=64)
-def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
-    """Which natural parameter, times what, each entry of ``[[moment, s], [s', kappa]]`` is."""
-    where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
-    *_, inner, inner_scale = packing(dim)
-    where[:dim, :dim] = dim + 1 + inner.reshape(dim, dim)
-    scale[:dim, :dim] = inner_scale.reshape(dim, dim)
-    where[dim, :dim] = where[:dim, dim] = np.arange(dim)
-    where[dim, dim] = dim
-    return where.ravel(), scale.ravel()
-
-
 def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
     precision, log_dets = inverse_and_log_det(scale_inv)
@@ -327,11 +326,13 @@ def _expected_log_det(dof: FloatArray, log_dets: FloatArray, dim: int) -> FloatA
     return multivariate_gamma.digammas(0.5 * dof, dim) + dim * _LOG_2 - log_dets
 
 
-def _matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:
+def _matrix_domain(
+    scale_inv: FloatArray, dof: FloatArray, *, named: bool = True
+) -> dict[str, FloatArray]:
     """Quantities by name that must be > 0."""
     return {
         "dof - (dim - 1)": dof - (scale_inv.shape[1] - 1),
-        "smallest eigenvalue of scale_inv": smallest_pivot(scale_inv),
+        "smallest eigenvalue of scale_inv": smallest_pivot(scale_inv, named=named),
     }
 
 

@@ -152,7 +152,10 @@ class AllPairs:
     """
 
     def __init__(self, state: Clusters, prices: FloatArray, pricing: Pricing) -> None:
-        self._state, self._pairs, self._pricing = state, Nearest(prices), pricing
+        every = np.arange(state.size)
+        self._state, self._pricing = state, pricing
+        self._increases = pricing.increases(prices, every[:, None], every)
+        self._pairs = Nearest(prices)
         self._bounded = np.zeros((state.size, state.size), dtype=bool)
 
     def cheapest(self, most: float) -> Merge | None:
@@ -161,8 +164,7 @@ class AllPairs:
         while (price := float(pairs.smallest[a := int(pairs.smallest.argmin())])) < most:
             b = int(pairs.nearest[a])
             if not self._bounded[a, b]:
-                increase = self._pricing.increases(np.asarray(price), a, b)
-                return Merge(price, a, b, float(increase))
+                return Merge(price, a, b, float(self._increases[a, b]))
             self._make_exact(
                 a if self._state.counts[a] > 1 else b, max(price, _WHEN_LOWEST * price)
             )
@@ -171,18 +173,18 @@ class AllPairs:
     def apply(self, merge: Merge) -> None:
         """Merge two clusters; prices of the union are exact where they are low, else bounds."""
         price, a, b, increase = merge
-        pricing, matrix, every = self._pricing, self._pairs.matrix, slice(None)
-        increases = np.maximum(
-            pricing.increases(matrix[a], a, every), pricing.increases(matrix[b], b, every)
-        )
+        pricing, matrix = self._pricing, self._increases
+        increases = np.maximum(matrix[a], matrix[b])
         increases -= increase
         self._state.merge(a, b, increase)
         pricing.merge(a, b)
-        prices = pricing.prices(increases, a, every)
+        prices = pricing.prices(increases, a, slice(None))
         exact = (prices <= _AFTER_MERGE * price).nonzero()[0]
         if len(exact):
-            found = self._state.merge_increases_with(a, exact)
+            found = increases[exact] = self._state.merge_increases_with(a, exact)
             prices[exact] = pricing.prices(found, a, exact)
+        matrix[b] = matrix[:, b] = np.inf
+        matrix[a] = matrix[:, a] = increases
         bounded = np.isfinite(prices)
         bounded[exact] = False
         self._bounded[a] = self._bounded[:, a] = bounded
@@ -193,6 +195,7 @@ class AllPairs:
         others = np.flatnonzero(self._bounded[one] & (self._pairs.matrix[one] <= most))
         increases = self._state.merge_increases_with(one, others)
         self._bounded[one, others] = self._bounded[others, one] = False
+        self._increases[one, others] = self._increases[others, one] = increases
         self._pairs.raise_to(one, others, self._pricing.prices(increases, one, others))
 
 

@@ -48,7 +48,7 @@ def _quantiles(x: FloatArray, weights: FloatArray, at: FloatArray) -> FloatArray
     if (weights == weights[0]).all():  # sorting takes less time than an order
         ascending, ordered = np.sort(x), weights
     else:
-        order = np.argsort(x, kind="stable")
+        order = np.argsort(x)  # of equal numbers any may be first
         ascending, ordered = x[order], weights[order]
     below = np.cumsum(ordered) - 0.5 * ordered
     return np.asarray(np.interp(at, below / weights.sum(), ascending))
@@ -81,7 +81,8 @@ class Different:
             at = (np.arange(_MOST_QUANTILES) + 0.5) / _MOST_QUANTILES
             pairs, weights = _quantiles(pairs, weights, at), np.ones(_MOST_QUANTILES)
         centre = float(_quantiles(pairs, weights, np.array([0.5]))[0])
-        y, weights = np.maximum(pairs - centre, LOWEST), weights / weights.sum()
+        order = np.argsort(pairs, kind="stable")
+        y, weights = np.maximum(pairs - centre, LOWEST)[order], weights[order] / weights.sum()
         k, nu, location = different_grid()
         location = location / np.sqrt(max(n_independent, 1))
         split = np.array(np.log(splits / -LOWEST))
@@ -89,8 +90,8 @@ class Different:
         for own in blocks((len(y), len(k)), _BLOCK_ENTRIES):
             each = log_f(y[own], location, k, nu)
             each += np.log1p(-splits)
-            near = y[own] < 0
-            each[near] = logaddexp(each[near], split)
+            near = each[: np.searchsorted(y[own], 0.0)]
+            logaddexp(near, split, near)
             total += weights[own] @ each
         prior = np.minimum(0.0, np.log(max(n_parameters, 1.0) / k))
         weight = total * max(n_independent, 1) + prior

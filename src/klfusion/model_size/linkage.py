@@ -26,6 +26,7 @@ from klfusion._utils.running import Report
 from klfusion.assignment.binary import assign_silo
 from klfusion.families import SiloVariation
 from klfusion.merging.agglomeration import penalty_between, penalty_path
+from klfusion.model_size.continued import settled_ahead
 from klfusion.model_size.densities import Different, Same, farther, grouped_log_odds, log_distance
 from klfusion.model_size.distances import centre_distances, pair_distances, to_others
 from klfusion.model_size.evidence import (
@@ -119,8 +120,7 @@ class Linked:
         """Improve the matching by assignments of one silo at a time; learn *same* anew."""
         found = self
         for _ in range(3):
-            found = found.learned()
-            labels = found._swept()
+            labels = (found := found.learned())._swept()
             if (labels == found.labels).all():
                 break
             found = replace(found, labels=labels)
@@ -171,8 +171,7 @@ class Linked:
             labels = found._merged()
             if (labels == found.labels).all():
                 break
-            found = replace(found, labels=labels)
-            found = replace(found, labels=found._swept())
+            found = replace(found, labels=replace(found, labels=labels)._swept())
         return found
 
     def _merged(self) -> IntArray:
@@ -260,7 +259,8 @@ def link(
     found = unvaried = cut(base, settings, report, every=True)
     if isinstance(base.family, SiloVariation) and len(found.path.merges) and not varied:
         labels = found.labels if found.matches else found.path.labels(len(found.path.merges))
-        for _ in range(ROUNDS):
+        found = settled_ahead(base, found, settings, report, cut) or found
+        for _ in range(ROUNDS if found is unvaried else 0):
             variation = base.varying.variation(labels)
             new = cut(base.with_variation(variation), settings, report)
             if found.of_all and not new.matches and found.sharing + new.sharing > 0.0:
