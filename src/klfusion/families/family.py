@@ -76,6 +76,11 @@ class Family(ABC):
         sums /= mass[:, None]
         return self.log_partition(sums)
 
+    def least_gaps(self, natural: FloatArray, weights: FloatArray) -> FloatArray | None:
+        """Lower bounds, soon computed, of the Jensen gaps of all pairs, (n, n); None: no bounds."""
+        del natural, weights
+        return None
+
     @abstractmethod
     def mean(self, natural: FloatArray) -> FloatArray:
         """Mean parameters ``E[T(x)]``, the gradient of ``A``, ``(n, p) -> (n, p)``."""

@@ -47,7 +47,7 @@ def unpack(packed: FloatArray, dim: int) -> FloatArray:
 
 @lru_cache(maxsize=64)
 def bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
-    """Which of ``s``, ``kappa``, packed ``M``, times what, is each entry of ``[[M, s], [s', kappa]]``."""
+    """Which of ``s``, ``kappa``, packed ``M`` is where in ``[[M, s], [s', kappa]]``, times what."""
     where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
     *_, inner, inner_scale = packing(dim)
     where[:dim, :dim] = dim + 1 + inner.reshape(dim, dim)

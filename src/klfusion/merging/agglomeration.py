@@ -148,15 +148,23 @@ class AllPairs:
     """Candidates: every pair of clusters with a finite price.
 
     The ``state`` has single components, with ``prices``, (n, n), infinite for pairs that may not
-    merge. A union may not merge with what one of its parts may not.
+    merge. A union may not merge with what one of its parts may not. Some prices may be lower
+    bounds, those ``bounded``, (n, n).
     """
 
-    def __init__(self, state: Clusters, prices: FloatArray, pricing: Pricing) -> None:
+    def __init__(
+        self,
+        state: Clusters,
+        prices: FloatArray,
+        pricing: Pricing,
+        bounded: BoolArray | None = None,
+    ) -> None:
         every = np.arange(state.size)
         self._state, self._pricing = state, pricing
         self._increases = pricing.increases(prices, every[:, None], every)
         self._pairs = Nearest(prices)
-        self._bounded = np.zeros((state.size, state.size), dtype=bool)
+        none = np.zeros((state.size, state.size), dtype=bool)
+        self._bounded = none if bounded is None else bounded
 
     def cheapest(self, most: float) -> Merge | None:
         """The pair with the lowest price; bounds that are lower are made exact first."""
@@ -210,9 +218,30 @@ def penalty_path(problem: FusionProblem, report: Report, most: float = np.inf) -
     report("comparing", 0, None)
     state = Clusters(problem, np.arange(n, dtype=np.intp))
     one_silo = problem.silo[:, None] == problem.silo
-    ratios = np.where(one_silo, np.inf, problem.pair_increases / merge_saving(1, 1))
-    candidates = AllPairs(state, ratios, PenaltyPricing(state))
+    increases, bounded = _pairs(state, one_silo)
+    ratios = np.where(one_silo, np.inf, increases / merge_saving(1, 1))
+    candidates = AllPairs(state, ratios, PenaltyPricing(state), bounded)
     return penalty_path_of(n, list(agglomerate(candidates, n, report, most)))
+
+
+def _pairs(state: Clusters, one_silo: BoolArray) -> tuple[FloatArray, BoolArray | None]:
+    """Increases of the gaps by merges of two components, and which of them are lower bounds.
+
+    Those of near pairs are exact: up to a multiple of what the nearest of each have.
+    """
+    problem = state.problem
+    least = problem.family.least_gaps(problem.natural, problem.weights)
+    if least is None:
+        return problem.pair_increases, None
+    least[one_silo] = np.inf
+    nearest = least.argmin(axis=1)
+    some = np.flatnonzero(np.isfinite(least[np.arange(problem.n), nearest]))
+    most = _WHEN_LOWEST * np.median(state.merge_increases(some, nearest[some])) if len(some) else 0
+    a, b = np.nonzero(np.triu(least <= most))
+    least[a, b] = least[b, a] = state.merge_increases(a, b)
+    bounded: BoolArray = np.ones(least.shape, dtype=bool)
+    bounded[a, b] = bounded[b, a] = False
+    return least, bounded
 
 
 def penalty_between(path: MergePath, steps: int) -> float:
