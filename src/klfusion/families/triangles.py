@@ -14,7 +14,8 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
 
-_LEAST = 40  # matrices per row from which this is faster than LAPACK
+# Matrices per row from which this is faster than LAPACK; fewer leave most of the time to calls.
+_LEAST_DETERMINANTS, _LEAST_INVERSES = 30, 12
 
 
 def packed_size(dim: int) -> int:
@@ -85,9 +86,14 @@ def congruence(matrix: FloatArray) -> FloatArray:
     return pack(matrix @ unpack(np.eye(packed_size(dim)), dim) @ matrix.T)
 
 
-def is_faster(n: int, dim: int) -> bool:
-    """Whether ``n`` matrices are enough; fewer leave most of the time to calls."""
-    return n >= _LEAST * dim
+def many_determinants(n: int, dim: int) -> bool:
+    """Whether `log_det_of` is faster for ``n`` matrices."""
+    return n >= _LEAST_DETERMINANTS * dim
+
+
+def many_inverses(n: int, dim: int) -> bool:
+    """Whether `invert` is."""
+    return n >= _LEAST_INVERSES * dim
 
 
 def log_det_of(triangles: FloatArray, dim: int) -> FloatArray:

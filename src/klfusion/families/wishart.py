@@ -167,7 +167,7 @@ class NormalWishart(GaussianPosterior):
         d, half_dof = self.dim, 0.5 * dof
         # scale_inv is the Schur complement of kappa in [[kappa, s'], [s, moment]], s = kappa mean:
         # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
-        if triangles.is_faster(len(natural), d + 1):
+        if triangles.many_determinants(len(natural), d + 1):
             log_dets = triangles.log_det_of(self._bordered(natural), d + 1)
         else:
             where, scale = bordered_layout(d)
@@ -187,7 +187,7 @@ class NormalWishart(GaussianPosterior):
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""
-        if triangles.is_faster(len(natural), self.dim + 1):
+        if triangles.many_inverses(len(natural), self.dim + 1):
             return self._mean_of_many(natural)
         mean, kappa, scale_inv, dof = self._split(natural)
         precision, log_dets = _expectations(scale_inv, dof)

@@ -34,17 +34,27 @@ def settled_ahead(
 ) -> Linked | None:
     """The cut under the variation of clusters merged further, if it is into these clusters.
 
-    None if nothing merges or the ``cut`` is another: then the variation is found round by round.
+    None if the ``cut`` is another, if nothing merges, or if more might: then the variation is found
+    round by round.
     """
     if not found.matches or found.of_all or base.n == len(base.silos):
         return None
+    if _meet(base, found.labels):
+        return None
     first = base.with_variation(base.varying.variation(found.labels))
     labels = merged_further(first, found.labels, settings, report)
-    if (labels == found.labels).all():
+    if not _meet(base, labels):
         return None
     variation = base.varying.variation(labels)
     new = cut(base.with_variation(variation), settings, report)
     return replace(new, variation=variation) if (new.labels == labels).all() else None
+
+
+def _meet(problem: FusionProblem, labels: IntArray) -> bool:
+    """Whether every two clusters share a silo, so that none may merge."""
+    holds = np.zeros((int(labels.max()) + 1, int(problem.silo.max()) + 1))
+    holds[labels, problem.silo] = 1.0
+    return bool(shared_silos(holds, holds).all())
 
 
 def merged_further(
