@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from klfusion.families import NormalWishart, triangles
+from klfusion.families import NormalWishart
 from klfusion.families.triangles import (
     congruence,
     invert,
@@ -56,7 +56,7 @@ def test_packed_products():
 
 
 @pytest.mark.parametrize("dim", [1, 2, 7])
-def test_many_posteriors_are_computed_as_few(dim, monkeypatch):
+def test_many_posteriors_are_computed_as_few(dim):
     rng, n = np.random.default_rng(dim), 40 * (dim + 1)
     family = NormalWishart(dim)
     scale_inv = random_matrices(rng, n, dim)
@@ -68,8 +68,7 @@ def test_many_posteriors_are_computed_as_few(dim, monkeypatch):
     mass = rng.uniform(0.5, 4.0, size=n)
     average = family.log_partition_of_average(natural * mass[:, None], mass)
     np.testing.assert_allclose(average, many[0], rtol=1e-9, atol=1e-9)
-    monkeypatch.setattr(triangles, "_LEAST_DETERMINANTS", np.inf)
-    monkeypatch.setattr(triangles, "_LEAST_INVERSES", np.inf)
-    few = family.log_partition(natural), family.mean(natural)
+    parts = np.array_split(natural, 40)
+    few = [np.concatenate([f(part) for part in parts]) for f in (family.log_partition, family.mean)]
     np.testing.assert_allclose(many[0], few[0], rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(many[1] / few[1], 1.0, atol=1e-6)
