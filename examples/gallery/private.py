@@ -32,7 +32,7 @@ for row, epsilon in enumerate([0.1, 0.5, 1.0, 2.0, 5.0, 10.0]):
         ]  # fmt: skip
     found = kf.fuse(silos).posterior.params()
     mean, sd = found["mean"][0, 1], found["covariance"][0, 1, 1] ** 0.5
-    print(f"epsilon {epsilon:4.1f}: effect of the dose {mean:.1f}, deviation {sd:.2f}")
+    print(f"epsilon {epsilon:4.1f}: effect of the dose {mean:.1f}, deviation {sd:.1g}")
     panel.errorbar(row, mean, 1.96 * sd, fmt="sC0", capsize=4)
 panel.axhline(0.8, ls="--", c="k", lw=1)
 panel.set(xticks=range(6), xticklabels=[0.1, 0.5, 1, 2, 5, 10], xlabel="epsilon", ylabel="effect")

@@ -142,3 +142,27 @@ def test_silos_of_one_size_count_as_their_components_less_one():
     uneven = problem.some(np.r_[0:4, 4, 5, 8])  # silos of 4, 2 and 1
     assert n_independent(uneven) == pytest.approx(4.0 / (1.0 / 3.0 + 1.0))
     np.testing.assert_allclose(pairs_within(uneven)[1].sum(), 2.0)
+
+
+def silos_of_unequal_size(seed):
+    """Ten silos of 30 or 2,000 rows, of three to five of six clusters that vary a little.
+
+    The prior of each is as wide as all its data, as that of scikit-learn.
+    """
+    rng, family, silos = np.random.default_rng(seed), kf.families.NormalWishart(3), []
+    centres = 5.0 * np.array(list(np.ndindex(2, 2, 2))[:6], dtype=float)
+    for j in range(10):
+        held = rng.choice(6, size=rng.integers(3, 6), replace=False)
+        n = 2000 if j % 5 == 4 else 30
+        own = np.concatenate([np.repeat(held, 4), rng.choice(held, size=n - 4 * len(held))])
+        x = centres[own] + 0.25 * rng.normal(size=(6, 3))[own] + rng.normal(size=(n, 3))
+        prior = family.natural([x.mean(axis=0)], [1.0], [3.0 * np.cov(x.T)], [3.0])[0]
+        natural = np.stack([prior + family.of_points(x[own == k]).sum(axis=0) for k in held])
+        counts = [float((own == k).sum()) for k in held]
+        silos.append(kf.Posterior(family, natural, name=f"{j}", prior=prior, counts=counts))
+    return silos
+
+
+def test_small_silos_match_large_ones_although_their_priors_are_wide():
+    right = [kf.fuse(silos_of_unequal_size(seed)).n_components == 6 for seed in range(20)]
+    assert np.mean(right) >= 0.8

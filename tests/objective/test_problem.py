@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -30,32 +28,6 @@ def test_pairs_and_merges_cost_their_jensen_gaps(dim):
     others = np.array([1, 2, 3, 4])
     pairs = clusters.merge_increases(np.zeros(4, dtype=np.intp), others)
     np.testing.assert_allclose(clusters.merge_increases_with(0, others), pairs, rtol=1e-9)
-
-
-class TestUnderOnePrior:
-    family = kf.families.Gamma()
-
-    def problem(self, shapes, prior_shapes):
-        """Equal observations of a rate, under a prior per silo."""
-        prior = self.family.natural(prior_shapes, np.ones(len(shapes)))
-        natural = prior + self.family.natural(shapes, np.full(len(shapes), 5.0))
-        silo = np.arange(len(shapes))
-        return FusionProblem(self.family, natural, silo, np.ones(len(shapes)), prior=prior)
-
-    def test_equal_observations_are_equal(self):
-        found = self.problem([7.0, 7.0, 7.0], [1.0, 2.0, 9.0]).under_one_prior()
-        np.testing.assert_allclose(found.natural, found.natural[[0, 0, 0]])
-        np.testing.assert_allclose(found.prior, found.prior[[0, 0, 0]])
-
-    def test_one_prior_changes_nothing(self):
-        same = self.problem([7.0, 9.0], [2.0, 2.0])
-        assert same.under_one_prior() is same
-        none = replace(same, prior=None)
-        assert none.under_one_prior() is none
-
-    def test_a_component_that_would_leave_the_family_keeps_all_as_they_are(self):
-        problem = self.problem([-8.0, 7.0], [9.0, 1.0])  # less certain than its prior
-        assert problem.under_one_prior() is problem
 
 
 def test_a_label_of_minus_one_is_in_no_sum():

@@ -18,6 +18,7 @@ from klfusion.methods.topics import OUTCOMES, best_reconstruction
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.linked_rows import link_rows
 from klfusion.model_size.probabilities import own_probabilities, undone
+from klfusion.model_size.typical_prior import under_one_prior
 from klfusion.objective.batches import SiloStore
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching, Search, objective
@@ -86,7 +87,7 @@ class Auto(PathMethod):
         if search.n_components is not None:
             self._refuse_rate("with n_components")
             return super().match(problem, search)
-        given = problem.under_one_prior()
+        given = under_one_prior(problem)
         if problem.n > self.most_on_path(problem):
             return super().match(given, search)
         found = link_rows(given, self.compared_for_linkage, self.linkage, search.report)

@@ -161,11 +161,16 @@ class _Search:
         """
         absent = ~self.holds[:, self.holds[cluster]]  # from the silos of the cluster, (G, n)
         near = np.flatnonzero((self.counts > 0) & (np.arange(len(self.counts)) != cluster))
-        near = near[np.argsort(self.distances[cluster, near], kind="stable")][:_NEAREST]
+        near = near[np.argsort(self.distances[cluster, near], kind="stable")]
+        inside = np.ones((len(rows), len(near)))
+        if self.observed:
+            inside[:] = self._shares.possible(rows, near, NEGLIGIBLE_SHARE)
+            some = np.flatnonzero(inside.mean(axis=0) >= 0.5)
+            near, inside = near[some], inside[:, some]
+        near, inside = near[:_NEAREST], inside[:, :_NEAREST]
         held = (~absent[near]).astype(np.float64)
-        pairs = near[np.argwhere(np.triu(held @ held.T <= 0.5 * len(rows), k=1))]  # not both
-        if len(pairs) and self.observed:
-            pairs = pairs[self._shares.possible(rows, pairs, NEGLIGIBLE_SHARE)]
+        possible = (held @ held.T <= 0.5 * len(rows)) & (inside.T @ inside >= 0.5 * len(rows))
+        pairs = near[np.argwhere(np.triu(possible, k=1))]  # a silo lacks one or both
         if len(pairs) == 0:
             return -np.inf
         odds = self._average_odds(rows, pairs)

@@ -28,14 +28,12 @@ class Shares:
     centres: FloatArray
     held: BoolArray  # clusters of a component's silo other than its own, (n, G)
 
-    def possible(self, rows: IntArray, pairs: IntArray, share: float) -> BoolArray:
-        """Whether both of two clusters may be such a share of most of some components, (k,)."""
-        every, where = np.unique(pairs, return_inverse=True)
+    def possible(self, rows: IntArray, clusters: IntArray, share: float) -> BoolArray:
+        """Whether each of some clusters may be such a share of some components, (rows, k)."""
         own, centres = self._observed
-        rest = (own[rows, None] - share * centres[every]) / (1.0 - share)
-        inside = self.family.inside(rest.reshape(-1, rest.shape[-1])).reshape(rest.shape[:2])
-        both = inside[:, where.reshape(pairs.shape)].all(axis=2)
-        return np.asarray(both.mean(axis=0) >= 0.5)
+        rest = (own[rows, None] - share * centres[clusters]) / (1.0 - share)
+        inside = self.family.inside(rest.reshape(-1, rest.shape[-1]))
+        return np.asarray(inside.reshape(rest.shape[:2]))
 
     def log_odds(self, row: int, pairs: IntArray) -> FloatArray:
         """Log-likelihood ratio of describing both of two clusters against being another, (k,).

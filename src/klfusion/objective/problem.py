@@ -260,20 +260,6 @@ class FusionProblem:
         both = self.natural[first] + self.natural[second]
         return np.asarray(0.5 * both if self.prior is None else both - self.prior[first])
 
-    def under_one_prior(self, prior: FloatArray | None = None) -> FusionProblem:
-        """Components as if all silos had one ``prior``, (p,); default: the average of theirs.
-
-        Priors that follow a silo's data differ between silos, and make equal components differ.
-        Without priors, or if a component would leave the family, they stay as they are.
-        """
-        if self.prior is None or (prior is None and (self.prior == self.prior[0]).all()):
-            return self
-        one = self.prior.mean(axis=0) if prior is None else prior
-        natural = self.natural - self.prior + one
-        if not self.family.in_domain(natural):
-            return self
-        return replace(self, natural=natural, prior=np.broadcast_to(one, natural.shape).copy())
-
     def centred(self, *like: FloatArray) -> FusionProblem:
         """The same divergences, at an origin where rounding loses the fewest digits.
 

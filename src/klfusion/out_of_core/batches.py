@@ -26,9 +26,9 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import MaxLoss, Method, PathMethod, method_for
 from klfusion.methods.matching import check_size
 from klfusion.methods.method import no_size
-from klfusion.model_size.cleaning import with_data
 from klfusion.model_size.preparation import prepare, stack_silos
 from klfusion.model_size.silo_variation import estimate_variation
+from klfusion.model_size.typical_prior import typical_prior, under_one_prior
 from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
@@ -140,9 +140,7 @@ def _learned(
     reached = np.cumsum(np.array([silo.n_components for silo in silos])[order])
     most = sample_size(silos[0].family.size)
     some = batches.some(np.sort(order[: max(2, int(np.searchsorted(reached, most)))]))
-    sample = _Sample.of(some)
-    if not method.one_prior or n_components is not None:
-        sample = replace(sample, prior=None)
+    sample = _Sample.of(some, method, method.one_prior and n_components is None)
     if not isinstance(silos[0].family, SiloVariation):
         return sample, None
     like_all = _problem(some, np.ones(len(some)), np.arange(len(some)), sample, method, None)
@@ -199,14 +197,14 @@ class _Sample:
     """Statistics of a sample of silos, so that batches are treated alike."""
 
     natural: FloatArray  # components, (n, p)
-    prior: FloatArray | None  # average of the silos' priors, (p,); None if any is unknown
+    prior: FloatArray | None  # that all silos are compared under, (p,); None: their own
 
     @classmethod
-    def of(cls, posteriors: Sequence[Posterior]) -> _Sample:
+    def of(cls, posteriors: Sequence[Posterior], method: PathMethod, one_prior: bool) -> _Sample:
         """Of some silos."""
-        priors = [p.prior for p in posteriors if p.prior is not None]
-        prior = np.mean(priors, axis=0) if len(priors) == len(posteriors) else None
-        return cls(np.concatenate([p.natural[with_data(p)] for p in posteriors]), prior)
+        problem = prepare(posteriors, np.ones(len(posteriors)), clean=method.cleans).problem
+        known = one_prior and problem.prior is not None
+        return cls(problem.natural, typical_prior(problem) if known else None)
 
 
 def _problem(
@@ -220,7 +218,7 @@ def _problem(
     """Components in comparable form; each silo has its number among all."""
     problem = prepare(posteriors, weights, clean=method.cleans).problem
     if sample.prior is not None:
-        problem = problem.under_one_prior(sample.prior)
+        problem = under_one_prior(problem, sample.prior)
     problem = method.compared(problem, sample.natural, variation=variation)
     return replace(problem, silo=numbers[problem.silo])
 

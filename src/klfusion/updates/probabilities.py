@@ -14,6 +14,7 @@ from klfusion.methods import Auto, ByName, PathMethod
 from klfusion.methods.matching import comparing
 from klfusion.model_size.linkage import at_labels
 from klfusion.model_size.probabilities import same
+from klfusion.model_size.typical_prior import under_one_prior
 from klfusion.pooling.pool import matched
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.updates.table import kept_silos
@@ -43,7 +44,7 @@ def probabilities_same(fusion: Fusion) -> FloatArray:
     auto = method if isinstance(method, Auto) else Auto(topics=topics)
     with comparing(silos):
         units = matched(silos, fusion.labels, fusion.settings.weight_array())
-        given = replace(units.problem, prior=units.priors).under_one_prior()
+        given = under_one_prior(replace(units.problem, prior=units.priors))
         problem = auto.compared_for_linkage(given)
         problem = problem.with_variation(fusion.settings.variation_array(problem.family))
         found = same(at_labels(problem, auto.linkage, units.labels))
