@@ -22,7 +22,7 @@ from sklearn.mixture import BayesianGaussianMixture
 import klfusion as kf
 from experiments.simulation import FloatArray
 from klfusion.model_size.evidence import leave_one_out, pairs_within
-from klfusion.model_size.linkage import Linked, at_labels
+from klfusion.model_size.linked import Linked, at_labels
 from klfusion.pooling.pool import matched
 
 SITES = 8

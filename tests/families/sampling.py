@@ -9,7 +9,7 @@ import numpy as np
 
 from klfusion.families.draws import draws
 from klfusion.families.positive_definite import log_det
-from klfusion.families.wishart import pack
+from klfusion.families.triangles import pack
 
 TINY = np.finfo(np.float64).tiny
 BELOW_ONE = np.nextafter(1.0, 0.0)

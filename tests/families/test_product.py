@@ -76,6 +76,7 @@ METHODS = {
         "variation_size": lambda f, x, y: f.variation_size,
         "variation": lambda f, x, y: f.variation(x, LABELS),
         "varied": lambda f, x, y: f.varied(y, f.variation(x, LABELS)),
+        "varying": lambda f, x, y: f.varying(y).varied(f.varying(x).variation(LABELS)),
     },
     "DiscreteOutcomes": {
         "coarser": lambda f, x, y: f.coarser(x, np.arange(1.0, 7.0), 3)[1],

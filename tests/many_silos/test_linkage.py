@@ -11,7 +11,7 @@ import klfusion as kf
 from klfusion.many_silos.linkage import Joining
 from klfusion.model_size.distances import to_clusters
 from klfusion.model_size.evidence import LinkageSettings
-from klfusion.model_size.linkage import at_labels
+from klfusion.model_size.linked import at_labels
 from klfusion.objective.problem import FusionProblem
 from tests.helpers.silos import normal_wishart_silos
 

@@ -9,7 +9,7 @@ from sklearn.mixture import BayesianGaussianMixture
 import klfusion as kf
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import find_failed
-from klfusion.model_size.linkage import at_labels
+from klfusion.model_size.linked import at_labels
 from klfusion.objective.problem import FusionProblem
 from tests.helpers.loops import for_each
 

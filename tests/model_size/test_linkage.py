@@ -12,7 +12,8 @@ from klfusion.model_size.evidence import (
     n_independent,
     pairs_within,
 )
-from klfusion.model_size.linkage import Linked, cut, link
+from klfusion.model_size.linkage import cut, link
+from klfusion.model_size.linked import Linked
 from klfusion.model_size.probabilities import own_probabilities
 from klfusion.objective.problem import FusionProblem
 

@@ -9,7 +9,8 @@ import pytest
 
 import klfusion as kf
 from klfusion.model_size.evidence import LinkageSettings
-from klfusion.model_size.linkage import at_labels, link
+from klfusion.model_size.linkage import link
+from klfusion.model_size.linked import at_labels
 from klfusion.model_size.probabilities import (
     marginals,
     memberships,

@@ -9,7 +9,7 @@ from klfusion.adapters import _library
 from klfusion.adapters._library import class_names, classes_of
 from klfusion.errors import KLFusionError
 from klfusion.families import IsotropicNormalGamma
-from klfusion.families.wishart import pack, unpack
+from klfusion.families.triangles import pack, unpack
 from klfusion.learners import BayesianHead
 from klfusion.learners._head import Softmax, Statistics
 from klfusion.learners.feature_maps import MAPS

@@ -10,7 +10,8 @@ components does not help to match.
 
 import math
 from abc import abstractmethod
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -136,8 +137,34 @@ class EmpiricalPrior(Capability):
         """
 
 
+class Varying(Protocol):
+    """Components whose variation between silos depends on a matching."""
+
+    def variation(self, labels: IntArray) -> FloatArray:
+        """`SiloVariation.variation` of these."""
+
+    def varied(self, variation: FloatArray) -> FloatArray:
+        """`SiloVariation.varied` of these."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Varying:
+    family: "SiloVariation"
+    natural: FloatArray
+
+    def variation(self, labels: IntArray) -> FloatArray:
+        return self.family.variation(self.natural, labels)
+
+    def varied(self, variation: FloatArray) -> FloatArray:
+        return self.family.varied(self.natural, variation)
+
+
 class SiloVariation(Capability):
     """Posteriors with a model of variation between silos, by random effects."""
+
+    def varying(self, natural: FloatArray) -> Varying:
+        """Components of which one matching after the other is tried."""
+        return _Varying(self, natural)
 
     @property
     @abstractmethod

@@ -76,6 +76,11 @@ class Family(ABC):
         sums /= mass[:, None]
         return self.log_partition(sums)
 
+    def least_gaps(self, natural: FloatArray, weights: FloatArray) -> FloatArray | None:
+        """Lower bounds, soon computed, of the Jensen gaps of all pairs, (n, n); None: no bounds."""
+        del natural, weights
+        return None
+
     @abstractmethod
     def mean(self, natural: FloatArray) -> FloatArray:
         """Mean parameters ``E[T(x)]``, the gradient of ``A``, ``(n, p) -> (n, p)``."""
@@ -83,6 +88,10 @@ class Family(ABC):
     @abstractmethod
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """Quantities by name, ``(n,)`` or ``(n, k)``, that are > 0 exactly inside the domain."""
+
+    def _margins(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        """`positive`, where no error names the numbers."""
+        return self.positive(natural)
 
     @property
     def least_count(self) -> float:
@@ -180,7 +189,7 @@ class Family(ABC):
     def inside(self, natural: FloatArray) -> BoolArray:
         """Whether each row is a distribution of this family, ``(n, p) -> (n,)``."""
         with np.errstate(all="ignore"):
-            positive = self.positive(natural).values()
+            positive = self._margins(natural).values()
         found = np.isfinite(natural).all(axis=1)
         for values in positive:
             found &= values.min(axis=tuple(range(1, values.ndim)), initial=np.inf) > 0

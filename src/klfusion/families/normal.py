@@ -13,7 +13,9 @@ from klfusion.families.capabilities import Centred, UncertainLocation
 from klfusion.families.family import DimensionalFamily, rows, stack
 from klfusion.families.gaussian import LOG_2PI, deviations_between, diagonal_of, matrices
 from klfusion.families.positive_definite import log_det, smallest_pivot
-from klfusion.families.wishart import pack, packed_size, unpack
+from klfusion.families.triangles import pack, packed_size, unpack
+
+_ROUNDED = 1e-10  # of squares, more than rounding can add to a distance
 
 
 class NormalDistribution(DimensionalFamily, Centred, UncertainLocation):
@@ -199,6 +201,22 @@ class DiagonalNormal(NormalDistribution):
         squares = np.matmul(shift[:, None, :], room[:, :, None])[:, 0, 0] / mass
         logs = sum_log(precision) - self.dim * np.log(mass)
         return np.asarray(0.5 * (squares - logs + self.dim * LOG_2PI))
+
+    def least_gaps(self, natural: FloatArray, weights: FloatArray) -> FloatArray:
+        """Those of the means at the least precisions, as multiples of their geometric means.
+
+        Of precisions ``r, s`` the gap of the means is ``r s / (r + s)`` times half their squared
+        distance, which grows with either. The gap of the precisions is never negative.
+        """
+        mean, variance = self._moments(natural)
+        common = np.exp(-np.log(variance).mean(axis=0))
+        least = weights / (common * variance).max(axis=1)
+        scaled = mean * np.sqrt(common)
+        squares = np.einsum("nd,nd->n", scaled, scaled)
+        both = squares[:, None] + squares
+        gaps = (1.0 - _ROUNDED) * both - 2.0 * (scaled @ scaled.T)
+        gaps *= 0.5 * least[:, None] * least / (least[:, None] + least)
+        return np.asarray(np.maximum(gaps, 0.0, out=gaps))
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[x], E[-x^2 / 2]``."""

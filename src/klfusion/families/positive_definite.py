@@ -22,7 +22,9 @@ def log_det(positive_definite: FloatArray) -> FloatArray:
 
 def _of_factor(factor: NDArray[np.floating[Any]]) -> FloatArray:
     """Log-determinants from Cholesky factors."""
-    return np.asarray(2.0 * np.log(factor.diagonal(axis1=-2, axis2=-1)).sum(axis=-1))
+    logs = np.log(factor.diagonal(axis1=-2, axis2=-1)).sum(axis=-1)
+    logs *= 2.0
+    return np.asarray(logs)
 
 
 def inverse_and_log_det(positive_definite: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -38,20 +40,27 @@ def inverse_and_log_det(positive_definite: FloatArray) -> tuple[FloatArray, Floa
     return inverse, logs
 
 
-def smallest_pivot(symmetric: FloatArray) -> FloatArray:
-    """> 0 only where Cholesky succeeds (then its least pivot, else an eigenvalue, or NaN)."""
+def smallest_pivot(symmetric: FloatArray, *, named: bool = True) -> FloatArray:
+    """> 0 only where Cholesky succeeds (then its least pivot, else an eigenvalue, or NaN).
+
+    Where the number is not ``named`` in an error, it is a pivot that is not positive.
+    """
     try:
         factor = np.linalg.cholesky(symmetric)
     except np.linalg.LinAlgError:
         # Each by itself, or a good matrix that is badly scaled would be judged by others.
-        good, out = _least_pivots(symmetric) > 0.0, np.full(len(symmetric), np.nan)
+        least, out = _least_pivots(symmetric), np.full(len(symmetric), np.nan)
+        good = least > 0.0
         if good.all():  # but for rounding
             if half := len(symmetric) // 2:
-                return np.concatenate([*map(smallest_pivot, (symmetric[:half], symmetric[half:]))])
+                parts = symmetric[:half], symmetric[half:]
+                return np.concatenate([smallest_pivot(part, named=named) for part in parts])
             return np.zeros(1)
-        out[good] = smallest_pivot(symmetric[good])
-        finite = ~good & np.isfinite(symmetric).all(axis=(1, 2))
-        out[finite] = np.minimum(np.linalg.eigvalsh(symmetric[finite])[:, 0], 0.0)
+        out[good] = smallest_pivot(symmetric[good], named=named)
+        bad = ~good & np.isfinite(symmetric).all(axis=(1, 2))
+        if named and bad.any():
+            least[bad] = np.linalg.eigvalsh(symmetric[bad])[:, 0]
+        out[bad] = np.minimum(least[bad], 0.0)
         return out
     return np.asarray(np.einsum("nii->ni", factor).min(axis=1) ** 2)
 

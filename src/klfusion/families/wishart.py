@@ -1,58 +1,29 @@
-"""Wishart, of precision matrices, and Normal-Wishart, of a Gaussian's mean and precision.
+"""Wishart, of precision matrices, and Normal-Wishart, of a Gaussian's mean and precision."""
 
-Of a symmetric matrix the upper triangle is kept, its off-diagonal entries times sqrt(2), so that
-the inner product of two packed matrices is the trace inner product of the matrices.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
-from scipy.special import digamma, gammaln
 
-from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.capabilities import (
-    Tempered,
-    group_means,
-    reliability,
-    variance_between_silos,
-)
+from klfusion._utils.arrays import FloatArray, IntArray, in_blocks
+from klfusion.families import multivariate_gamma, triangles
+from klfusion.families.capabilities import Tempered
 from klfusion.families.family import DimensionalFamily, check_offset, rows, stack
 from klfusion.families.gaussian import LOG_2PI, GaussianPosterior, matrices
 from klfusion.families.positive_definite import inverse_and_log_det, log_det, smallest_pivot
+from klfusion.families.triangles import (
+    bordered_layout,
+    pack,
+    packed_size,
+    packing,
+    products_with,
+    squares,
+    unpack,
+)
+from klfusion.families.varying_matrices import VaryingMatrices
 
 _LOG_2 = float(np.log(2.0))
-_LOG_PI = float(np.log(np.pi))
-
-
-def packed_size(dim: int) -> int:
-    """Number of entries of a packed symmetric matrix."""
-    return dim * (dim + 1) // 2
-
-
-@lru_cache(maxsize=64)
-def _packing(dim: int) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:
-    """Entry of the flattened matrix of each packed number, and its scale; then the inverse."""
-    row, col = np.triu_indices(dim)
-    scale = np.where(row == col, 1.0, np.sqrt(2.0))
-    back = np.empty((dim, dim), dtype=np.intp)
-    back[row, col] = back[col, row] = np.arange(len(row))
-    return row * dim + col, scale, back.ravel(), (1.0 / scale)[back.ravel()]
-
-
-def pack(matrices: FloatArray) -> FloatArray:
-    """``(..., d, d) -> (..., d (d + 1) / 2)``."""
-    dim = matrices.shape[-1]
-    upper, scale, *_ = _packing(dim)
-    return np.take(matrices.reshape(*matrices.shape[:-2], dim * dim), upper, axis=-1) * scale
-
-
-def unpack(packed: FloatArray, dim: int) -> FloatArray:
-    """``(..., d (d + 1) / 2) -> (..., d, d)``."""
-    *_, flat, scale = _packing(dim)
-    return (np.take(packed, flat, axis=-1) * scale).reshape(*packed.shape[:-1], dim, dim)
 
 
 @final
@@ -90,7 +61,7 @@ class Wishart(DimensionalFamily, Tempered):
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
         scale_inv, dof = self._split(natural)
-        gammas = _log_gamma_multivariate(0.5 * dof, self.dim)
+        gammas = multivariate_gamma.log_gamma(0.5 * dof, self.dim)
         return np.asarray(0.5 * dof * (self.dim * _LOG_2 - log_det(scale_inv)) + gammas)
 
     def mean(self, natural: FloatArray) -> FloatArray:
@@ -183,32 +154,79 @@ class NormalWishart(GaussianPosterior):
 
     def log_partition(self, natural: FloatArray) -> FloatArray:
         """``A(eta)``."""
-        d, dof = self.dim, natural[:, -1]
-        log_kappa = np.log(natural[:, d])
-        # scale_inv is the Schur complement of kappa in [[moment, s], [s', kappa]], s = kappa mean:
+        return self._log_partition(natural, natural[:, -1], np.zeros(1))
+
+    def log_partition_of_average(self, sums: FloatArray, mass: FloatArray) -> FloatArray:
+        """``A(sums / mass)``, without dividing so many numbers."""
+        return self._log_partition(sums, sums[:, -1] / mass, np.log(mass))
+
+    def _log_partition(
+        self, natural: FloatArray, dof: FloatArray, log_mass: FloatArray
+    ) -> FloatArray:
+        """Of natural parameters over a mass; ``dof`` has been divided."""
+        d, half_dof = self.dim, 0.5 * dof
+        # scale_inv is the Schur complement of kappa in [[kappa, s'], [s, moment]], s = kappa mean:
         # the determinant of that matrix, whose entries are given, is that of scale_inv times kappa.
-        where, scale = _bordered_layout(d)
-        bordered = np.take(natural, where, axis=1)
-        bordered *= scale
-        log_dets = log_det(bordered.reshape(-1, d + 1, d + 1)) - log_kappa
-        total = 0.5 * d * (LOG_2PI - log_kappa + dof * _LOG_2) - 0.5 * dof * log_dets
-        return np.asarray(total + _log_gamma_multivariate(0.5 * dof, d))
+        if triangles.many_determinants(len(natural), d + 1):
+            log_dets = triangles.log_det_of(self._bordered(natural), d + 1)
+        else:
+            where, scale = bordered_layout(d)
+            bordered = natural.take(where, axis=1)
+            bordered *= scale
+            log_dets = log_det(bordered.reshape(-1, d + 1, d + 1))
+        log_kappa = np.log(natural[:, d])
+        log_kappa -= log_mass
+        log_dets -= log_kappa
+        log_dets += -d * _LOG_2 - (d + 1) * log_mass
+        log_dets *= half_dof
+        log_kappa -= LOG_2PI
+        log_kappa *= -0.5 * d
+        log_kappa -= log_dets
+        log_kappa += multivariate_gamma.log_gamma(half_dof, d)
+        return log_kappa
 
     def mean(self, natural: FloatArray) -> FloatArray:
         """``E[L mu], E[-mu' L mu / 2], E[-L / 2], E[log|L| / 2]``."""
+        if triangles.many_inverses(len(natural), self.dim + 1):
+            return self._mean_of_many(natural)
         mean, kappa, scale_inv, dof = self._split(natural)
         precision, log_dets = _expectations(scale_inv, dof)
         first = np.einsum("nij,nj->ni", precision, mean)
         square = self.dim / kappa + np.einsum("ni,ni->n", first, mean)
         return stack(first, -0.5 * square, -0.5 * pack(precision), 0.5 * log_dets)
 
+    def _mean_of_many(self, natural: FloatArray) -> FloatArray:
+        """The same by the inverse of that matrix, [[1 / kappa + m' P m, -m' P], [-P m, P]]."""
+        d, kappa, dof = self.dim, natural[:, self.dim], natural[:, -1]
+        bordered, out = self._bordered(natural), np.empty((self.size, len(natural)))
+        log_dets = triangles.invert(bordered, d + 1) - np.log(kappa)
+        np.multiply(bordered[1 : d + 1], -dof, out=out[:d])
+        out[d] = -0.5 * (d / kappa + dof * (bordered[0] - 1.0 / kappa))
+        np.multiply(bordered[d + 1 :], -0.5 * packing(d)[1][:, None], out=out[d + 1 : -1])
+        out[d + 1 : -1] *= dof
+        out[-1] = 0.5 * _expected_log_det(dof, log_dets, d)
+        return np.ascontiguousarray(out.T)
+
+    def _bordered(self, natural: FloatArray) -> FloatArray:
+        """Upper triangles of ``[[kappa, s'], [s, moment]]``, one matrix per column."""
+        d, out = self.dim, np.empty((self.size - 1, len(natural)))
+        out[0], out[1 : d + 1] = natural[:, d], natural[:, :d].T
+        np.divide(natural[:, d + 1 : -1].T, packing(d)[1][:, None], out=out[d + 1 :])
+        return out
+
     def positive(self, natural: FloatArray) -> Mapping[str, FloatArray]:
         """``kappa``, ``dof - (dim - 1)`` and the pivots of ``scale_inv``."""
+        return self._domain(natural)
+
+    def _margins(self, natural: FloatArray) -> Mapping[str, FloatArray]:
+        return self._domain(natural, named=False)
+
+    def _domain(self, natural: FloatArray, *, named: bool = True) -> Mapping[str, FloatArray]:
         kappa = natural[:, self.dim]
         safe = natural.copy()
         safe[:, self.dim] = np.where(kappa > 0, kappa, 1.0)
         _, _, scale_inv, dof = self._split(safe)
-        return {"kappa": kappa, **_matrix_domain(scale_inv, dof)}
+        return {"kappa": kappa, **_matrix_domain(scale_inv, dof, named=named)}
 
     def observed(self, mean: FloatArray, covariance: FloatArray, n: FloatArray) -> FloatArray:
         """The moments times ``n``."""
@@ -242,10 +260,31 @@ class NormalWishart(GaussianPosterior):
 
     def tempered(self, natural: FloatArray, factor: FloatArray) -> FloatArray:
         """Scale ``kappa`` and the excess of ``dof``; mean and expected precision stay."""
-        mean, kappa, scale_inv, dof = self._split(natural)
-        new_dof = _tempered_dof(dof, factor, self.dim)
-        scatter = scale_inv * (new_dof / dof)[:, None, None]
-        return self._joined(mean, factor * kappa, scatter, new_dof)
+        d, kappa, dof = self.dim, natural[:, self.dim], natural[:, -1]
+        new_dof = _tempered_dof(dof, factor, d)
+        ratio, out = new_dof / dof, np.empty_like(natural)
+        np.multiply(natural[:, : d + 1], factor[:, None], out=out[:, : d + 1])
+        # The scatter is moment - s s' / kappa.
+        np.multiply(natural[:, d + 1 : -1], ratio[:, None], out=out[:, d + 1 : -1])
+        square = squares(natural[:, :d])
+        square *= ((factor - ratio) / kappa)[:, None]
+        out[:, d + 1 : -1] += square
+        out[:, -1] = new_dof
+        return out
+
+    def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
+        """Means minus their average: the moment is linear in what it was."""
+        d, origin = self.dim, self.location(natural if like is None else like).mean(axis=0)
+        change, square = products_with(origin), squares(origin[None])
+
+        def moved(own: FloatArray) -> FloatArray:
+            out, kappa = own.copy(), own[:, d, None]
+            out[:, :d] -= kappa * origin
+            out[:, d + 1 : -1] -= own[:, :d] @ change
+            out[:, d + 1 : -1] += kappa * square
+            return out
+
+        return in_blocks(moved, natural)
 
     @property
     def variation_size(self) -> int:
@@ -254,92 +293,49 @@ class NormalWishart(GaussianPosterior):
 
     def variation(self, natural: FloatArray, labels: IntArray) -> FloatArray:
         """``1 / kappa`` and ``1 / dof`` of the variation, reliabilities, a geometric mean."""
-        d = self.dim
-        mean, kappa, scale_inv, dof = self._split(natural)
-        covariance = scale_inv / dof[:, None, None]
-        reference = _of_eigenvalues(np.exp, _of_eigenvalues(np.log, covariance).mean(axis=0))
-        root = np.linalg.cholesky(np.linalg.inv(reference))
-        in_group = group_means(covariance, labels)
-        relative = np.linalg.solve(in_group, covariance)
-        residual = mean - group_means(mean, labels)
-        scaled = np.linalg.solve(in_group, residual[..., None])[..., 0]
-        of_means = np.einsum("ni,ni->n", residual, scaled) / d
-        trace = np.einsum("nii->n", relative)
-        # |R - I|^2 of a Wishart with mean I is d (d + 1) / dof on average.
-        of_shapes = np.einsum("nij,nji->n", relative, relative) - 2.0 * trace + d
-        numbers = [
-            variance_between_silos(of_means, 1.0 / kappa, labels),
-            variance_between_silos(of_shapes / (d * (d + 1)), 1.0 / (dof - (d - 1)), labels),
-            reliability(mean @ root, labels),
-            reliability(pack(_of_eigenvalues(np.log, root.T @ covariance @ root)), labels),
-        ]
-        return np.concatenate([numbers, pack(reference)])
+        return self.varying(natural).variation(labels)
 
     def varied(self, natural: FloatArray, variation: FloatArray) -> FloatArray:
         """Less certain means, and covariances shrunk geometrically, each by its reliability."""
-        of_means, of_shapes, means_reliable, shapes_reliable = variation[:4]
-        mean, kappa, scale_inv, dof = self._split(natural)
-        floor = self.dim - 1.0
-        new_dof = floor + 1.0 / (1.0 / (dof - floor) + of_shapes)
-        root = np.linalg.cholesky(np.linalg.inv(unpack(variation[4:], self.dim)))
-        back = np.linalg.inv(root)
-        relative = root.T @ (scale_inv / dof[:, None, None]) @ root
-        covariance = back.T @ _of_eigenvalues(lambda own: own**shapes_reliable, relative) @ back
-        covariance = 0.5 * (covariance + covariance.swapaxes(-1, -2))
-        kappa = means_reliable / (1.0 / kappa + of_means)
-        return self._joined(mean, kappa, covariance * new_dof[:, None, None], new_dof)
+        return self.varying(natural).varied(variation)
 
+    def varying(self, natural: FloatArray) -> VaryingMatrices:
+        """With the logarithms of covariances computed once."""
+        d, kappa = self.dim, natural[:, self.dim]
+        mean = self.location(natural)
+        scatter = natural[:, d + 1 : -1] - kappa[:, None] * squares(mean)
 
-@lru_cache(maxsize=64)
-def _halves(dim: int) -> FloatArray:
-    """``0, 1/2, ..., (dim - 1) / 2``."""
-    return np.asarray(0.5 * np.arange(dim))
+        def joined(
+            mean: FloatArray, kappa: FloatArray, scatter: FloatArray, dof: FloatArray
+        ) -> FloatArray:
+            kappa = kappa[:, None]
+            return stack(kappa * mean, kappa, scatter + kappa * squares(mean), dof)
 
-
-@lru_cache(maxsize=64)
-def _bordered_layout(dim: int) -> tuple[IntArray, FloatArray]:
-    """Which natural parameter, times what, each entry of ``[[moment, s], [s', kappa]]`` is."""
-    where, scale = np.empty((dim + 1, dim + 1), dtype=np.intp), np.ones((dim + 1, dim + 1))
-    *_, inner, inner_scale = _packing(dim)
-    where[:dim, :dim] = dim + 1 + inner.reshape(dim, dim)
-    scale[:dim, :dim] = inner_scale.reshape(dim, dim)
-    where[dim, :dim] = where[:dim, dim] = np.arange(dim)
-    where[dim, dim] = dim
-    return where.ravel(), scale.ravel()
+        return VaryingMatrices(mean, kappa, scatter, natural[:, -1], joined)
 
 
 def _expectations(scale_inv: FloatArray, dof: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``E[L]`` (n, d, d) and ``E[log|L|]`` (n,)."""
-    dim = scale_inv.shape[1]
-    digammas = np.asarray(digamma(0.5 * dof[:, None] - _halves(dim)).sum(axis=1))
     precision, log_dets = inverse_and_log_det(scale_inv)
     precision *= dof[:, None, None]
-    return precision, digammas + dim * _LOG_2 - log_dets
+    return precision, _expected_log_det(dof, log_dets, scale_inv.shape[1])
 
 
-def _matrix_domain(scale_inv: FloatArray, dof: FloatArray) -> dict[str, FloatArray]:
+def _expected_log_det(dof: FloatArray, log_dets: FloatArray, dim: int) -> FloatArray:
+    """``E[log|L|]``."""
+    return multivariate_gamma.digammas(0.5 * dof, dim) + dim * _LOG_2 - log_dets
+
+
+def _matrix_domain(
+    scale_inv: FloatArray, dof: FloatArray, *, named: bool = True
+) -> dict[str, FloatArray]:
     """Quantities by name that must be > 0."""
     return {
         "dof - (dim - 1)": dof - (scale_inv.shape[1] - 1),
-        "smallest eigenvalue of scale_inv": smallest_pivot(scale_inv),
+        "smallest eigenvalue of scale_inv": smallest_pivot(scale_inv, named=named),
     }
 
 
 def _tempered_dof(dof: FloatArray, factor: FloatArray, dim: int) -> FloatArray:
     """``dof`` with its excess over the lower limit, ``dim - 1``, scaled."""
     return np.asarray((dim - 1) + factor * (dof - (dim - 1)))
-
-
-def _log_gamma_multivariate(a: FloatArray, dim: int) -> FloatArray:
-    """``log Gamma_d(a)`` of each entry of a vector."""
-    gammas = gammaln(a[:, None] - _halves(dim)).sum(axis=1)
-    gammas += 0.25 * dim * (dim - 1) * _LOG_PI
-    return np.asarray(gammas)
-
-
-def _of_eigenvalues(
-    function: Callable[[FloatArray], FloatArray], symmetric: FloatArray
-) -> FloatArray:
-    """Matrix function of each, such as the logarithm."""
-    values, vectors = np.linalg.eigh(symmetric)
-    return np.asarray((vectors * function(values)[..., None, :]) @ vectors.swapaxes(-1, -2))

@@ -59,9 +59,9 @@ class BySilo(Sequence[_Array]):
             if isinstance(at, slice):
                 return tuple(self._between(j) for j in range(len(self))[at])
             return self._between(range(len(self))[at])
-        except (IndexError, ValueError) as error:
+        except (IndexError, TypeError, ValueError) as error:
             known = f"expected a silo of {few(self._names)}, or a position up to {len(self) - 1}"
-            raise KLFusionError(f"{known}, got {key!r}") from error
+            raise KLFusionError(f"{known}, got {brief(key)}") from error
 
     def _between(self, j: int) -> _Array:
         return cast(_Array, self._flat[self._edges[j] : self._edges[j + 1]])

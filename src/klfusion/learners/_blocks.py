@@ -17,7 +17,7 @@ from scipy.special import digamma, gammaln, polygamma
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.families import Dirichlet, Family, Gamma, NormalGamma, NormalWishart, Product
 from klfusion.families.gaussian import LOG_2PI
-from klfusion.families.wishart import pack
+from klfusion.families.triangles import pack
 from klfusion.learners._columns import Gaussians, Part, PriorStrength, Rates, Tables, log_volume
 from klfusion.learners.column import CONTINUOUS, COUNTS, Column
 from klfusion.learners.schema import Schema

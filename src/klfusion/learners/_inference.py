@@ -9,7 +9,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.families import NormalWishart
-from klfusion.families.wishart import pack
+from klfusion.families.triangles import pack
 from klfusion.learners._messages import LOG_FLOOR, Blocks, Workspace
 from klfusion.learners._transitions import Sticks, TransitionPrior, Transitions, log_normaliser
 

@@ -20,7 +20,7 @@ from klfusion._utils.package import provenance
 from klfusion._utils.text import brief
 from klfusion.errors import KLFusionError
 from klfusion.families import Normal
-from klfusion.families.wishart import pack
+from klfusion.families.triangles import pack
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.learners._head import (

@@ -27,7 +27,8 @@ from klfusion.many_silos.sweep import Centres, ClusterSums, sweep
 from klfusion.model_size.distances import harmonic
 from klfusion.model_size.evidence import LinkageSettings, LogOdds
 from klfusion.model_size.failed_fits import find_failed, log_failed
-from klfusion.model_size.linkage import Linked, at_labels, cut
+from klfusion.model_size.linkage import cut
+from klfusion.model_size.linked import Linked, at_labels
 from klfusion.model_size.linked_rows import link_rows
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.objective.batches import SiloStore

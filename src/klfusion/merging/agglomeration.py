@@ -148,12 +148,23 @@ class AllPairs:
     """Candidates: every pair of clusters with a finite price.
 
     The ``state`` has single components, with ``prices``, (n, n), infinite for pairs that may not
-    merge. A union may not merge with what one of its parts may not.
+    merge. A union may not merge with what one of its parts may not. Some prices may be lower
+    bounds, those ``bounded``, (n, n).
     """
 
-    def __init__(self, state: Clusters, prices: FloatArray, pricing: Pricing) -> None:
-        self._state, self._pairs, self._pricing = state, Nearest(prices), pricing
-        self._bounded = np.zeros((state.size, state.size), dtype=bool)
+    def __init__(
+        self,
+        state: Clusters,
+        prices: FloatArray,
+        pricing: Pricing,
+        bounded: BoolArray | None = None,
+    ) -> None:
+        every = np.arange(state.size)
+        self._state, self._pricing = state, pricing
+        self._increases = pricing.increases(prices, every[:, None], every)
+        self._pairs = Nearest(prices)
+        none = np.zeros((state.size, state.size), dtype=bool)
+        self._bounded = none if bounded is None else bounded
 
     def cheapest(self, most: float) -> Merge | None:
         """The pair with the lowest price; bounds that are lower are made exact first."""
@@ -161,8 +172,7 @@ class AllPairs:
         while (price := float(pairs.smallest[a := int(pairs.smallest.argmin())])) < most:
             b = int(pairs.nearest[a])
             if not self._bounded[a, b]:
-                increase = self._pricing.increases(np.asarray(price), a, b)
-                return Merge(price, a, b, float(increase))
+                return Merge(price, a, b, float(self._increases[a, b]))
             self._make_exact(
                 a if self._state.counts[a] > 1 else b, max(price, _WHEN_LOWEST * price)
             )
@@ -171,18 +181,18 @@ class AllPairs:
     def apply(self, merge: Merge) -> None:
         """Merge two clusters; prices of the union are exact where they are low, else bounds."""
         price, a, b, increase = merge
-        pricing, matrix, every = self._pricing, self._pairs.matrix, slice(None)
-        increases = np.maximum(
-            pricing.increases(matrix[a], a, every), pricing.increases(matrix[b], b, every)
-        )
+        pricing, matrix = self._pricing, self._increases
+        increases = np.maximum(matrix[a], matrix[b])
         increases -= increase
         self._state.merge(a, b, increase)
         pricing.merge(a, b)
-        prices = pricing.prices(increases, a, every)
+        prices = pricing.prices(increases, a, slice(None))
         exact = (prices <= _AFTER_MERGE * price).nonzero()[0]
         if len(exact):
-            found = self._state.merge_increases_with(a, exact)
+            found = increases[exact] = self._state.merge_increases_with(a, exact)
             prices[exact] = pricing.prices(found, a, exact)
+        matrix[b] = matrix[:, b] = np.inf
+        matrix[a] = matrix[:, a] = increases
         bounded = np.isfinite(prices)
         bounded[exact] = False
         self._bounded[a] = self._bounded[:, a] = bounded
@@ -193,6 +203,7 @@ class AllPairs:
         others = np.flatnonzero(self._bounded[one] & (self._pairs.matrix[one] <= most))
         increases = self._state.merge_increases_with(one, others)
         self._bounded[one, others] = self._bounded[others, one] = False
+        self._increases[one, others] = self._increases[others, one] = increases
         self._pairs.raise_to(one, others, self._pricing.prices(increases, one, others))
 
 
@@ -207,9 +218,30 @@ def penalty_path(problem: FusionProblem, report: Report, most: float = np.inf) -
     report("comparing", 0, None)
     state = Clusters(problem, np.arange(n, dtype=np.intp))
     one_silo = problem.silo[:, None] == problem.silo
-    ratios = np.where(one_silo, np.inf, problem.pair_increases / merge_saving(1, 1))
-    candidates = AllPairs(state, ratios, PenaltyPricing(state))
+    increases, bounded = _pairs(state, one_silo)
+    ratios = np.where(one_silo, np.inf, increases / merge_saving(1, 1))
+    candidates = AllPairs(state, ratios, PenaltyPricing(state), bounded)
     return penalty_path_of(n, list(agglomerate(candidates, n, report, most)))
+
+
+def _pairs(state: Clusters, one_silo: BoolArray) -> tuple[FloatArray, BoolArray | None]:
+    """Increases of the gaps by merges of two components, and which of them are lower bounds.
+
+    Those of near pairs are exact: up to a multiple of what the nearest of each have.
+    """
+    problem = state.problem
+    least = problem.family.least_gaps(problem.natural, problem.weights)
+    if least is None:
+        return problem.pair_increases, None
+    least[one_silo] = np.inf
+    nearest = least.argmin(axis=1)
+    some = np.flatnonzero(np.isfinite(least[np.arange(problem.n), nearest]))
+    most = _WHEN_LOWEST * np.median(state.merge_increases(some, nearest[some])) if len(some) else 0
+    a, b = np.nonzero(np.triu(least <= most))
+    least[a, b] = least[b, a] = state.merge_increases(a, b)
+    bounded: BoolArray = np.ones(least.shape, dtype=bool)
+    bounded[a, b] = bounded[b, a] = False
+    return least, bounded
 
 
 def penalty_between(path: MergePath, steps: int) -> float:

@@ -87,10 +87,10 @@ class Auto(PathMethod):
         if search.n_components is not None:
             self._refuse_rate("with n_components")
             return super().match(problem, search)
-        given = under_one_prior(problem)
         if problem.n > self.most_on_path(problem):
-            return super().match(given, search)
-        found = link_rows(given, self.compared_for_linkage, self.linkage, search.report)
+            return super().match(under_one_prior(problem), search)
+        settings = self.linkage, search.report
+        found = link_rows(problem, self.compared_for_linkage, *settings, alike=under_one_prior)
         linked, rows = found.linked, found.rows
         kept = self.compared(problem.with_parts(*_parts(found.part_of)).some(rows))
         kept = kept.with_variation(linked.variation)

@@ -11,21 +11,23 @@ the density of *different*. The density of *same* is learned with the matching. 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from klfusion._utils.arrays import TINY, FloatArray, IntArray, blocks
 from klfusion.model_size.log_f import (
     LOWEST,
     NEVER,
     TABULATED,
-    Grid,
     at_places,
     different_grid,
+    exp_of_less,
     grid_prior,
     interpolate,
     log_f,
     log_sum,
     logaddexp,
     lowest_location,
+    outliers_beside,
     places_of,
     same_densities,
     same_grid,
@@ -33,6 +35,7 @@ from klfusion.model_size.log_f import (
 
 _BLOCK_ENTRIES = 1 << 16  # log-odds in a block, which stays in the cache
 _MOST_QUANTILES = 300  # that stand for all pairs
+_MOST_FACTORS = 1000  # between 1 and 2, whose product is finite
 
 
 def log_distance(distance: FloatArray) -> FloatArray:
@@ -45,7 +48,7 @@ def _quantiles(x: FloatArray, weights: FloatArray, at: FloatArray) -> FloatArray
     if (weights == weights[0]).all():  # sorting takes less time than an order
         ascending, ordered = np.sort(x), weights
     else:
-        order = np.argsort(x, kind="stable")
+        order = np.argsort(x)  # of equal numbers any may be first
         ascending, ordered = x[order], weights[order]
     below = np.cumsum(ordered) - 0.5 * ordered
     return np.asarray(np.interp(at, below / weights.sum(), ascending))
@@ -78,7 +81,8 @@ class Different:
             at = (np.arange(_MOST_QUANTILES) + 0.5) / _MOST_QUANTILES
             pairs, weights = _quantiles(pairs, weights, at), np.ones(_MOST_QUANTILES)
         centre = float(_quantiles(pairs, weights, np.array([0.5]))[0])
-        y, weights = np.maximum(pairs - centre, LOWEST), weights / weights.sum()
+        order = np.argsort(pairs, kind="stable")
+        y, weights = np.maximum(pairs - centre, LOWEST)[order], weights[order] / weights.sum()
         k, nu, location = different_grid()
         location = location / np.sqrt(max(n_independent, 1))
         split = np.array(np.log(splits / -LOWEST))
@@ -86,8 +90,8 @@ class Different:
         for own in blocks((len(y), len(k)), _BLOCK_ENTRIES):
             each = log_f(y[own], location, k, nu)
             each += np.log1p(-splits)
-            near = y[own] < 0
-            each[near] = logaddexp(each[near], split)
+            near = each[: np.searchsorted(y[own], 0.0)]
+            logaddexp(near, split, near)
             total += weights[own] @ each
         prior = np.minimum(0.0, np.log(max(n_parameters, 1.0) / k))
         weight = total * max(n_independent, 1) + prior
@@ -186,19 +190,7 @@ def grid_log_odds(
     Which are possible depends on ``noise`` and ``nearest``, see `log_marginal`.
     """
     grid = same_grid(lowest_location(noise - other.centre, nearest - other.centre))
-    return _grid_log_odds(x, shift, other, outliers, grid, np.empty((3, len(x), len(grid.prior))))
-
-
-def _grid_log_odds(
-    x: FloatArray,
-    shift: FloatArray,
-    other: Different,
-    outliers: float,
-    grid: Grid,
-    room: FloatArray,
-) -> FloatArray:
-    """`grid_log_odds` in the first part of the ``room``, (3, m, grid) or more."""
-    inlier, failed, beside = room[:, : len(x)]
+    inlier, failed, beside = np.empty((3, len(x), len(grid.prior)))
     places = places_of(x - other.centre)
     interpolate(grid.density, places, inlier, beside)
     interpolate(grid.outlier, places, failed, beside)
@@ -216,18 +208,34 @@ def grouped_log_odds(
     noise: float,
     nearest: float,
 ) -> FloatArray:
-    """Sums of `grid_log_odds` over groups, (groups, grid); those of a group are neighbours."""
-    grid = same_grid(lowest_location(noise - other.centre, nearest - other.centre))
-    out = np.zeros((group[-1] + 1, len(grid.prior)))
-    step = max(1, min(_BLOCK_ENTRIES // out.shape[1], len(x)))
-    room = np.empty((3, step, out.shape[1]))
-    for low in range(0, len(x), step):
-        rows = slice(low, low + step)
-        own = group[rows]
+    """Sums of `grid_log_odds` over groups, (groups, grid); those of a group are neighbours.
+
+    A log-odds is that of an inlier, ``a``, plus ``log(1 + exp(b - a))`` with that of an outlier,
+    ``b``. Interpolation is linear. So the sum of the former is a product of weights and the table,
+    and ``b - a`` is interpolated at once. Logarithms are of products over groups.
+    """
+    lowest = lowest_location(noise - other.centre, nearest - other.centre)
+    grid, beside = same_grid(lowest), outliers_beside(lowest)
+    places = low, share = places_of(x - other.centre)
+    inlier = np.log1p(-outliers) - other.log_density(x - shift)
+    weight, column = np.concatenate([1.0 - share, share]), np.concatenate([low, low + 1])
+    shape = int(group[-1]) + 1, len(TABULATED)
+    out = csr_array((weight, (np.tile(group, 2), column)), shape) @ grid.density
+    out += np.bincount(group, inlier)[:, None]
+    apart = np.log(outliers) - at_places(other.table, places) - inlier
+    step = max(1, min(_BLOCK_ENTRIES // out.shape[1], _MOST_FACTORS, len(x)))
+    room = np.empty((2, step, out.shape[1]))
+    for start in range(0, len(x), step):
+        rows = slice(start, start + step)
+        own, (above, some) = group[rows], room[:, : len(x) - start]
         first = np.flatnonzero(np.diff(own, prepend=-1))
-        odds = _grid_log_odds(x[rows], shift[rows], other, outliers, grid, room)
-        out[own[first]] += np.add.reduceat(odds, first, axis=0)
-    return out
+        interpolate(beside, (low[rows], share[rows]), above, some)
+        above += apart[rows, None]
+        out[own[first]] += np.add.reduceat(np.clip(above, 0.0, np.inf, out=some), first, axis=0)
+        softened = exp_of_less(above)
+        softened += 1.0
+        out[own[first]] += np.log(np.multiply.reduceat(softened, first, axis=0))
+    return np.asarray(out)
 
 
 def log_marginal(

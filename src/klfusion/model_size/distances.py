@@ -13,7 +13,7 @@ from klfusion._utils.arrays import FloatArray, IntArray, blocks, in_blocks
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 
-_BLOCK_ENTRIES = 1 << 15  # numbers in a block of centres, whose matrices stay in the cache
+_BLOCK_ENTRIES = 1 << 17  # numbers in a block of centres, whose matrices stay in the cache
 
 
 def pair_distances(problem: FusionProblem) -> FloatArray:

@@ -25,7 +25,7 @@ from klfusion.model_size.cleaning import (
     with_typical_priors,
 )
 from klfusion.model_size.distances import between, centre_distances, to_clusters
-from klfusion.model_size.linkage import Linked
+from klfusion.model_size.linked import Linked
 from klfusion.model_size.shares import SHARES, Shares
 from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem

@@ -9,7 +9,8 @@ from klfusion._utils.arrays import IntArray
 from klfusion._utils.running import Report
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import find_failed
-from klfusion.model_size.linkage import Linked, link
+from klfusion.model_size.linkage import link
+from klfusion.model_size.linked import Linked
 from klfusion.objective.problem import FusionProblem
 
 _ROUNDS = 3  # of leaving out failed fits and matching the rest anew
@@ -36,15 +37,18 @@ def link_rows(
     settings: LinkageSettings,
     report: Report,
     *,
+    alike: Callable[[FusionProblem], FusionProblem] = lambda problem: problem,
     varied: bool = False,
 ) -> LinkedRows:
     """Match the components of a problem; leave out failed fits and match the rest anew.
 
-    ``compare`` makes components comparable. They may be ``varied`` already, see `link`.
+    ``alike`` makes the priors of silos equal, and ``compare`` makes components comparable. They may
+    be ``varied`` already, see `link`.
     """
     rows, part_of = np.arange(problem.n), np.full(problem.n, -1, dtype=np.intp)
-    given = problem
+    left = problem
     for last in (*[False] * _ROUNDS, True):
+        given = alike(left)
         base = compare(given)
         linked = link(base, settings, report, varied=varied)
         if not linked.matches or linked.different is None:
@@ -64,5 +68,5 @@ def link_rows(
         for i in np.flatnonzero(np.isin(part_of, rows[fragments])):  # of a fragment of another
             part_of[i] = part_of[part_of[i]]
         kept = np.flatnonzero(~failed.mixed & (failed.part_of < 0))
-        given, rows = given.with_parts(fragments, siblings).some(kept), rows[kept]
+        left, rows = left.with_parts(fragments, siblings).some(kept), rows[kept]
     return LinkedRows(linked, rows, part_of)

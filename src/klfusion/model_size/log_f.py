@@ -29,6 +29,7 @@ LOWEST = -12.0  # log-distance over that of different components; what is nearer
 TABULATED: FloatArray = np.arange(LOWEST, _HIGH + 0.5 * _STEP, _STEP)
 NEVER = -1e4  # log-density that stands for none, finite to be interpolated
 _LOG_2 = float(np.log(2.0))
+_NO_MORE = -0.5 * float(np.log(TINY))  # nats; what is so much less changes no sum
 
 
 def log_f(y: FloatArray, location: FloatArray, k: FloatArray, nu: FloatArray) -> FloatArray:
@@ -68,7 +69,14 @@ def log_sum(x: FloatArray) -> FloatArray:
 
 def _without_underflow(x: FloatArray) -> None:
     """Raise exponents that change no sum; underflow takes several times as long."""
-    np.maximum(x, 0.5 * np.log(TINY), out=x)
+    np.clip(x, -_NO_MORE, 0.0, out=x)  # takes less time than the maximum with a number
+
+
+def exp_of_less(x: FloatArray) -> FloatArray:
+    """``exp(-|x|)``, which overwrites the numbers."""
+    np.negative(np.abs(x, out=x), out=x)
+    _without_underflow(x)
+    return np.exp(x, out=x)
 
 
 def _deviation(k: FloatArray, nu: FloatArray) -> FloatArray:
@@ -138,6 +146,13 @@ def same_grid(lowest: float) -> Grid:
     outside = (TABULATED[:, None] <= location) | (TABULATED[:, None] >= 0)
     outlier = np.where(outside, NEVER, -np.log(-location))
     return Grid(location, prior, log_f(TABULATED, location, k, nu), outlier)
+
+
+@lru_cache(maxsize=4)
+def outliers_beside(lowest: float) -> FloatArray:
+    """Log-densities of outliers over those of these points, (y, grid)."""
+    grid = same_grid(lowest)
+    return grid.outlier - grid.density
 
 
 @lru_cache(maxsize=4)

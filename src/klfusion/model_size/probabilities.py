@@ -13,7 +13,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.model_size.distances import centre_distances
-from klfusion.model_size.linkage import MOST_PAIRS, Linked, at_labels
+from klfusion.model_size.linked import MOST_PAIRS, Linked, at_labels
 from klfusion.model_size.matchings import others
 from klfusion.model_size.partitions import PartitionPrior
 from klfusion.model_size.places import SomeSilos

@@ -48,8 +48,7 @@ def _of_known_size(problem: FusionProblem, n_components: int, report: Report) ->
         previous, labels = labels, path.labels(steps)
         if steps == 0 or (labels == previous).all():
             break
-        assert isinstance(problem.family, SiloVariation)
-        variation = problem.family.variation(problem.natural, labels)
+        variation = problem.varying.variation(labels)
     return variation
 
 

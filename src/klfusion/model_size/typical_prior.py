@@ -37,8 +37,6 @@ def under_one_prior(problem: FusionProblem, prior: FloatArray | None = None) -> 
     if (problem.prior == one).all():
         return problem
     natural = problem.natural - problem.prior + one
-    with np.errstate(all="ignore"):
-        inside = all((v > 0).all() for v in problem.family.positive(natural).values())
-    if not inside:
+    if not problem.family.in_domain(natural):
         return problem
     return replace(problem, natural=natural, prior=np.broadcast_to(one, natural.shape).copy())

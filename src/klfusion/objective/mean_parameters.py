@@ -12,7 +12,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
 from klfusion.families import Categorical, DiagonalNormal, Family, Normal
-from klfusion.families.wishart import unpack
+from klfusion.families.triangles import unpack
 
 _MOST_PARAMETERS = 1500  # of one distribution: a step takes time in proportion to the cube
 _DIFFERENCE = 1e-6  # relative step of finite differences, about the cube root of rounding

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, in_blocks
+from klfusion._utils.arrays import CACHED_ENTRIES, BoolArray, FloatArray, IntArray, in_blocks
 from klfusion._utils.running import require_memory, share
 from klfusion.families import (
     CERTAIN,
@@ -22,10 +22,10 @@ from klfusion.families import (
     Tempered,
     require,
 )
+from klfusion.families.capabilities import Varying
 
 _LEAST_COUNT = 1e-3  # observations, so that a component without data has a weight
-_BLOCK_ENTRIES = 1 << 15  # numbers in a block of trial sums: 256 kB stay in cache
-_WIDE_BLOCK_ENTRIES = 1 << 17  # the same, where all pairs have one cluster in common
+_BLOCK_ENTRIES = 1 << 17  # numbers in a block of trial sums: 1 MB stays in the cache
 ARRAYS = ("natural", "silo", "weights", "counts", "given", "prior", "tied")
 _WIDE = 256  # natural parameters from which pairs are compared row by row
 
@@ -121,12 +121,10 @@ class FusionProblem:
         self, sums: FloatArray, one: int, others: IntArray, mass: FloatArray
     ) -> FloatArray:
         """``A((sums[one] + sums[others[k]]) / mass[k])``, (m,)."""
-        n = len(mass)
-        if n * sums.shape[1] < _WIDE_BLOCK_ENTRIES:  # one block, which threads would not share
+        n, out = len(mass), np.empty(len(mass))
+        if n * sums.shape[1] < _BLOCK_ENTRIES:  # one block, which threads would not share
             return self.family.log_partition_of_average(sums.take(others, axis=0) + sums[one], mass)
-        out = np.empty(n)
-        work = partial(self._beside, sums, one, others, mass, out=out)
-        share(work, n, n * sums.shape[1])
+        share(partial(self._beside, sums, one, others, mass, out=out), n, n * sums.shape[1])
         return out
 
     def _beside(
@@ -139,7 +137,7 @@ class FusionProblem:
         out: FloatArray,
     ) -> None:
         """Write the above for ``which`` of the others."""
-        step = max(1, _WIDE_BLOCK_ENTRIES // sums.shape[1])
+        step = max(1, _BLOCK_ENTRIES // sums.shape[1])
         room = np.empty((min(step, which.stop - which.start), sums.shape[1]))
         for low in range(which.start, which.stop, step):
             some = slice(low, min(low + step, which.stop))
@@ -169,11 +167,8 @@ class FusionProblem:
 
     def costs(self, centres: FloatArray) -> FloatArray:
         """Weighted ``KL(centre g || component i)``, an (n, G) matrix."""
-        require_memory(
-            2 * 8 * self.n * len(centres),
-            f"a {self.n:,} x {len(centres):,} matrix of divergences",
-            "ask for fewer global components",
-        )
+        what = f"a {self.n:,} x {len(centres):,} matrix of divergences"
+        require_memory(2 * 8 * self.n * len(centres), what, "ask for fewer global components")
         kl = self.family.kl_from(centres, self.natural, self.log_partition)
         if (self.weights != 1.0).any():
             kl *= self.weights[:, None]
@@ -188,7 +183,8 @@ class FusionProblem:
         (G,).
         """
         matrix = self._plan_matrix(plan, n_components)
-        return *self.totals(plan, n_components), np.asarray(matrix @ self.log_partition)
+        mass, natural = np.asarray(matrix @ np.ones(self.n)), np.asarray(matrix @ self.natural)
+        return mass, natural, np.asarray(matrix @ self.log_partition)
 
     def totals(
         self, plan: FloatArray | IntArray, n_components: int
@@ -285,18 +281,23 @@ class FusionProblem:
         """Components as estimates of global ones under a variation between silos (None: none)."""
         if variation is None:
             return self
-        family = require(self.family, SiloVariation, "variation between silos")
-        natural = in_blocks(lambda own: family.varied(own, variation), self.natural)
-        return replace(self, natural=natural)
+        if self.natural.size <= CACHED_ENTRIES:  # another variation may come
+            return replace(self, natural=self.varying.varied(variation))
+        varied = require(self.family, SiloVariation, "variation between silos").varied
+        return replace(self, natural=in_blocks(lambda own: varied(own, variation), self.natural))
+
+    @cached_property
+    def varying(self) -> Varying:
+        """Components whose variation between silos depends on a matching."""
+        return require(self.family, SiloVariation, "variation between silos").varying(self.natural)
 
     def coarser(self, most: int) -> FusionProblem:
         """Outcomes beyond about ``most`` merged into one, which makes no Jensen gap larger."""
         if not isinstance(self.family, DiscreteOutcomes):
             return self
         family, natural = self.family.coarser(self.natural, self.weights, most)
-        if family == self.family:
-            return self
-        return FusionProblem(family, natural, self.silo, self.weights)
+        same = family == self.family
+        return self if same else FusionProblem(family, natural, self.silo, self.weights)
 
     def per_observation(self) -> FusionProblem | None:
         """The problem with divergences in nats per observation; None if no counts are known.

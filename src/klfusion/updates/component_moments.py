@@ -15,7 +15,7 @@ from klfusion.families import (
     Product,
     Tempered,
 )
-from klfusion.families.wishart import unpack
+from klfusion.families.triangles import unpack
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure, head
 from klfusion.posteriors.structure.kinds import NAMES, blocks_of, factors_of

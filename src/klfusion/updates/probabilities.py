@@ -12,11 +12,12 @@ from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods import Auto, ByName, PathMethod
 from klfusion.methods.matching import comparing
-from klfusion.model_size.linkage import at_labels
+from klfusion.model_size.linked import at_labels
 from klfusion.model_size.probabilities import same
 from klfusion.model_size.typical_prior import under_one_prior
 from klfusion.pooling.pool import matched
 from klfusion.posteriors.compatibility import aligned_silos
+from klfusion.posteriors.structure.structure import is_tied
 from klfusion.updates.table import kept_silos
 
 _MOST = 6_000  # local components: all pairs take 300 MB
@@ -44,7 +45,8 @@ def probabilities_same(fusion: Fusion) -> FloatArray:
     auto = method if isinstance(method, Auto) else Auto(topics=topics)
     with comparing(silos):
         units = matched(silos, fusion.labels, fusion.settings.weight_array())
-        given = under_one_prior(replace(units.problem, prior=units.priors))
+        tied = np.array([is_tied(silo.structure) for silo in silos])[units.problem.silo]
+        given = under_one_prior(replace(units.problem, prior=units.priors, tied=tied))
         problem = auto.compared_for_linkage(given)
         problem = problem.with_variation(fusion.settings.variation_array(problem.family))
         found = same(at_labels(problem, auto.linkage, units.labels))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray
-from klfusion.families.wishart import pack
+from klfusion.families.triangles import pack
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 
 KIND = "head"

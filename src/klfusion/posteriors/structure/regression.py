@@ -19,7 +19,7 @@ import numpy as np
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion.errors import InvalidPosteriorError
 from klfusion.families import Family, Normal
-from klfusion.families.wishart import pack, unpack
+from klfusion.families.triangles import pack, unpack
 from klfusion.posteriors.structure.checked import are_texts
 from klfusion.posteriors.structure.structure import Structure, agreed_info
 from klfusion.posteriors.structure.words import normalised, repeated

@@ -18,7 +18,7 @@ from klfusion.families import (
     NormalWishart,
     Product,
 )
-from klfusion.families.wishart import packed_size
+from klfusion.families.triangles import packed_size
 from klfusion.posteriors.structure import class_densities, components, head, regression
 from klfusion.posteriors.structure.checked import Checked, Seen, are_texts, are_values, is_positive
 from klfusion.posteriors.structure.convolution import CONVOLUTIONS, blocks, is_geometry
