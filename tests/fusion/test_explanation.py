@@ -98,3 +98,25 @@ def test_names_of_silos_are_printed_without_control_characters():
 def test_what_was_left_out_says_where_the_reason_is():
     text = kf.fuse(rates()).with_min_support(2).explain()
     assert "1 local component was left out: fusion.unmatched says why." in text
+
+
+def test_matched_components_that_lie_far_apart_are_named():
+    family = kf.families.NormalWishart(2)
+
+    def silo(name, means):
+        scales = [200.0 * np.eye(2)] * len(means)
+        natural = family.natural(means, [200.0] * len(means), scales, [203.0] * len(means))
+        return kf.Posterior(family, natural, name=name)
+
+    near = [silo("a", [[0, 0], [40, 0]]), silo("b", [[0.1, 0], [40.1, 0]])]
+    assert "deviations" not in kf.fuse(near).explain()
+    far = [*near, silo("c", [[0.1, 0], [40, 9]])]
+    text = kf.fuse(far, n_components=2).explain()
+    assert "a:1 and c:1 are of one global component, and lie 9 standard deviations" in text
+
+
+def test_nothing_shared_is_compared_where_it_is_not_unlikely():
+    sites = [rates()[0], rates()[1]]
+    fusion = kf.fuse(sites)
+    gap = fusion.path.evidence.max() - fusion.path.evidence[0]
+    assert (f"{fusion.path.n_components[0]} components" in fusion.explain()) == (gap < np.log(1e4))

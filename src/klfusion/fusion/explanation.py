@@ -8,14 +8,17 @@ import numpy as np
 from scipy.special import log_softmax
 
 from klfusion._utils.text import printable
-from klfusion.methods import MaxLoss
+from klfusion.families import GaussianObservations
+from klfusion.methods import Auto, MaxLoss
 from klfusion.objective.solution import Status
+from klfusion.posteriors.compatibility import aligned_silos
 
 if TYPE_CHECKING:
     from klfusion.fusion.result import Fusion
 
 _NAMED = 3  # decisions that the text names; the report lists more
 _CLEAR = 0.95  # probability from which a decision needs no name in the text
+_BLOCK = 1 << 12  # components that are compared at once
 _LARGE_ODDS = 1e4  # odds above which their size says nothing more
 
 
@@ -70,7 +73,8 @@ def decisions(fusion: Fusion) -> list[Decision]:
 def why(fusion: Fusion) -> list[str]:
     """Sentences: the size against its rivals, and how sure the matches are."""
     known = sizes(fusion)
-    return (_given(fusion) if known is None else _by_evidence(fusion, known)) + _doubts(fusion)
+    size = _given(fusion) if known is None else _by_evidence(fusion, known)
+    return [*size, *_doubts(fusion), *_far_apart(fusion)]
 
 
 def _given(fusion: Fusion) -> list[str]:
@@ -94,8 +98,9 @@ def _by_evidence(fusion: Fusion, known: list[Size]) -> list[str]:
     sample = " of a sample of silos" * (fusion.path is not None and fusion.path.rows is None)
     verb = "has" if size == 1 else "have"
     text = [f"{_components(size)} {verb} the highest evidence on the merge path{sample}."]
-    neighbours = [one for one in known if abs(one.n_components - size) == 1]
-    rivals = sorted({*neighbours, *others[:1]})
+    likely = known[0].log_evidence > best.log_evidence - np.log(_LARGE_ODDS)  # nothing shared
+    nearest = [one for one in known if abs(one.n_components - size) == 1]
+    rivals = sorted({*nearest, *others[:1], *(known[:1] if likely else [])} - {best})
     text += [_compared(one, best.log_evidence - one.log_evidence) for one in rivals]
     if size == last > 1:
         text.append(
@@ -146,6 +151,30 @@ def _doubts(fusion: Fusion) -> list[str]:
     if weak:
         text.append(f"Least certain, as silo:component: {', '.join(map(str, weak))}.")
     return text
+
+
+def _far_apart(fusion: Fusion) -> list[str]:
+    """Components of one global component that lie as far apart as different ones do."""
+    method, silos = fusion.settings.method, fusion.silos
+    if not isinstance(method, Auto) or silos is None:
+        return []
+    if not isinstance(family := fusion.posterior.family, GaussianObservations):
+        return []
+    silos = tuple(aligned_silos(silos))
+    natural, labels = np.concatenate([own.natural for own in silos]), np.concatenate(fusion.labels)
+    rows = np.flatnonzero(labels >= 0)
+    first = np.unique(labels[rows], return_index=True)[1]
+    other = rows[first[labels[rows]]]
+    each = [slice(low, low + _BLOCK) for low in range(0, len(rows), _BLOCK)]
+    apart = np.concatenate([family.separation(natural[rows[s]], natural[other[s]]) for s in each])
+    k = int(apart.argmax())
+    if apart[k] <= method.separation:
+        return []
+    names = [f"{printable(own.name)}:{i}" for own in silos for i in range(own.n_components)]
+    return [
+        f"{names[other[k]]} and {names[rows[k]]} are of one global component, and lie "
+        f"{apart[k]:.0f} standard deviations of an observation apart: see whether they should be."
+    ]
 
 
 def _components(n: int) -> str:
