@@ -26,7 +26,8 @@ fusion = kf.fuse(fits)
 models = {"fusion.model()": fusion.model(), "predictive=True": fusion.model(predictive=True)}
 for name, model in models.items():
     print(f"{name:16} {model.score(new):.1f} nats per new observation")
-print("component 0 of site 0 went to", fusion.predictive().responsibilities["site 0"][0].round(1))
+share = fusion.predictive().responsibilities["site 0"][0]
+print(f"component 0 of site 0 went to component {share.argmax()} for the most part")
 
 panels = plt.subplots(1, 2, figsize=(8, 4), sharex=True, sharey=True, layout="constrained")[1]
 turn = np.linspace(0, 2 * np.pi, 100)
