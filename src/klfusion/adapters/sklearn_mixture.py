@@ -93,7 +93,8 @@ def _check_prior(model: Any, name: str, n_observations: float) -> None:
     names: Sequence[str | int] = _library.feature_names(model) or range(len(variances))
     constant = np.flatnonzero(variances <= _MIN_VARIANCE * variances.max()).tolist()
     if constant:
-        why = f"columns {[names[k] for k in constant]} hardly vary beside others, or are in much smaller units"
+        what = [names[k] for k in constant]
+        why = f"columns {what} hardly vary beside others, or are in much smaller units"
     elif round(n_observations) <= len(prior):
         why = "there are no more rows than columns"
     else:
@@ -101,7 +102,8 @@ def _check_prior(model: Any, name: str, n_observations: float) -> None:
         why = f"columns {[names[k] for k in involved]} depend on each other, as copies or sums do"
     raise KLFusionError(
         f"silo {name!r}: the prior covariance, by default computed from the data, is singular "
-        f"({why}): drop or rescale such columns at every silo, or pass the same covariance_prior everywhere"
+        f"({why}): drop or rescale such columns at every silo, or pass the same "
+        "covariance_prior everywhere"
     )
 
 
