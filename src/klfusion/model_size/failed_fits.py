@@ -157,7 +157,7 @@ class _Search:
         A silo lacks both; or it has one of them, and its fits divide the two in another way. Then
         its member of that one is an outlier. Both kinds are equally likely, and so are all pairs of
         the clusters that a silo holds. More than a negligible share of the component may be of
-        either. Only pairs of the nearest clusters are computed.
+        either. Only pairs of the nearest such clusters are computed.
         """
         absent = ~self.holds[:, self.holds[cluster]]  # from the silos of the cluster, (G, n)
         near = np.flatnonzero((self.counts > 0) & (np.arange(len(self.counts)) != cluster))
