@@ -109,6 +109,11 @@ def test_the_page_of_numbers_is_current():
     assert written == mkdocs_hooks.numbers(), "run python mkdocs_hooks.py"
 
 
+def test_at_most_eight_numbers_decide():
+    count = re.search(r"(\d+) of them can decide", mkdocs_hooks.numbers())
+    assert count is not None and int(count[1]) <= 8
+
+
 def test_every_number_has_a_unit_or_a_reason():
     rows = re.findall(r"^\| (\S+) \| (.*) \| (.*) \|$", mkdocs_hooks.numbers(), flags=re.MULTILINE)
     assert len(rows) > 20
