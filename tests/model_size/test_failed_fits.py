@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.mixture import BayesianGaussianMixture
@@ -9,6 +11,7 @@ from sklearn.mixture import BayesianGaussianMixture
 import klfusion as kf
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import find_failed
+from klfusion.model_size.failed_prior import FailedFits
 from klfusion.model_size.linked import at_labels
 from klfusion.objective.problem import FusionProblem
 from tests.helpers.loops import for_each
@@ -109,8 +112,11 @@ def test_failed_fits_left_out_before_make_others_likelier():
     labels = np.array([*truth, 3])[order]
     linked = at_labels(problem, LinkageSettings(), labels)
     assert not find_failed(problem, problem, linked).any
-    after = find_failed(problem, problem, linked, before=36).mixed
-    np.testing.assert_array_equal(after, labels == 3)
+    none = FailedFits.none(0.05, problem.silo)
+    for silos in (np.arange(1, 12), np.zeros(1, dtype=int)):  # anywhere, or beside
+        before = replace(none.more(silos, silos), fits=none.fits + np.bincount(silos, minlength=12))
+        after = find_failed(problem, problem, linked, before).mixed
+        np.testing.assert_array_equal(after, labels == 3)
 
 
 def test_a_silo_is_never_left_without_components():

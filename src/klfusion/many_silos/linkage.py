@@ -26,7 +26,8 @@ from klfusion.many_silos.sample import all_found, certified_plan
 from klfusion.many_silos.sweep import Centres, ClusterSums, sweep
 from klfusion.model_size.distances import harmonic
 from klfusion.model_size.evidence import LinkageSettings, LogOdds
-from klfusion.model_size.failed_fits import find_failed, log_failed
+from klfusion.model_size.failed_fits import find_failed
+from klfusion.model_size.failed_prior import FailedFits
 from klfusion.model_size.linkage import cut
 from klfusion.model_size.linked import Linked, at_labels
 from klfusion.model_size.linked_rows import link_rows
@@ -187,13 +188,10 @@ def _plan(
     """The plan of a sweep, without clusters that are ``failed`` fits, and its lower bound."""
     labels, kept = sums.all_labels, sums.some(np.flatnonzero(~failed))
     left_out = (labels >= 0) & np.append(failed, False)[labels]
-    single = labels < 0
-    prior = PartitionPrior(store.n_silos)
-    alone = np.ones(int(single.sum()), dtype=np.intp)
-    odds = prior.of_sizes(kept.counts) - prior.of_sizes(np.append(kept.counts, alone))
-    odds += log_failed(sample.settings.failed_fits, store.n, int(left_out.sum()), len(alone))
-    if len(kept.counts) and odds > 0:
-        left_out |= single
+    single = np.flatnonzero(labels < 0)
+    known = FailedFits.none(sample.settings.failed_fits, store.silo)
+    known, prior = known.more(store.silo[left_out], single[:0]), PartitionPrior(store.n_silos)
+    left_out[single[known.unexplained_among(store.silo[single], kept.counts, prior)]] = True
     keeps_none = np.logical_and.reduceat(left_out, store.starts)[store.silo]
     left_out &= ~keeps_none
     labels = kept.all_labels

@@ -3,18 +3,17 @@
 A local fit may fail. It describes two components by one, or one by two. Such a *mixed* component or
 *fragment* is in no other silo, or in few. Each cluster is held against this explanation, the
 smallest first. The log-odds are those of the prior without the cluster against the prior with it,
-of ``n`` failed fits, and of the distances. A mixed component lies near a weighted average of two
-clusters, for natural parameters of observations add up; or both may be a share of it, see `shares`.
-Its silo lacks both, or one if its fits divide the two in another way; it then holds both. A
-fragment and a sibling of its silo, pooled, are as near to the sibling's cluster as the sibling
-alone.
+of so many failed fits (see `failed_prior`), and of the distances. A mixed component lies near a
+weighted average of two clusters, for natural parameters of observations add up; or both may be a
+share of it, see `shares`. Its silo lacks both, or one if its fits divide the two in another way; it
+then holds both. A fragment and a sibling of its silo, pooled, are as near to the sibling's cluster
+as the sibling alone.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import betaln
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
 from klfusion.families import GaussianObservations, Tempered
@@ -25,6 +24,7 @@ from klfusion.model_size.cleaning import (
     with_typical_priors,
 )
 from klfusion.model_size.distances import between, centre_distances, to_clusters
+from klfusion.model_size.failed_prior import FailedFits
 from klfusion.model_size.linked import Linked
 from klfusion.model_size.shares import SHARES, Shares
 from klfusion.objective.clusters import Clusters
@@ -40,6 +40,7 @@ class Failed:
 
     mixed: BoolArray  # left out, (n,)
     part_of: IntArray  # the sibling that a fragment is a part of, (n,); -1 for none
+    known: FailedFits  # these, and those before
 
     @property
     def any(self) -> bool:
@@ -48,16 +49,16 @@ class Failed:
 
 
 def find_failed(
-    given: FusionProblem, base: FusionProblem, linked: Linked, before: int = 0
+    given: FusionProblem, base: FusionProblem, linked: Linked, before: FailedFits | None = None
 ) -> Failed:
     """Failed fits of a matching.
 
     The ``base`` problem has the ``given`` components made comparable, without variation between
-    silos. Every silo keeps one component. So many failed fits have been left out ``before``.
+    silos. Every silo keeps one component. Failed fits may have been left out ``before``.
     """
     search = _Search(given, base, linked, before)
     order, found = np.argsort(search.clusters.counts, kind="stable"), -1
-    while found < (found := search.n_failed):  # the more there are, the likelier are others
+    while found < (found := int(search.known.failed.sum())):  # they make others likelier
         for cluster in order[search.counts[order] > 0].tolist():
             search.judge(cluster)
     search.judge_unexplained()
@@ -67,25 +68,18 @@ def find_failed(
     for rows in base.silos:
         if mixed[rows].all():
             mixed[rows] = False
-    return Failed(mixed, part_of)
-
-
-def log_failed(share: float, n: int, failed: int, more: int) -> float:
-    """Log-odds that of ``n`` fits ``more`` than those ``failed`` did.
-
-    Their share has a Beta prior with mean ``share``, of one failure.
-    """
-    others = 1.0 / share - 1.0 + n - failed
-    return float(betaln(1.0 + failed + more, others - more) - betaln(1.0 + failed, others))
+    return Failed(mixed, part_of, search.known)
 
 
 class _Search:
     """Clusters not yet found to be failed fits."""
 
     def __init__(
-        self, given: FusionProblem, base: FusionProblem, linked: Linked, before: int
+        self, given: FusionProblem, base: FusionProblem, linked: Linked, before: FailedFits | None
     ) -> None:
-        self.given, self.base, self.linked, self.before = given, base, linked, before
+        self.given, self.base, self.linked = given, base, linked
+        none = FailedFits.none(linked.settings.failed_fits, base.silo)
+        self.before = none if before is None else before
         self.problem = linked.problem
         # Fragments add up to the whole only where natural parameters are sums over observations.
         sums = given.prior is not None or isinstance(given.family, GaussianObservations)
@@ -98,6 +92,7 @@ class _Search:
         self.averages = dict[tuple[int, int], tuple[FloatArray, ...]]()  # of the last pairs
         self.mixed = np.zeros(base.n, dtype=bool)
         self.part_of = np.full(base.n, -1, dtype=np.intp)
+        self.unexplained = np.zeros(base.n, dtype=bool)
         rows, x, others = linked.members
         self.alone = np.zeros(base.n)  # log-odds of being of its own cluster
         self.alone[rows] = linked.log_odds(np.exp(x), others, 1.0)
@@ -109,13 +104,14 @@ class _Search:
         rows = np.flatnonzero(self.linked.labels == cluster)
         if np.isin(rows, self.part_of).any():  # others are parts of these
             return
-        failed = self._log_failed(len(rows)) - self.linked.prior.of_sizes(self.counts)
+        failed = self.known.log_odds(self.base.silo[rows])
+        failed -= self.linked.prior.of_sizes(self.counts)
         if failed + self._mixed_odds(cluster, rows) > 0:
             self.mixed[rows] = True
             self.counts[cluster] = 0
         elif self.observed:
             gain, siblings = self._fragment_odds(cluster, rows)
-            if failed + gain + self._log_prior(cluster)[0] > 0:
+            if failed + gain > 0:
                 self.part_of[rows] = siblings
                 self.counts[cluster] = 0
 
@@ -128,28 +124,19 @@ class _Search:
         return self.linked.prior.changed(self.counts, np.hstack([own, old]), new)
 
     @property
-    def n_failed(self) -> int:
+    def known(self) -> FailedFits:
         """Failed fits found so far."""
-        return int(self.mixed.sum() + (self.part_of >= 0).sum())
-
-    def _log_failed(self, count: int) -> float:
-        """Log-odds that so many more fits failed."""
-        failed = self.before + self.n_failed
-        n = self.before + self.base.n
-        return log_failed(self.linked.settings.failed_fits, n, failed, count)
+        silo, failed = self.base.silo, self.mixed | (self.part_of >= 0)
+        return self.before.more(silo[failed], silo[self.unexplained & failed])
 
     def judge_unexplained(self) -> None:
-        """Leave out all private clusters if failed fits explain so many better."""
-        single = np.flatnonzero(self.counts == 1)
-        whole = self.part_of[self.part_of >= 0]
-        single = np.setdiff1d(single, self.linked.labels[whole])
-        prior = self.linked.prior
-        if len(single) == 0 or not (self.counts > 1).any():
-            return
-        odds = prior.of_sizes(np.delete(self.counts, single)) - prior.of_sizes(self.counts)
-        odds += self._log_failed(len(single))
-        if odds > 0:
-            self.mixed |= np.isin(self.linked.labels, single)
+        """Leave out clusters of one component that failed fits explain better."""
+        whole = self.linked.labels[self.part_of[self.part_of >= 0]]
+        single = np.setdiff1d(np.flatnonzero(self.counts == 1), whole)
+        rows = np.flatnonzero(np.isin(self.linked.labels, single))
+        others = np.delete(self.counts, single)
+        found = self.known.unexplained_among(self.base.silo[rows], others, self.linked.prior)
+        self.mixed[rows[found]] = self.unexplained[rows[found]] = True
 
     def _mixed_odds(self, cluster: int, rows: IntArray) -> float:
         """Log-odds of describing two clusters by one component against being a cluster.
@@ -246,12 +233,19 @@ class _Search:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
 
         A fragment and its sibling, pooled, are compared with the sibling's cluster, a larger one.
+        Members of a cluster may be alike because they are fragments of one kind, as halves are.
+        Then they are as a cluster of its own; this and chance are equally likely.
         """
         sibling, odds = self._siblings(rows), self._pooled[rows]
         larger = self.counts[self.linked.labels[sibling]] > self.counts[cluster]
         odds = np.where(larger, odds, -np.inf)
         best = np.arange(len(rows)), odds.argmax(axis=1)
-        return float(odds[best].sum() - self.own[rows].sum()), sibling[best]
+        gain, without = float(odds[best].sum()), float(self._log_prior(cluster)[0])
+        by_chance = without - float(self.own[rows].sum())
+        if len(rows) > 1:
+            of_one_kind = self.linked.prior.of_sizes(self.counts)
+            by_chance = float(np.logaddexp(by_chance, of_one_kind) - np.log(2.0))
+        return gain + by_chance, sibling[best]
 
     def _siblings(self, rows: IntArray) -> IntArray:
         """The components of each row's silo, (m, largest silo); the last one fills up."""

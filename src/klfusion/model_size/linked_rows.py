@@ -9,6 +9,7 @@ from klfusion._utils.arrays import IntArray
 from klfusion._utils.running import Report
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import find_failed
+from klfusion.model_size.failed_prior import FailedFits
 from klfusion.model_size.linkage import link
 from klfusion.model_size.linked import Linked
 from klfusion.objective.problem import FusionProblem
@@ -46,22 +47,23 @@ def link_rows(
     be ``varied`` already, see `link`.
     """
     rows, part_of = np.arange(problem.n), np.full(problem.n, -1, dtype=np.intp)
-    left = problem
+    left, known = problem, FailedFits.none(settings.failed_fits, problem.silo)
     for last in (*[False] * _ROUNDS, True):
         given = alike(left)
         base = compare(given)
         linked = link(base, settings, report, varied=varied)
         if not linked.matches or linked.different is None:
             break
-        failed = find_failed(given, base, linked, problem.n - len(rows))
+        failed = find_failed(given, base, linked, known)
         if last or not failed.any:
             before = linked.labels
             linked = linked.merged()
             if last or (linked.labels == before).all():
                 break
-            failed = find_failed(given, base, linked, problem.n - len(rows))
+            failed = find_failed(given, base, linked, known)
             if not failed.any:
                 break
+        known = failed.known
         fragments = np.flatnonzero(failed.part_of >= 0)
         siblings = failed.part_of[fragments]
         part_of[rows[fragments]] = rows[siblings]
