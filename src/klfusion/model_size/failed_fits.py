@@ -81,9 +81,11 @@ class _Search:
         none = FailedFits.none(linked.settings.failed_fits, base.silo)
         self.before = none if before is None else before
         self.problem = linked.problem
-        # Fragments add up to the whole only where natural parameters are sums over observations.
+        # Fragments add up to the whole only where natural parameters are sums over observations: of
+        # the component, not of all that share a covariance; and not over fewer words.
         sums = given.prior is not None or isinstance(given.family, GaussianObservations)
-        self.observed = sums and given.family == base.family  # not over fewer words
+        tied = np.zeros(base.n, dtype=bool) if given.tied is None else given.tied
+        self.sums = np.full(base.n, sums and given.family == base.family) & ~tied
         self.clusters = Clusters(self.problem, linked.labels)
         self.counts = self.clusters.counts.copy()  # 0 for what has failed
         self.holds = self.clusters.occupied()
@@ -109,19 +111,28 @@ class _Search:
         if failed + self._mixed_odds(cluster, rows) > 0:
             self.mixed[rows] = True
             self.counts[cluster] = 0
-        elif self.observed:
+        elif self.sums[rows].all():
             gain, siblings = self._fragment_odds(cluster, rows)
             if failed + gain > 0:
                 self.part_of[rows] = siblings
                 self.counts[cluster] = 0
 
-    def _log_prior(self, cluster: int, joined: IntArray | None = None) -> FloatArray:
-        """Log-prior without a cluster, whose silos hold the ``joined`` ones, (m, k), instead."""
-        every = np.zeros((1, 0), dtype=np.intp) if joined is None else joined
-        old = self.counts[every].astype(np.float64)
+    def _alike(self, cluster: int, rows: IntArray, joined: IntArray) -> FloatArray:
+        """Log-prior of other reasons why members of a cluster are alike, less their log-odds, (m,).
+
+        Its silos hold the ``joined`` clusters, (m, k), instead. Failed fits are alike by chance, or
+        because they are of one kind, as halves are. Then they are as a cluster of its own. Where
+        parameters are sums over observations, both are equally likely.
+        """
+        old = self.counts[joined].astype(np.float64)
         own = np.full((len(old), 1), float(self.counts[cluster]))
-        new = old + (~self.holds[:, self.holds[cluster]]).sum(axis=1)[every]
-        return self.linked.prior.changed(self.counts, np.hstack([own, old]), new)
+        new = old + (~self.holds[:, self.holds[cluster]]).sum(axis=1)[joined]
+        by_chance = self.linked.prior.changed(self.counts, np.hstack([own, old]), new)
+        by_chance -= self.own[rows].sum()
+        if len(rows) == 1 or not self.sums[rows].all():
+            return by_chance
+        of_one_kind = self.linked.prior.changed(self.counts, old, new)
+        return np.asarray(np.logaddexp(by_chance, of_one_kind) - np.log(2.0))
 
     @property
     def known(self) -> FailedFits:
@@ -150,7 +161,7 @@ class _Search:
         near = np.flatnonzero((self.counts > 0) & (np.arange(len(self.counts)) != cluster))
         near = near[np.argsort(self.distances[cluster, near], kind="stable")]
         inside = np.ones((len(rows), len(near)))
-        if self.observed:
+        if self.sums[rows].all():
             inside[:] = self._shares.possible(rows, near, NEGLIGIBLE_SHARE)
             some = np.flatnonzero(inside.mean(axis=0) >= 0.5)
             near, inside = near[some], inside[:, some]
@@ -161,15 +172,15 @@ class _Search:
         if len(pairs) == 0:
             return -np.inf
         odds = self._average_odds(rows, pairs)
-        if len(rows) == 1 and self.observed:  # either statistic may show it
+        if len(rows) == 1 and self.sums[rows[0]]:  # either statistic may show it
             odds = np.logaddexp(odds, self._shares.log_odds(int(rows[0]), pairs)) - np.log(2.0)
         odds += self._outlying[:, self.base.silo[rows]].sum(axis=1)[pairs].sum(axis=1)
         first, last = self._ends[self.base.silo[rows]].T
         n_fits = last - first + 1.0
         n_held = n_fits - 1.0 + absent[pairs].sum(axis=1)  # clusters of each silo, (k, n)
         ways = np.maximum(0.5 * n_held * (n_held - 1.0) / n_fits, 1.0)
-        odds += self._log_prior(cluster, pairs) - np.log(2.0 * ways).sum(axis=1)
-        return float(np.logaddexp.reduce(odds) - self.own[rows].sum())
+        odds -= np.log(2.0 * ways).sum(axis=1)
+        return float(np.logaddexp.reduce(odds + self._alike(cluster, rows, pairs)))
 
     @cached_property
     def _outlying(self) -> FloatArray:
@@ -233,19 +244,13 @@ class _Search:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
 
         A fragment and its sibling, pooled, are compared with the sibling's cluster, a larger one.
-        Members of a cluster may be alike because they are fragments of one kind, as halves are.
-        Then they are as a cluster of its own; this and chance are equally likely.
         """
         sibling, odds = self._siblings(rows), self._pooled[rows]
         larger = self.counts[self.linked.labels[sibling]] > self.counts[cluster]
         odds = np.where(larger, odds, -np.inf)
         best = np.arange(len(rows)), odds.argmax(axis=1)
-        gain, without = float(odds[best].sum()), float(self._log_prior(cluster)[0])
-        by_chance = without - float(self.own[rows].sum())
-        if len(rows) > 1:
-            of_one_kind = self.linked.prior.of_sizes(self.counts)
-            by_chance = float(np.logaddexp(by_chance, of_one_kind) - np.log(2.0))
-        return gain + by_chance, sibling[best]
+        none = np.zeros((1, 0), dtype=np.intp)
+        return float(odds[best].sum() + self._alike(cluster, rows, none)[0]), sibling[best]
 
     def _siblings(self, rows: IntArray) -> IntArray:
         """The components of each row's silo, (m, largest silo); the last one fills up."""
