@@ -57,7 +57,7 @@ def parse_bytes(limit: int | str) -> int:
 def fuse_files(
     paths: Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]],
     *,
-    memory_limit: int | str,
+    memory_limit: int | str = "1GB",
     method: str | Method = "auto",
     n_components: int | None = None,
     weights: ArrayLike | Mapping[str, float] | None = None,
@@ -75,7 +75,7 @@ def fuse_files(
     paths : sequence, or mapping of silo to path
         Files that `klfusion.save` wrote.
     memory_limit : int or str
-        Bytes, or text such as ``"2GB"``; at least 64 MB.
+        Bytes, or text such as ``"2GB"``; at least 64 MB. A file needs sixteen times its size.
     method : "auto", `klfusion.Auto` or `klfusion.Penalised`
     n_components, weights, random_state, progress
         As for `klfusion.fuse`.
@@ -90,7 +90,7 @@ def fuse_files(
     ...     paths = {name: f"{folder}/{name}.safetensors" for name in ("a", "b")}
     ...     for name, shape in {"a": [30, 900], "b": [910, 32]}.items():
     ...         kf.save(paths[name], kf.Posterior(rates, rates.natural(shape, [10, 10]), name=name))
-    ...     kf.fuse_files(paths, memory_limit="64MB").labels
+    ...     kf.fuse_files(paths).labels
     (array([0, 1]), array([1, 0]))
     """
     limit, named = parse_bytes(memory_limit), named_silos(paths)
