@@ -198,6 +198,25 @@ def test_halves_of_a_cluster_become_one():
     np.testing.assert_array_equal(merged.labels, truth)
 
 
+@for_each("seed", [1, 2])
+def test_clusters_that_share_no_silo_stay_apart(seed):
+    """Members lie near their own centre, which is no evidence that the other centre is near."""
+    rng, n_silos, size = np.random.default_rng(seed), 30, 6
+    family = kf.families.DiagonalNormal(6)
+    centres = 4.0 * rng.normal(size=(60, 6))
+    truth = np.concatenate([rng.permutation(60)[:size] for _ in range(n_silos)])
+    truth = np.unique(truth, return_inverse=True)[1]
+    means = centres[truth] + 0.5 * rng.normal(size=(n_silos * size, 6))
+    problem = FusionProblem(
+        family,
+        family.natural(means, np.full(means.shape, 0.25)),
+        np.repeat(np.arange(n_silos), size),
+        np.ones(n_silos * size),
+    )
+    merged = at_labels(problem, LinkageSettings(), truth).merged()
+    np.testing.assert_array_equal(merged.labels, truth)
+
+
 @for_each("seed", range(3))
 def test_clusters_of_an_overfitted_tied_mixture_stay_apart(seed):
     """Covariances differ, so that one cluster of each silo has two components of a tied mixture."""
