@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.mixture import BayesianGaussianMixture
@@ -180,9 +182,9 @@ def test_fits_of_two_clusters_do_not_join_those_of_one():
     assert fusion.path.n_components[fusion.path.evidence.argmax()] == fusion.n_components
 
 
-def test_halves_of_a_cluster_become_one():
-    """Distances within halves are smaller, which is no evidence for two clusters."""
-    rng, n_silos = np.random.default_rng(3), 60
+def four_that_vary(n_silos=60):
+    """Each silo has all four components; which each is, and halves of the first one."""
+    rng = np.random.default_rng(3)
     family = kf.families.DiagonalNormal(2)
     centres = 10.0 * rng.normal(size=(4, 2))
     means = (centres + rng.normal(size=(n_silos, 4, 2))).reshape(-1, 2)
@@ -194,8 +196,25 @@ def test_halves_of_a_cluster_become_one():
     )
     truth = np.tile(np.arange(4), n_silos)
     halves = np.where((truth == 0) & (means[:, 0] > np.median(means[truth == 0, 0])), 4, truth)
+    return problem, truth, halves
+
+
+def test_halves_of_a_cluster_become_one():
+    """Distances within halves are smaller, which is no evidence for two clusters."""
+    problem, truth, halves = four_that_vary()
     merged = at_labels(problem, LinkageSettings(), halves).merged()
     np.testing.assert_array_equal(merged.labels, truth)
+
+
+def test_halves_of_the_only_cluster_become_one_where_others_are_known():
+    """One component of each silo shows nothing of what differs; those of a sample may have."""
+    problem, truth, halves = four_that_vary()
+    sample = at_labels(problem, LinkageSettings(), truth)
+    first = np.flatnonzero(truth == 0)
+    found = at_labels(problem.some(first), LinkageSettings(), np.sign(halves[first]))
+    found = replace(found, same=sample.same, different=sample.different)
+    assert found.merged().labels.max() == 1
+    assert found.merged(known=True).labels.max() == 0
 
 
 @for_each("seed", [1, 2])

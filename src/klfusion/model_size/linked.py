@@ -143,14 +143,15 @@ class Linked:
             best, value = clusters.labels.copy(), after
         return best
 
-    def merged(self) -> Linked:
+    def merged(self, *, known: bool = False) -> Linked:
         """Merge two clusters while that is more probable than two.
 
-        Where every silo has one component, no pair is known to differ; where all matchings of two
-        silos count, each pair has been decided. Then the clusters stay as they are.
+        Where every silo has one component, no pair is known to differ, unless what *different*
+        looks like is ``known``; where all matchings of two silos count, each pair has been decided.
+        Then the clusters stay as they are.
         """
-        found, known = self, self.problem.n > len(self.problem.silos) and not self.of_all
-        for _ in range(3 if self.matches and known else 0):
+        found, known = self, known or self.problem.n > len(self.problem.silos)
+        for _ in range(3 if self.matches and known and not self.of_all else 0):
             labels = found._merged()
             if (labels == found.labels).all():
                 break
