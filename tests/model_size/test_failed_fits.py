@@ -186,9 +186,9 @@ def test_fits_of_two_clusters_do_not_join_those_of_one():
     assert fusion.path.n_components[fusion.path.evidence.argmax()] == fusion.n_components
 
 
-def test_halves_of_a_cluster_become_one():
-    """Distances within halves are smaller, which is no evidence for two clusters."""
-    rng, n_silos = np.random.default_rng(3), 60
+def four_that_vary(n_silos=60):
+    """Each silo has all four components; which each is, and halves of the first one."""
+    rng = np.random.default_rng(3)
     family = kf.families.DiagonalNormal(2)
     centres = 10.0 * rng.normal(size=(4, 2))
     means = (centres + rng.normal(size=(n_silos, 4, 2))).reshape(-1, 2)
@@ -200,7 +200,43 @@ def test_halves_of_a_cluster_become_one():
     )
     truth = np.tile(np.arange(4), n_silos)
     halves = np.where((truth == 0) & (means[:, 0] > np.median(means[truth == 0, 0])), 4, truth)
+    return problem, truth, halves
+
+
+def test_halves_of_a_cluster_become_one():
+    """Distances within halves are smaller, which is no evidence for two clusters."""
+    problem, truth, halves = four_that_vary()
     merged = at_labels(problem, LinkageSettings(), halves).merged()
+    np.testing.assert_array_equal(merged.labels, truth)
+
+
+def test_halves_of_the_only_cluster_become_one_where_others_are_known():
+    """One component of each silo shows nothing of what differs; those of a sample may have."""
+    problem, truth, halves = four_that_vary()
+    sample = at_labels(problem, LinkageSettings(), truth)
+    first = np.flatnonzero(truth == 0)
+    found = at_labels(problem.some(first), LinkageSettings(), np.sign(halves[first]))
+    found = replace(found, same=sample.same, different=sample.different)
+    assert found.merged().labels.max() == 1
+    assert found.merged(known=True).labels.max() == 0
+
+
+@for_each("seed", [1, 2])
+def test_clusters_that_share_no_silo_stay_apart(seed):
+    """Members lie near their own centre, which is no evidence that the other centre is near."""
+    rng, n_silos, size = np.random.default_rng(seed), 30, 6
+    family = kf.families.DiagonalNormal(6)
+    centres = 4.0 * rng.normal(size=(60, 6))
+    truth = np.concatenate([rng.permutation(60)[:size] for _ in range(n_silos)])
+    truth = np.unique(truth, return_inverse=True)[1]
+    means = centres[truth] + 0.5 * rng.normal(size=(n_silos * size, 6))
+    problem = FusionProblem(
+        family,
+        family.natural(means, np.full(means.shape, 0.25)),
+        np.repeat(np.arange(n_silos), size),
+        np.ones(n_silos * size),
+    )
+    merged = at_labels(problem, LinkageSettings(), truth).merged()
     np.testing.assert_array_equal(merged.labels, truth)
 
 

@@ -54,3 +54,21 @@ def test_a_share_of_two_clusters_is_evidence_and_a_share_of_one_is_none():
     held[0, :2] = True
     common = Shares(NW, np.concatenate([mixed, centres]), centres, held)
     assert common.log_odds(0, np.array([[0, 1]]))[0] < odds[0]
+
+
+@pytest.mark.parametrize("family", [NW, kf.families.NormalGamma(DIM)])
+@pytest.mark.parametrize("share", [0.04, 0.3])
+def test_a_share_is_possible_where_the_rest_is_of_the_family(family, share):
+    """Of clusters whose means are far apart nothing is computed but the distance."""
+    rng = np.random.default_rng(5)
+    means, counts = rng.normal(scale=2.0, size=(60, DIM)), np.full(60, 50.0)
+    spread = rng.uniform(0.2, 3.0, size=(60, DIM))
+    if family is NW:
+        spread = spread[:, None] * np.eye(DIM)
+    natural = family.observed(means, spread, counts)
+    shares = Shares(family, natural, natural[:20], np.zeros((60, 20), dtype=bool))
+    found = shares.possible(np.arange(60), np.arange(20), share)
+    rest = natural[:, None] - share * natural[:20]
+    inside = family.inside(rest.reshape(-1, family.size)).reshape(60, 20)
+    assert 0 < inside.sum() < inside.size
+    np.testing.assert_array_equal(found, inside)

@@ -8,7 +8,7 @@ found. A larger sample of whole silos shows which clusters are one, and which ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,7 @@ from klfusion._utils.arrays import (
     blocks,
     relabel,
 )
+from klfusion._utils.running import Report
 from klfusion.families import Family
 from klfusion.many_silos.sample import all_found, certified_plan
 from klfusion.many_silos.sweep import Centres, ClusterSums, sweep
@@ -117,7 +118,7 @@ def link_many(
         search,
         most,
         lambda centres: swept(centres).compact(),
-        lambda problem: cut(problem, settings, search.report, linked.different).labels,
+        lambda problem: _clusters(problem, linked, search.report),
     )
     centres, failed = _revised(store, sums, settings, most, search.rng)
     labels, settled = sums.all_labels, False
@@ -131,6 +132,12 @@ def link_many(
         if settled:
             break
     return _plan(store, sums, failed, first.linked, Status.of(settled))
+
+
+def _clusters(problem: FusionProblem, sample: Linked, report: Report) -> IntArray:
+    """Match components that joined no cluster of a sample, by the model of the sample."""
+    found = cut(problem, sample.settings, report, sample.different)
+    return replace(found, same=sample.same).merged(known=True).labels
 
 
 def _revised(

@@ -35,6 +35,13 @@ def centre_distances(clusters: Clusters) -> FloatArray:
     return _matrix(centres, clusters.problem.family.mean(centres), clusters.mass)
 
 
+def between_centres(clusters: Clusters, a: IntArray, b: IntArray) -> FloatArray:
+    """Distances of pairs of clusters, (m,); none may be empty."""
+    mass, difference = clusters.mass, clusters.means_of(b) - clusters.means_of(a)
+    squares = np.einsum("mp,mp->m", clusters.centres_of(b) - clusters.centres_of(a), difference)
+    return np.asarray(np.maximum(squares, 0.0) * harmonic(mass[a], mass[b]))
+
+
 def to_clusters(
     problem: FusionProblem,
     rows: IntArray | slice,

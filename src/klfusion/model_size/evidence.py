@@ -61,6 +61,13 @@ class LogOdds:
         other = x if if_different is None else log_distance(if_different)
         return self.same.log_odds(x, other, shift, self.different, self.outliers)
 
+    def log_different(
+        self, distance: FloatArray, n_a: FloatArray | float, n_b: FloatArray | float
+    ) -> FloatArray:
+        """Log-density under *different* of clusters of so many members."""
+        shift = farther(n_a, n_b, self.same.ratio)
+        return self.different.log_density(log_distance(distance) - shift)
+
 
 def leave_one_out(
     problem: FusionProblem, labels: IntArray

@@ -12,7 +12,12 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion.assignment.binary import assign_silo
 from klfusion.merging.agglomeration import penalty_between
 from klfusion.model_size.densities import Different, Same, farther, grouped_log_odds, log_distance
-from klfusion.model_size.distances import centre_distances, pair_distances, to_others
+from klfusion.model_size.distances import (
+    between_centres,
+    centre_distances,
+    pair_distances,
+    to_others,
+)
 from klfusion.model_size.evidence import (
     LinkageSettings,
     LogOdds,
@@ -138,14 +143,15 @@ class Linked:
             best, value = clusters.labels.copy(), after
         return best
 
-    def merged(self) -> Linked:
+    def merged(self, *, known: bool = False) -> Linked:
         """Merge two clusters while that is more probable than two.
 
-        Where every silo has one component, no pair is known to differ; where all matchings of two
-        silos count, each pair has been decided. Then the clusters stay as they are.
+        Where every silo has one component, no pair is known to differ, unless what *different*
+        looks like is ``known``; where all matchings of two silos count, each pair has been decided.
+        Then the clusters stay as they are.
         """
-        found, known = self, self.problem.n > len(self.problem.silos) and not self.of_all
-        for _ in range(3 if self.matches and known else 0):
+        found, known = self, known or self.problem.n > len(self.problem.silos)
+        for _ in range(3 if self.matches and known and not self.of_all else 0):
             labels = found._merged()
             if (labels == found.labels).all():
                 break
@@ -189,7 +195,8 @@ class Linked:
 
         Halves of one cluster have smaller distances within, which is no evidence that they differ:
         under *different* the density of a component does not depend on its cluster. So that of
-        members stays what it is.
+        members stays what it is, and counts as often as in the two. The union has one independent
+        distance more: under *different* it is that of the two centres.
         """
         problem, counts, mass, sums = self.problem, clusters.counts, clusters.mass, clusters.sums
         every, where = np.unique([a, b], return_inverse=True)
@@ -197,10 +204,10 @@ class Linked:
         alone, other = np.concatenate(members), np.repeat(every, counts[every])
         others = counts[other] - 1.0
         some = others > 0
+        weight = others / (others + 1.0)
         before, two = np.zeros((2, len(alone)))
         before[some] = to_others(problem, alone[some], other[some], sums, mass)
-        two[some] = self.log_odds(before[some], others[some], 1.0)
-        two *= others / (others + 1.0)
+        two[some] = weight[some] * self.log_odds(before[some], others[some], 1.0)
         first = np.cumsum(counts[every]) - counts[every]
         places = [np.arange(low, low + n) for low, n in zip(first, counts[every], strict=True)]
         pairs = [np.concatenate([places[g], places[h]]) for g, h in where.reshape(2, -1).T]
@@ -210,10 +217,12 @@ class Linked:
         inside = some[row]
         if_different = np.where(inside, before[row], union)
         among = np.where(inside, others[row], sizes[group] - 1.0)
-        one = self.log_odds(union, among, 1.0, if_different)
-        first = np.cumsum(sizes) - sizes
-        of_one, of_two = (np.add.reduceat(each, first) for each in (one, two[row]))
-        return np.asarray(of_one * (sizes - 1.0) / sizes - of_two)
+        of_union = (1.0 - 1.0 / sizes)[group]
+        gain = of_union * self.log_odds(union, among, 1.0, if_different) - two[row]
+        gain += (of_union - weight[row]) * self.log_odds.log_different(if_different, among, 1.0)
+        apart, both = between_centres(clusters, a, b), counts[[a, b]].astype(np.float64)
+        of_centres = self.log_odds.log_different(apart, *both)
+        return np.asarray(np.add.reduceat(gain, np.cumsum(sizes) - sizes) - of_centres)
 
 
 def _growing(items: list[int]) -> Iterator[list[int]]:

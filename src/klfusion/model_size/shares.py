@@ -31,9 +31,23 @@ class Shares:
     def possible(self, rows: IntArray, clusters: IntArray, share: float) -> BoolArray:
         """Whether each of some clusters may be such a share of some components, (rows, k)."""
         own, centres = self._observed
-        rest = (own[rows, None] - share * centres[clusters]) / (1.0 - share)
-        inside = self.family.inside(rest.reshape(-1, rest.shape[-1]))
-        return np.asarray(inside.reshape(rest.shape[:2]))
+        out = self._near(rows, clusters, share)
+        row, cluster = np.nonzero(out)
+        rest = own[rows[row]] - share * centres[clusters[cluster]]
+        out[row, cluster] = self.family.inside(rest / (1.0 - share))
+        return out
+
+    def _near(self, rows: IntArray, clusters: IntArray, share: float) -> BoolArray:
+        """Whether means are so near that a covariance may be left, (rows, k).
+
+        That of the rest is less than ``C / (1 - w) - w d d' / (1 - w)^2``, with ``d`` the
+        difference of the means. So ``d' inv(C) d`` is less than ``(1 - w) / w``.
+        """
+        if self._whitening is None:
+            return np.full((len(rows), len(clusters)), True)
+        roots, locations, of_centres = self._whitening
+        apart = of_centres[clusters] @ roots[rows] - (locations[rows, None] @ roots[rows])
+        return np.asarray(np.einsum("nkd,nkd->nk", apart, apart) < (1.0 - share) / share)
 
     def log_odds(self, row: int, pairs: IntArray) -> FloatArray:
         """Log-likelihood ratio of describing both of two clusters against being another, (k,).
@@ -83,6 +97,17 @@ class Shares:
             for eta in (self.natural, self.centres)
         )
         return own, centres
+
+    @cached_property
+    def _whitening(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+        """``R`` with ``R R' = inv(C)`` of components with covariance matrices ``C``; locations."""
+        if not isinstance(self.family, GaussianPosterior):
+            return None
+        locations, covariance = self.family.observation_moments(self.natural)
+        if covariance.ndim == 2:
+            return None
+        roots = np.linalg.inv(np.linalg.cholesky(covariance)).swapaxes(1, 2)
+        return roots, locations, self.family.location(self.centres)
 
     @cached_property
     def _alike(self) -> tuple[FloatArray, FloatArray]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise, zip_longest
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -145,7 +146,7 @@ class OnWorkers:
         chunks = [numbered[a:b] for a, b in pairwise(edges)]
         self._client, self._edges = client, edges
         # Not scattered: what a task was given, the scheduler can give to another worker.
-        self._batches = [client.submit(_read, chunk, pure=False) for chunk in chunks]
+        self._batches = [_submitted(client, chunk) for chunk in chunks]
 
     def some(self, numbers: IntArray) -> list[Posterior]:
         """The posteriors of some silos."""
@@ -193,6 +194,13 @@ class WorkerParts(ProblemBatches):
 
 def _mapped(client: Client, task: Callable[..., Any], *given: Sequence[Any]) -> list[Any]:
     return list(client.gather(client.map(task, *given, pure=False)))
+
+
+def _submitted(client: Client, chunk: Sequence[tuple[int, str | None, Any]]) -> Future:
+    """A batch on a worker; Dask looks through it for futures only where there are some."""
+    if any(isinstance(model, Future) for _, _, model in chunk):
+        return client.submit(_read, chunk, pure=False)
+    return client.submit(partial(_read, chunk), pure=False)
 
 
 def _read(chunk: Sequence[tuple[int, str | None, Any]]) -> list[Posterior]:
