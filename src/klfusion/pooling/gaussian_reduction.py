@@ -34,7 +34,7 @@ from klfusion.pooling.reduction import Atoms
 
 # How far the fit gets within a second: docs/experiments/density.md.
 _BATCHES = 3  # at least; averages of the later half remove the noise
-_DRAWS = 8.0  # draws per parameter of the global mixture in a batch
+_DRAWS = 10.0  # draws per parameter of the global mixture in a batch
 _LEAST_DRAWS = 3_000  # in a batch
 _LEAST_IN_ALL = 30_000  # small mixtures have more batches
 CERTAIN = 1e6  # times the observations: then expected log-densities are those at the mean
@@ -56,7 +56,7 @@ def by_draws(
     average, shares = np.zeros_like(total), np.zeros((len(atoms.counts), atoms.size))
     n_batches = max(_BATCHES, _LEAST_IN_ALL // int(local.n_draws.sum()))
     for batch in range(n_batches):
-        total, share = local.expectation(_Global(atoms, total, weights), rng)
+        total, share = local.expectation(_Global(atoms, total, weights), rng, others=batch > 0)
         weights = local.weights(share)
         if (late := batch - n_batches // 2) >= 0:
             average += (total - average) / (late + 1.0)
@@ -153,14 +153,17 @@ class _Local:
         return _shares_of(np.add.reduceat(mass, self.edges[:-1], axis=0))
 
     def expectation(
-        self, model: _Global, rng: np.random.Generator
+        self, model: _Global, rng: np.random.Generator, *, others: bool
     ) -> tuple[FloatArray, FloatArray]:
-        """Expected statistics (G, p), and shares (n, G) of the local components."""
+        """Expected statistics (G, p), and shares (n, G) of the local components.
+
+        Draws are moved by the maps of ``others`` first, where there are any yet.
+        """
         total = np.zeros_like(model.expected)
         share = np.zeros((len(self.atoms.counts), len(total)))
         log_weights = np.log(np.maximum(model.weights, TINY)).T
         for silos in self.blocks():
-            points, cell = self.dealt(model, silos, rng)
+            points, cell = self.dealt(model, silos, rng, others=others)
             reached = np.bincount(cell, minlength=len(share)) >= self.fewest
             points, cell = self.filled(points, cell, reached, silos, rng)
             first = np.flatnonzero(np.diff(cell, prepend=-1))
@@ -175,7 +178,7 @@ class _Local:
         return total, share
 
     def dealt(
-        self, model: _Global, silos: slice, rng: np.random.Generator
+        self, model: _Global, silos: slice, rng: np.random.Generator, *, others: bool
     ) -> tuple[FloatArray, IntArray]:
         """Draws from the global mixture (m, d), each with the local component it is dealt to."""
         n, size = self.n_draws[silos], len(model.mean)
@@ -191,7 +194,7 @@ class _Local:
         points = np.empty((len(which), self.family.dim))
         points[order] = _drawn(model.mean, model.root, which[order], rng)
         own_silo = np.arange(silos.start, silos.stop)
-        if self.n_silos > 1:
+        if others and self.n_silos > 1:
             other = (own_silo + rng.integers(1, self.n_silos)) % self.n_silos
             cell = self.cells(points, n, other, rng)
             order = _ordered(cell, len(self.silo))

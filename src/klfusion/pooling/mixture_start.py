@@ -27,13 +27,9 @@ from klfusion.families.gaussian import GaussianPosterior, diagonal_of
 from klfusion.pooling.reduction import Atoms
 
 # How far the search gets in a few hundredths of a second: docs/experiments/density.md.
-_FIRST_STEPS = 30  # of the shares of matched components
-_STEPS = 16  # of shares when components changed
+_STEPS = 24  # of shares, and of shares and moments in turn
 _STEPS_INSTEAD = 10  # of shares that stand for a component
-_TRIALS = 3  # of components, the worst described first
-_ROUNDS = 16  # of shares and moments in turn
 _OPENED = 0.1  # of shares, given to all components, so that each may grow
-_OPENED_IN_TURN = 0.02  # the same, where components change little
 _LEAST_SHARE = 1e-2  # a smaller one changes no choice
 
 
@@ -115,7 +111,7 @@ class _Search:
         labels, size = self.atoms.start, self.atoms.size
         moments = self.of_labels(labels, size)
         share = _opened(self.atoms.hard + (labels < 0)[:, None] / size, 0.5)
-        share = _shares(self.target, moments, share, _FIRST_STEPS)
+        share = _shares(self.target, moments, share, _STEPS)
         loss = self.loss(self.every, _mixed(share, moments))
         return _Start(labels, moments, share, loss, np.zeros(len(labels), dtype=bool))
 
@@ -125,18 +121,18 @@ class _Search:
         return (self.atoms.start < 0) & (now.labels < 0) & explained
 
     def better(self, now: _Start) -> _Start | None:
-        """With one component for another; None if no trial raises the likelihood."""
+        """With the one that is described worst; None if that does not raise the likelihood."""
         n = np.bincount(now.labels + 1, minlength=len(now.moments) + 1)
         several = np.flatnonzero((now.labels < 0) | (n[now.labels + 1] > 1))
-        worst = np.argsort((self.least - now.loss)[several], kind="stable")[:_TRIALS]
-        for new in several[worst].tolist():
-            more = self.with_another(now, new)
-            cost, instead = self.costs(more)
-            gone = int(np.argmin(cost[:-1]))
-            found = self.without(more, gone, instead[gone])
-            if found.loss.sum() < now.loss.sum():
-                return self.with_left_out(found, more, np.flatnonzero(more.labels == gone))
-        return None
+        if len(several) == 0:
+            return None
+        more = self.with_another(now, int(several[np.argmax((now.loss - self.least)[several])]))
+        cost, instead = self.costs(more)
+        gone = int(np.argmin(cost[:-1]))
+        found = self.without(more, gone, instead[gone])
+        if found.loss.sum() >= now.loss.sum():
+            return None
+        return self.with_left_out(found, more, np.flatnonzero(more.labels == gone))
 
     def with_another(self, now: _Start, new: int) -> _Start:
         """A local component becomes a global one, the last."""
@@ -211,8 +207,8 @@ class _Search:
     def in_turn(self, now: _Start, counts: FloatArray) -> FloatArray:
         """Statistics (G, p) of global components, fitted to so many observations (n,) of each."""
         share, moments = now.share, now.moments
-        for _ in range(_ROUNDS):
-            share = _shares(self.target, moments, _opened(share, _OPENED_IN_TURN), 2)
+        for _ in range(_STEPS):
+            share = _shares(self.target, moments, share, 1)
             inverse = np.linalg.inv(_mixed(share, moments))
             slope = inverse @ self.target @ inverse - inverse
             mass = share * counts[:, None]

@@ -27,7 +27,7 @@ from klfusion.families import (
 )
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
-from klfusion.pooling import noisy_sums
+from klfusion.pooling import noisy_sums, reduction
 from klfusion.pooling.noise_power import NoisePower
 from klfusion.pooling.noisy_classes import NoisyClasses, classes_of
 from klfusion.pooling.noisy_sums import NoisySums, sums_of
@@ -37,6 +37,7 @@ from klfusion.pooling.robust import robust_average
 from klfusion.posteriors.compatibility import Silo, component_names
 from klfusion.posteriors.posterior import UNKNOWN, Posterior, less_prior
 from klfusion.posteriors.structure import network, regression
+from klfusion.posteriors.structure.structure import is_tied
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,8 @@ class Matched:
 
     ``sums`` are those of regressions to which noise was added, with the names of coefficients;
     ``classes`` are those of Gaussian classes, of each component.
-    ``power`` is what Normals leave out of linear regressions in units of their noise.
+    ``power`` is what Normals leave out of linear regressions in units of their noise. Components of
+    ``tied`` mixtures share one covariance.
     """
 
     problem: FusionProblem
@@ -54,6 +56,7 @@ class Matched:
     sums: tuple[Sequence[NoisySums], Sequence[str]] | None = None
     power: NoisePower | None = None
     classes: NoisyClasses | None = None
+    tied: bool = False
 
 
 def matched(
@@ -84,13 +87,14 @@ def matched(
 
 def known_of(posteriors: Sequence[Posterior], rows: IntArray, weights: FloatArray) -> tuple[
     FloatArray | None, tuple[Sequence[NoisySums], Sequence[str]] | None, NoisePower | None,
-    NoisyClasses | None,
+    NoisyClasses | None, bool,
 ]:  # fmt: skip
     """What `Matched` has beside components, given the row (n,) of each among those of all silos."""
     silo = np.repeat(np.arange(len(posteriors)), [p.n_components for p in posteriors])[rows]
     sums, power = sums_of(posteriors, weights), NoisePower.of(posteriors, weights)
     classes = classes_of(posteriors, rows) if (weights == 1.0).all() else None
-    return priors_of(posteriors, silo), sums, power, classes
+    tied = all(is_tied(p.structure) for p in posteriors)
+    return priors_of(posteriors, silo), sums, power, classes, tied
 
 
 def priors_of(posteriors: Sequence[Posterior], silo: IntArray) -> FloatArray | None:
@@ -187,7 +191,7 @@ def pool(pooling: str, units: Matched, size: int, plan: _Plan | None = None) -> 
     if pooling == "product":
         assert units.priors is not None  # see `check_pooling`
         priors = _columns(problem, problem.family, units.priors, slice(None))
-        total, repeated = _sums(problem, priors, plan, size)
+        total, repeated = _sums(problem, priors, plan, size, tied=units.tied)
         natural = total - repeated
         if units.power is not None:
             natural = units.power.added_to(natural[0], problem.family)[None]
@@ -239,7 +243,7 @@ def _automatic(family: Family, units: Matched, size: int, columns: slice) -> Flo
         natural, members = problem.average(labels, size), problem.natural
     else:
         of_priors = _columns(problem, family, priors, columns)
-        natural = less_prior(family, *_sums(problem, of_priors, labels, size))
+        natural = less_prior(family, *_sums(problem, of_priors, labels, size, tied=units.tied))
     if not isinstance(family, UncertainLocation) or len(labels) == size:  # no two to compare
         return natural
     if priors is not None:
@@ -267,7 +271,7 @@ def _of_some(
     problem, natural = units.problem.some(np.flatnonzero(seen)), natural.copy()
     have, labels = np.unique(units.labels[seen], return_inverse=True)
     if len(have):
-        some = Matched(problem, labels.astype(np.intp), units.priors[seen])
+        some = Matched(problem, labels.astype(np.intp), units.priors[seen], tied=units.tied)
         natural[have] = _automatic(family, some, len(have), columns)
     return natural
 
@@ -277,13 +281,21 @@ def _columns(like: FusionProblem, family: Family, natural: FloatArray, own: slic
 
 
 def _sums(
-    problem: FusionProblem, priors: FusionProblem, plan: _Plan, size: int
+    problem: FusionProblem, priors: FusionProblem, plan: _Plan, size: int, *, tied: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """``sum_j w_j eta_j``, and ``sum_j w_j prior_j`` less the members' prior on average."""
+    """``sum_j w_j eta_j``, and ``sum_j w_j prior_j`` less the members' prior on average.
+
+    A component of a tied mixture has a share of the scatter of all. Less what its own mean
+    explains, it need not be a covariance; the scatters of all components add up to one.
+    """
     fractional, w = plan.ndim == 2, problem.weights
     mass = plan.T @ w if fractional else np.bincount(np.asarray(plan, dtype=np.intp), w, size)
     sums = np.asarray(mass, dtype=np.float64)[:, None]
-    return sums * problem.average(plan, size), (sums - 1.0) * priors.average(plan, size)
+    total, prior = sums * problem.average(plan, size), priors.average(plan, size)
+    if tied:
+        added = total - sums * prior
+        total = reduction.tied(problem.family, added, added[:, -1]) + sums * prior
+    return total, (sums - 1.0) * prior
 
 
 def _checked(family: Family, natural: FloatArray) -> FloatArray:

@@ -122,7 +122,8 @@ class Table:
         if self.units.priors is not None and own.priors is not None:
             priors = np.concatenate([self.units.priors, own.priors])
         all_labels = np.append(self.units.labels, own.labels)
-        units = Matched(self.units.problem.joined(new), all_labels, priors)
+        joined = self.units.problem.joined(new)
+        units = Matched(joined, all_labels, priors, tied=self.units.tied)
         stacked = units.problem
         if self.stacked is not self.units.problem or new.n < len(labels):
             rows = np.full(len(labels), number), np.full(len(labels), weight)
@@ -166,7 +167,8 @@ class Table:
         _check_any(kept)
         rows, units = np.flatnonzero(kept), self.units
         problem, priors = units.problem.some(rows), units.priors
-        some = Matched(problem, units.labels[rows], None if priors is None else priors[rows])
+        priors = None if priors is None else priors[rows]
+        some = Matched(problem, units.labels[rows], priors, tied=units.tied)
         alike = self.comparison.like is not None
         compared = self.compared.some(rows) if alike else self.comparison.apply(problem)
         return replace(self, units=some, compared=compared)
