@@ -32,10 +32,35 @@ def test_costs_are_log_odds_of_distances(equal):
     distance = to_clusters(problem, np.arange(n), rule.centres, counts)
     near = distance <= rule.farthest
     assert 0 < near.sum() < near.size
-    expected = -(rule.odds(distance, 1.0, counts) + rule.prior)
+    expected = -(rule.odds.without_outliers(distance, 1.0, counts) + rule.prior)
     costs = rule.costs(problem)
     np.testing.assert_allclose(costs[near], expected[near], rtol=1e-6, atol=1e-6)
     assert np.isinf(costs[~near]).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_components_of_one_silo_join_no_cluster_of_many(seed):
+    """Every fourth fit describes two components by one, as an outlier of a cluster."""
+    rng, dim, kinds = np.random.default_rng(seed), 4, np.empty((0, 4))
+    while len(kinds) < 35:
+        place = rng.uniform(-18, 18, size=dim)
+        if (np.linalg.norm(kinds - place, axis=1) > 7).all():
+            kinds = np.vstack([kinds, place])
+    family, silos = kf.families.NormalWishart(dim), []
+    for j in range(100):
+        held = rng.choice(30, 14, replace=False)
+        mean = kinds[np.append(held, 30 + j) if j < 5 else held]
+        counts = rng.uniform(60.0, 150.0, size=len(mean))
+        mean = mean + rng.normal(size=mean.shape) / np.sqrt(counts)[:, None]
+        draws = rng.normal(size=(len(mean), 60, dim)) * np.sqrt(counts / 60)[:, None, None]
+        natural = family.natural(mean, counts, draws.mT @ draws, counts + dim)
+        if j % 4 == 3:
+            natural = np.vstack([natural[2:], natural[:2].sum(axis=0)])
+            counts = np.append(counts[2:], counts[:2].sum())
+        silos.append(kf.Posterior(family, natural, name=f"silo-{j}", counts=counts))
+    fusion = kf.fuse(silos)
+    own = np.array([fusion.labels[f"silo-{j}"][14 - 2 * (j % 4 == 3)] for j in range(5)])
+    assert [len(fusion.sources(int(g))) for g in own] == [1] * 5
 
 
 def sparse_topics(n_silos, words, seed):

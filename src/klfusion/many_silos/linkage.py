@@ -43,7 +43,11 @@ _SWEEPS = 5  # at most, until the plan stays the same
 
 @dataclass(frozen=True, eq=False)
 class Joining:
-    """Log-odds of being alone against joining each of some centres."""
+    """Log-odds of being alone against joining each of some centres.
+
+    A component is likelier to be of a cluster that many silos hold than of one that only its own
+    holds. So an outlier would join the former, however far. It is alone, or a failed fit.
+    """
 
     odds: LogOdds
     family: Family
@@ -66,7 +70,7 @@ class Joining:
         return self.family.mean(self.centres)
 
     def _log_odds(self, distance: FloatArray, counts: FloatArray, prior: FloatArray) -> FloatArray:
-        return self.odds(distance, 1.0, counts) + prior
+        return self.odds.without_outliers(distance, 1.0, counts) + prior
 
     def costs(self, batch: FusionProblem) -> FloatArray:
         """Of the components of a batch, (n, G); infinite where a component is alone."""

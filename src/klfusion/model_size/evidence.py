@@ -61,6 +61,14 @@ class LogOdds:
         other = x if if_different is None else log_distance(if_different)
         return self.same.log_odds(x, other, shift, self.different, self.outliers)
 
+    def without_outliers(
+        self, distance: FloatArray, n_a: FloatArray | float, n_b: FloatArray | float
+    ) -> FloatArray:
+        """The same, where an outlier of a cluster is none of it."""
+        return self.same.log_density(log_distance(distance)) - self.log_different(
+            distance, n_a, n_b
+        )
+
     def log_different(
         self, distance: FloatArray, n_a: FloatArray | float, n_b: FloatArray | float
     ) -> FloatArray:
