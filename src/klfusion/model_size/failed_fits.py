@@ -10,7 +10,7 @@ then holds both. A fragment and a sibling of its silo, pooled, are as near to th
 as the sibling alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -117,21 +117,29 @@ class _Search:
                 self.part_of[rows] = siblings
                 self.counts[cluster] = 0
 
-    def _alike(self, cluster: int, rows: IntArray, joined: IntArray) -> FloatArray:
-        """Log-prior of other reasons why members of a cluster are alike, less their log-odds, (m,).
+    def _alike(
+        self,
+        cluster: int,
+        rows: IntArray,
+        joined: IntArray,
+        each: FloatArray,
+        together: FloatArray,
+    ) -> FloatArray:
+        """Log-odds of failed fits with the reasons why members of a cluster are alike, (m,).
 
-        Its silos hold the ``joined`` clusters, (m, k), instead. Failed fits are alike by chance, or
-        because they are of one kind, as halves are. Then they are as a cluster of its own. Where
+        Its silos hold the ``joined`` clusters, (m, k), instead. Failed fits are alike by chance:
+        ``each`` has its own evidence, and those of a cluster go. Or they are of one kind, as halves
+        are: then they are as a cluster of its own, whose evidence counts once, ``together``. Where
         parameters are sums over observations, both are equally likely.
         """
         old = self.counts[joined].astype(np.float64)
         own = np.full((len(old), 1), float(self.counts[cluster]))
         new = old + (~self.holds[:, self.holds[cluster]]).sum(axis=1)[joined]
         by_chance = self.linked.prior.changed(self.counts, np.hstack([own, old]), new)
-        by_chance -= self.own[rows].sum()
+        by_chance += each - self.own[rows].sum()
         if len(rows) == 1 or not self.sums[rows].all():
             return by_chance
-        of_one_kind = self.linked.prior.changed(self.counts, old, new)
+        of_one_kind = self.linked.prior.changed(self.counts, old, new) + together
         return np.asarray(np.logaddexp(by_chance, of_one_kind) - np.log(2.0))
 
     @property
@@ -171,16 +179,23 @@ class _Search:
         pairs = near[np.argwhere(np.triu(possible, k=1))]  # a silo lacks one or both
         if len(pairs) == 0:
             return -np.inf
-        odds = self._average_odds(rows, pairs)
+        odds = self._average_odds(self.problem, rows, pairs).sum(axis=0)
         if len(rows) == 1 and self.sums[rows[0]]:  # either statistic may show it
             odds = np.logaddexp(odds, self._shares.log_odds(int(rows[0]), pairs)) - np.log(2.0)
-        odds += self._outlying[:, self.base.silo[rows]].sum(axis=1)[pairs].sum(axis=1)
+        together = self._average_odds(self._centre(cluster), np.zeros(1, np.intp), pairs)[0]
+        outlying = self._outlying[:, self.base.silo[rows]].sum(axis=1)[pairs].sum(axis=1)
         first, last = self._ends[self.base.silo[rows]].T
         n_fits = last - first + 1.0
         n_held = n_fits - 1.0 + absent[pairs].sum(axis=1)  # clusters of each silo, (k, n)
         ways = np.maximum(0.5 * n_held * (n_held - 1.0) / n_fits, 1.0)
-        odds -= np.log(2.0 * ways).sum(axis=1)
-        return float(np.logaddexp.reduce(odds + self._alike(cluster, rows, pairs)))
+        outlying -= np.log(2.0 * ways).sum(axis=1)
+        alike = self._alike(cluster, rows, pairs, odds, together)
+        return float(np.logaddexp.reduce(outlying + alike))
+
+    def _centre(self, cluster: int) -> FusionProblem:
+        """The centre of a cluster as one component of its mass."""
+        centre = self.clusters.centres_of(np.array([cluster]))
+        return replace(_alone(self.problem, centre), weights=self.clusters.mass[[cluster]])
 
     @cached_property
     def _outlying(self) -> FloatArray:
@@ -222,8 +237,13 @@ class _Search:
         self.averages = dict([*self.averages.items(), *found.items()][-most:])
         return [found[pair] for pair in pairs]
 
-    def _average_odds(self, rows: IntArray, pairs: IntArray) -> FloatArray:
-        """The same of each pair of clusters, (k,); all shares are equally likely."""
+    def _average_odds(
+        self, problem: FusionProblem, rows: IntArray, pairs: IntArray
+    ) -> FloatArray:
+        """Log-odds that components are an average of each pair of clusters, (rows, k).
+
+        All shares are equally likely.
+        """
         each, found = [(min(pair), max(pair)) for pair in pairs.tolist()], []
         for some in blocks((len(each), len(SHARES), self.base.family.size)):
             averages = self._averages(each[some])
@@ -231,14 +251,14 @@ class _Search:
                 own[0] if len(own) == 1 else np.concatenate(own)
                 for own in zip(*averages, strict=True)
             )
-            found.append((to_clusters(self.problem, rows, natural, mass, mean), mass))
+            found.append((to_clusters(problem, rows, natural, mass, mean), mass))
         distance, mass = (np.concatenate(own, axis=-1) for own in zip(*found, strict=True))
-        odds = self.linked.log_odds(distance, self.problem.weights[rows, None], mass)
+        odds = self.linked.log_odds(distance, problem.weights[rows, None], mass)
         of_shares = odds.reshape(len(rows), len(pairs), len(SHARES))
         largest = of_shares.max(axis=2)
         of_shares -= largest[:, :, None]
         largest += np.log(np.exp(of_shares, out=of_shares).mean(axis=2))
-        return np.asarray(largest.sum(axis=0))
+        return np.asarray(largest)
 
     def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
@@ -249,8 +269,8 @@ class _Search:
         larger = self.counts[self.linked.labels[sibling]] > self.counts[cluster]
         odds = np.where(larger, odds, -np.inf)
         best = np.arange(len(rows)), odds.argmax(axis=1)
-        none = np.zeros((1, 0), dtype=np.intp)
-        return float(odds[best].sum() + self._alike(cluster, rows, none)[0]), sibling[best]
+        none, total = np.zeros((1, 0), dtype=np.intp), odds[best].sum(keepdims=True)
+        return float(self._alike(cluster, rows, none, total, total)[0]), sibling[best]
 
     def _siblings(self, rows: IntArray) -> IntArray:
         """The components of each row's silo, (m, largest silo); the last one fills up."""
