@@ -49,14 +49,21 @@ class Failed:
 
 
 def find_failed(
-    given: FusionProblem, base: FusionProblem, linked: Linked, before: FailedFits | None = None
+    given: FusionProblem,
+    base: FusionProblem,
+    linked: Linked,
+    before: FailedFits | None = None,
+    *,
+    merges: bool = False,
 ) -> Failed:
     """Failed fits of a matching.
 
     The ``base`` problem has the ``given`` components made comparable, without variation between
-    silos. Every silo keeps one component. Failed fits may have been left out ``before``.
+    silos. Every silo keeps one component. Failed fits may have been left out ``before``. If it
+    ``merges`` afterwards, a cluster that is likelier one with another has not failed: parts of one
+    lie between its other parts.
     """
-    search = _Search(given, base, linked, before)
+    search = _Search(given, base, linked, before, merges)
     order, found = np.argsort(search.clusters.counts, kind="stable"), -1
     while found < (found := int(search.known.failed.sum())):  # they make others likelier
         for cluster in order[search.counts[order] > 0].tolist():
@@ -75,9 +82,14 @@ class _Search:
     """Clusters not yet found to be failed fits."""
 
     def __init__(
-        self, given: FusionProblem, base: FusionProblem, linked: Linked, before: FailedFits | None
+        self,
+        given: FusionProblem,
+        base: FusionProblem,
+        linked: Linked,
+        before: FailedFits | None,
+        merges: bool,
     ) -> None:
-        self.given, self.base, self.linked = given, base, linked
+        self.given, self.base, self.linked, self.merges = given, base, linked, merges
         none = FailedFits.none(linked.settings.failed_fits, base.silo)
         self.before = none if before is None else before
         self.problem = linked.problem
@@ -108,14 +120,26 @@ class _Search:
             return
         failed = self.known.log_odds(self.base.silo[rows])
         failed -= self.linked.prior.of_sizes(self.counts)
-        if failed + self._mixed_odds(cluster, rows) > 0:
-            self.mixed[rows] = True
-            self.counts[cluster] = 0
+        mixed = failed + self._mixed_odds(cluster, rows)
+        if mixed > 0:
+            if self.one_with_another(cluster) < mixed:
+                self.mixed[rows] = True
+                self.counts[cluster] = 0
         elif self.sums[rows].all():
             gain, siblings = self._fragment_odds(cluster, rows)
-            if failed + gain > 0:
+            if failed + gain > max(self.one_with_another(cluster), 0.0):
                 self.part_of[rows] = siblings
                 self.counts[cluster] = 0
+
+    def one_with_another(self, cluster: int) -> float:
+        """Log-odds that a cluster is one with another, if they may merge; of the nearest alone."""
+        if not (self.merges and self.linked.may_merge):
+            return -np.inf
+        shared = self.holds[:, self.holds[cluster]].any(axis=1)
+        near = np.flatnonzero((self.counts > 0) & ~shared)
+        near = near[np.argsort(self.distances[cluster, near], kind="stable")][:_NEAREST]
+        odds = self.linked.union_odds(self.clusters, np.full(len(near), cluster), near)
+        return float(odds.max(initial=-np.inf))
 
     def _alike(
         self,
@@ -237,9 +261,7 @@ class _Search:
         self.averages = dict([*self.averages.items(), *found.items()][-most:])
         return [found[pair] for pair in pairs]
 
-    def _average_odds(
-        self, problem: FusionProblem, rows: IntArray, pairs: IntArray
-    ) -> FloatArray:
+    def _average_odds(self, problem: FusionProblem, rows: IntArray, pairs: IntArray) -> FloatArray:
         """Log-odds that components are an average of each pair of clusters, (rows, k).
 
         All shares are equally likely.

@@ -20,7 +20,13 @@ from klfusion._utils.running import Report
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import SiloVariation
 from klfusion.families.family import Known
-from klfusion.fusion.assemble import assemble, enough, match_divergences, unmatched_reasons
+from klfusion.fusion.assemble import (
+    assemble,
+    enough,
+    match_divergences,
+    mixed_rows,
+    unmatched_reasons,
+)
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import MaxLoss, Method, PathMethod, method_for
@@ -33,6 +39,7 @@ from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
 from klfusion.out_of_core.named import fuse_named, have_names
+from klfusion.pooling.mixed_components import observations_of_mixed
 from klfusion.posteriors.compatibility import SiloDescription, check_compatible, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
@@ -95,7 +102,8 @@ def fuse_batches(
     own_weights = np.split(silo_weight, edges[1:-1])
     sample, variation = _learned(batches, silos, method, n_components, rng, report)
     make = partial(_problem, sample=sample, method=method, variation=variation)
-    store = SiloStore.of(batches.parts(make, own_weights, numbers))
+    parts = batches.parts(make, own_weights, numbers)
+    store = SiloStore.of(parts, sample.natural, variation, sample.prior)
     check_size(method, n_components, int(np.concatenate(store.sizes).max()), store.n, silos)
     matching = method.stream(store, method.search(n_components, rng, report))
     found = matching.labels
@@ -111,10 +119,13 @@ def fuse_batches(
         mass += own_mass
         natural += sums
     labels, order = _ordered(spread, found, min_support)
+    unmatched = unmatched_reasons(silos, labels, members, spread)
     natural = natural[order] / mass[order, None]
     split = [labels[a:b] for a, b in pairwise(edges)]
+    mixed = [mixed_rows(own, unmatched) for own in by_batch]
     divergent = partial(_divergences, natural=natural, known=silos[0].family.known(natural))
-    divergences = _flat(batches.map(divergent, split))
+    apart, of_mixed = zip(*batches.map(divergent, split, mixed), strict=True)
+    divergences = [one for own in apart for one in own]
     settings = FuseSettings(
         method=method,
         pooling="average",
@@ -123,8 +134,9 @@ def fuse_batches(
         min_support=min_support,
         variation=None if variation is None else tuple(variation.tolist()),
     ).with_weights(silo_weight)
-    unmatched = unmatched_reasons(silos, labels, members)
-    return assemble((silos, labels, divergences), natural, matching, settings, unmatched=unmatched)
+    by_silo = silos, labels, divergences
+    known: Any = {"unmatched": unmatched, "of_mixed": np.sum(of_mixed, axis=0)}
+    return assemble(by_silo, natural, matching, settings, **known)
 
 
 def _learned(
@@ -239,13 +251,14 @@ def _added(
 
 
 def _divergences(
-    posteriors: Sequence[Posterior], labels: Sequence[IntArray], natural: FloatArray, known: Known
-) -> list[FloatArray]:
-    """How far each silo's components are from their global ones."""
+    posteriors: Sequence[Posterior],
+    labels: Sequence[IntArray],
+    mixed: Sequence[IntArray],
+    natural: FloatArray,
+    known: Known,
+) -> tuple[list[FloatArray], FloatArray]:
+    """How far each silo's components are from their global ones; `observations_of_mixed`."""
     stacked = stack_silos(posteriors, np.ones(len(posteriors)))
     found = match_divergences(stacked, natural, np.concatenate(labels), known)
-    return np.split(found, np.cumsum([len(own) for own in labels])[:-1])
-
-
-def _flat(batches: Iterable[Iterable[_T]]) -> list[_T]:
-    return [one for batch in batches for one in batch]
+    by_silo = np.split(found, np.cumsum([len(own) for own in labels])[:-1])
+    return by_silo, observations_of_mixed(posteriors, mixed, natural)
