@@ -192,14 +192,15 @@ def _judged(
     labels, wrong, known = labels.copy(), np.zeros(problem.n, dtype=bool), None
     for merged in (False, True):
         rows = np.flatnonzero(~wrong)
-        some, own = problem.some(rows), labels[rows]
-        linked = at_labels(some, settings, relabel(own), store.variation)
+        given, own = store.given(problem.some(rows)), labels[rows]
+        base = store.compared(given)
+        varied = base.with_variation(store.variation)
+        linked = at_labels(varied, settings, relabel(own), store.variation)
         if merged:
             linked = linked.merged()
             first = np.unique(linked.labels, return_index=True)[1]
             labels[rows] = own[first][linked.labels]
-        given = store.given(some)
-        found = find_failed(given, store.compared(given), linked, known, merges=not merged)
+        found = find_failed(given, base, linked, known, merges=not merged)
         wrong[rows[found.mixed | (found.part_of >= 0)]], known = True, found.known
     return labels, wrong
 

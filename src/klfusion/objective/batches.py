@@ -118,7 +118,7 @@ class SiloStore:
 
     def compared(self, given: FusionProblem) -> FusionProblem:
         """Components as given made comparable, without variation between silos."""
-        return given.comparable(self.like)
+        return given.centred().comparable(self.like)
 
     @cached_property
     def silo(self) -> IntArray:
