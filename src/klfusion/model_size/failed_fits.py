@@ -237,9 +237,7 @@ class _Search:
         self.averages = dict([*self.averages.items(), *found.items()][-most:])
         return [found[pair] for pair in pairs]
 
-    def _average_odds(
-        self, problem: FusionProblem, rows: IntArray, pairs: IntArray
-    ) -> FloatArray:
+    def _average_odds(self, problem: FusionProblem, rows: IntArray, pairs: IntArray) -> FloatArray:
         """Log-odds that components are an average of each pair of clusters, (rows, k).
 
         All shares are equally likely.
