@@ -150,8 +150,9 @@ def test_what_would_not_load_is_not_written():
     (b"", "expected a JSON header"),
 ])  # fmt: skip
 def test_strict(text: bytes, message: str):
-    with pytest.raises(FileFormatError, match=message):
-        strict_json.parse_json(text, len(text), 0)
+    for own in (text, b" " * strict_json.FREE + text):  # short texts have checks of their own
+        with pytest.raises(FileFormatError, match=message):
+            strict_json.parse_json(own, len(own), 0)
 
 
 @for_each("text, value", [
@@ -161,5 +162,19 @@ def test_strict(text: bytes, message: str):
     (b"7", 7),
 ])  # fmt: skip
 def test_parsed(text: bytes, value: Any):
-    found = strict_json.parse_json(text, len(text), 0)
-    assert value is None or found == value
+    for own in (text, b" " * strict_json.FREE + text):
+        found = strict_json.parse_json(own, len(own), 0)
+        assert value is None or found == value
+
+
+def test_short_documents_take_no_more_than_is_free():
+    most = strict_json.FREE // strict_json._PER_BYTE
+    keys = "{" + ",".join(f'"{chr(192 + k % 60)}{k:x}":{k % 7}.5' for k in range(most // 12)) + "}"
+    for text in (keys, "[" + ",".join(["999"] * (most // 4 - 9)) + ',"\U0001f600"]'):
+        data = text.encode()
+        assert 0.8 * most < len(data) <= most
+        tracemalloc.start()
+        strict_json.parse_json(data, len(data), 0)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < strict_json.FREE

@@ -1,19 +1,21 @@
 """Variation between silos of means and covariance matrices; see `NormalWishart`."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from klfusion._utils.arrays import FloatArray, IntArray
+from klfusion._utils.arrays import CACHED_ENTRIES, FloatArray, IntArray, blocks
 from klfusion.families.capabilities import (
     Varying,
     group_means,
     reliability,
     variance_between_silos,
 )
-from klfusion.families.triangles import congruence, pack, unpack
+from klfusion.families.matrix_powers import many_powers, power
+from klfusion.families.triangles import congruence, pack, packing, unpack
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +76,35 @@ class VaryingMatrices(Varying):
         """Less certain means, and covariances shrunk geometrically, each by its reliability."""
         of_means, of_shapes, means_reliable, shapes_reliable = variation[:4]
         d, reference = self.mean.shape[1], unpack(variation[4:], self.mean.shape[1])
-        known = "_reference" in vars(self) and (pack(self._reference) == variation[4:]).all()
-        relative = self._relative if known else self._relative_to(reference)
         new_dof = d - 1.0 + 1.0 / (1.0 / (self.dof - (d - 1.0)) + of_shapes)
-        shrunk = pack(_joined(lambda own: own**shapes_reliable, *relative))
         back = np.asarray(np.linalg.inv(_root(reference)).T, dtype=np.float64)
-        scatter = shrunk @ congruence(back)
+        scatter = self._powers(variation[4:], float(shapes_reliable)) @ congruence(back)
         scatter *= new_dof[:, None]
         kappa = means_reliable / (1.0 / self.kappa + of_means)
         return self.joined(self.mean, kappa, scatter, new_dof)
+
+    def _powers(self, packed: FloatArray, exponent: float) -> FloatArray:
+        """Powers of the covariances relative to a reference, all packed."""
+        (n, d), reference = self.mean.shape, unpack(packed, self.mean.shape[1])
+        known = "_reference" in vars(self) and (pack(self._reference) == packed).all()
+        if not known and many_powers(n, d):
+            relative = congruence(_root(reference).T)
+            with suppress(np.linalg.LinAlgError):
+                some = blocks((n, d * d), CACHED_ENTRIES)
+                return np.concatenate([self._powers_of(own, relative, exponent) for own in some])
+        values, vectors = self._relative if known else self._relative_to(reference)
+        return pack(_joined(lambda own: own**exponent, values, vectors))
+
+    def _powers_of(self, some: slice, relative: FloatArray, exponent: float) -> FloatArray:
+        """The same of some, at once."""
+        d = self.mean.shape[1]
+        upper, scale, flat, back = packing(d)
+        columns = relative.T @ self.scatter[some].T
+        columns /= self.dof[some]
+        matrices = columns.take(flat, axis=0)
+        matrices *= back[:, None]
+        found = power(matrices.reshape(d, d, -1), exponent).reshape(d * d, -1)[upper]
+        return np.asarray((found * scale[:, None]).T)
 
 
 def _root(reference: FloatArray) -> FloatArray:

@@ -1,5 +1,7 @@
 """Strict JSON: canonical when written; when read, its memory is known before any is taken."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
@@ -21,6 +23,7 @@ _IN_LIST, _IN_MAPPING = 9, 44  # a further place; a list grows by an eighth, a m
 _KEY = _STRING + 66  # a new key, and its place among all keys, which may be doubling
 MOST_TIMES = 10  # the size of a file that its loading may take in memory
 FREE = 2**20  # bytes that the loading of any file may take beside
+_PER_BYTE = 64  # no JSON of few lists and mappings takes more; keys of one letter take 37
 _BLOCK, _KEYS = 2**14, 2**10  # characters, and keys, looked at together
 _SHORT = 16  # bytes of a key, two words
 _SECRET = np.array([hash(b"first"), hash(b"second")]) | 1  # so that nobody can make hashes equal
@@ -46,6 +49,35 @@ def parse_json(data: bytes, size: int, n_arrays: int) -> Any:
     ``n_arrays`` of these bytes are arrays, whose checks take up to nine times their size later.
     Duplicate keys, NaN, long integers and deep nesting are refused.
     """
+    # The marks of a short document would take more time than all else in a file of few numbers.
+    short = len(data) <= FREE // _PER_BYTE and data.count(b"[") + data.count(b"{") <= MAX_DEPTH
+    marks = None if short else _checked_marks(data, size, n_arrays)
+    n_keys, n_given = 0, 0 if marks is None else marks.n_keys
+
+    def counted(mapping: dict[str, Any]) -> dict[str, Any]:
+        nonlocal n_keys
+        n_keys += len(mapping)
+        return mapping
+
+    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal n_given
+        n_given += len(pairs)
+        return counted(dict(pairs))
+
+    hooks: dict[str, Any] = {"object_pairs_hook": made} if short else {"object_hook": counted}
+    if _LONG in data.translate(_DIGITS_ALONE):
+        hooks["parse_int"] = _short_int
+    try:
+        value = json.loads(data.decode(), parse_constant=_no_constant, **hooks)
+    except (RecursionError, ValueError) as error:  # the latter for bad JSON and bad UTF-8
+        raise FileFormatError(f"expected a JSON header, got {error}") from error
+    if n_keys < n_given:
+        raise FileFormatError("expected a JSON header of unique keys, got a duplicate key")
+    return value
+
+
+def _checked_marks(data: bytes, size: int, n_arrays: int) -> _Marks:
+    """Marks of a document that is allowed the memory it takes."""
     marks = _Marks(data)
     text, values = marks.memory()
     most = MOST_TIMES * size + FREE
@@ -53,23 +85,7 @@ def parse_json(data: bytes, size: int, n_arrays: int) -> Any:
         allowed = f"expected a JSON header that takes at most {MOST_TIMES} times the file in memory"
         got = f"lists, mappings and words that take {text + values} bytes, for a file of {size}"
         raise FileFormatError(f"{allowed}, got {got}")
-    n_keys = 0
-
-    def counted(mapping: dict[str, Any]) -> dict[str, Any]:
-        nonlocal n_keys
-        n_keys += len(mapping)
-        return mapping
-
-    try:
-        short: dict[str, Any] = (
-            {"parse_int": _short_int} if _LONG in data.translate(_DIGITS_ALONE) else {}
-        )
-        value = json.loads(data.decode(), object_hook=counted, parse_constant=_no_constant, **short)
-    except (RecursionError, ValueError) as error:  # the latter for bad JSON and bad UTF-8
-        raise FileFormatError(f"expected a JSON header, got {error}") from error
-    if n_keys < marks.n_keys:
-        raise FileFormatError("expected a JSON header of unique keys, got a duplicate key")
-    return value
+    return marks
 
 
 class _Marks:

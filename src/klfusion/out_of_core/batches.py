@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -24,7 +23,6 @@ from klfusion.fusion.assemble import (
     assemble,
     enough,
     match_divergences,
-    mixed_rows,
     unmatched_reasons,
 )
 from klfusion.fusion.result import Fusion
@@ -114,18 +112,20 @@ def fuse_batches(
     spread, members = list[IntArray](), list[BoolArray]()
     mass, natural = np.zeros(size), np.zeros((size, silos[0].family.size))
     for own_labels, there, own_mass, sums in batches.map(added, own_weights, own_found):
-        spread += own_labels
-        members += there
+        spread.append(own_labels)
+        members.append(there)
         mass += own_mass
         natural += sums
-    labels, order = _ordered(spread, found, min_support)
-    unmatched = unmatched_reasons(silos, labels, members, spread)
+    sizes = np.array([silo.n_components for silo in silos])
+    matched, took_part = np.concatenate(spread), np.concatenate(members)
+    labels, order = _ordered(matched, sizes, found, min_support)
     natural = natural[order] / mass[order, None]
-    split = [labels[a:b] for a, b in pairwise(edges)]
-    mixed = [mixed_rows(own, unmatched) for own in by_batch]
+    cuts = np.cumsum([*map(len, spread)])[:-1]
+    split = [np.split(own, cuts) for own in (labels, took_part & (matched < 0))]
     divergent = partial(_divergences, natural=natural, known=silos[0].family.known(natural))
-    apart, of_mixed = zip(*batches.map(divergent, split, mixed), strict=True)
-    divergences = [one for own in apart for one in own]
+    apart, of_mixed = zip(*batches.map(divergent, *split), strict=True)
+    ends = np.cumsum(sizes)[:-1]
+    by_silo = np.split(labels, ends), np.split(np.concatenate(apart), ends)
     settings = FuseSettings(
         method=method,
         pooling="average",
@@ -134,9 +134,11 @@ def fuse_batches(
         min_support=min_support,
         variation=None if variation is None else tuple(variation.tolist()),
     ).with_weights(silo_weight)
-    by_silo = silos, labels, divergences
-    known: Any = {"unmatched": unmatched, "of_mixed": np.sum(of_mixed, axis=0)}
-    return assemble(by_silo, natural, matching, settings, **known)
+    unmatched = unmatched_reasons(
+        silos, by_silo[0], np.split(took_part, ends), np.split(matched, ends)
+    )
+    of_all = {"unmatched": unmatched, "of_mixed": np.sum(of_mixed, axis=0)}
+    return assemble((silos, *by_silo), natural, matching, settings, **of_all)
 
 
 def _learned(
@@ -179,19 +181,19 @@ def _check(silos: Sequence[SiloDescription]) -> None:
 
 
 def _ordered(
-    spread: Sequence[IntArray], found: IntArray, min_support: int
-) -> tuple[list[IntArray], IntArray]:
-    """Labels of each silo, the largest first; and which of the old each new label is."""
-    stacked = np.concatenate(spread)
-    silo = np.repeat(np.arange(len(spread)), [len(own) for own in spread])
-    rows = np.flatnonzero(stacked >= 0)
+    spread: IntArray, sizes: IntArray, found: IntArray, min_support: int
+) -> tuple[IntArray, IntArray]:
+    """Labels of all components, the largest first; and which of the old each new label is.
+
+    The silos have ``sizes`` (J,).
+    """
+    silo, rows = np.repeat(np.arange(len(sizes)), sizes), np.flatnonzero(spread >= 0)
     counts = np.bincount(found[found >= 0])
-    pairs = np.unique(stacked[rows] * len(spread) + silo[rows])
-    kept = enough(np.bincount(pairs // len(spread), minlength=len(counts)), min_support)
-    order = by_size(counts, stacked)
+    pairs = np.unique(spread[rows] * len(sizes) + silo[rows])
+    kept = enough(np.bincount(pairs // len(sizes), minlength=len(counts)), min_support)
+    order = by_size(counts, spread)
     order = order[np.isin(order, kept)]
-    number = numbering(order, len(counts))
-    return [number[own] for own in spread], order
+    return numbering(order, len(counts))[spread], order
 
 
 def sample_size(size: int) -> int:
@@ -241,24 +243,24 @@ def _added(
     found: IntArray,
     clean: bool,
     size: int,
-) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
-    """By silo, labels and which components took part; by cluster, mass and sums."""
+) -> tuple[IntArray, BoolArray, FloatArray, FloatArray]:
+    """Labels and which components took part; by cluster, mass and sums."""
     prepared = prepare(posteriors, weights, clean=clean)
     kept = np.flatnonzero(found >= 0)
     mass, sums = prepared.problem.some(kept).totals(found[kept], size)
-    labels, members = prepared.spread(found), prepared.is_member
-    return list(prepared.by_silo(labels)), list(prepared.by_silo(members)), mass, sums
+    return prepared.spread(found), prepared.is_member, mass, sums
 
 
 def _divergences(
     posteriors: Sequence[Posterior],
-    labels: Sequence[IntArray],
-    mixed: Sequence[IntArray],
+    labels: IntArray,
+    mixed: BoolArray,
     natural: FloatArray,
     known: Known,
-) -> tuple[list[FloatArray], FloatArray]:
-    """How far each silo's components are from their global ones; `observations_of_mixed`."""
+) -> tuple[FloatArray, FloatArray]:
+    """How far components are from their global ones; `observations_of_mixed`."""
     stacked = stack_silos(posteriors, np.ones(len(posteriors)))
-    found = match_divergences(stacked, natural, np.concatenate(labels), known)
-    by_silo = np.split(found, np.cumsum([len(own) for own in labels])[:-1])
-    return by_silo, observations_of_mixed(posteriors, mixed, natural)
+    ends = np.cumsum([p.n_components for p in posteriors])[:-1]
+    rows = [np.flatnonzero(own) for own in np.split(mixed, ends)]
+    apart = match_divergences(stacked, natural, labels, known)
+    return apart, observations_of_mixed(posteriors, rows, natural)
