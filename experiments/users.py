@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import tempfile
 import time
 import warnings
 from dataclasses import asdict, dataclass
@@ -88,6 +89,7 @@ class Run:
     size: int
     ari: float
     seconds: float
+    by_files: int  # size by `fuse_files`; 0 if that was not asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +184,16 @@ def _true_clusters(
     return own, whole & (table.max(axis=1) > 0.5 * table.sum(axis=1))
 
 
-def run_one(name: str, seed: int) -> Run:
+def by_files(models: list[kf.Posterior], size: int | None) -> int:
+    """The size that `fuse_files` finds."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{model.name}.safetensors" for model in models]
+        for path, model in zip(paths, models, strict=True):
+            kf.save(path, model)
+        return kf.fuse_files(paths, n_components=size).n_components
+
+
+def run_one(name: str, seed: int, files: bool = False) -> Run:
     """Draw a problem, fuse it by default, and compare the matching with the truth."""
     scenario = SCENARIOS[name]
     problem = draw(scenario, np.random.default_rng([seed, list(SCENARIOS).index(name)]))
@@ -191,10 +202,11 @@ def run_one(name: str, seed: int) -> Run:
         start = time.process_time()
         fusion = kf.fuse(problem.models, n_components=size, progress=False)
         seconds = time.process_time() - start
+        found = by_files(problem.models, size) if files else 0
     labels = np.concatenate(list(fusion.labels))
     known = (labels >= 0) & (problem.truth >= 0)
     ari = float(adjusted_rand_score(problem.truth[known], labels[known]))
-    return Run(name, seed, problem.true_size, fusion.n_components, ari, seconds)
+    return Run(name, seed, problem.true_size, fusion.n_components, ari, seconds, found)
 
 
 def summary(runs: list[Run]) -> list[dict[str, Any]]:
@@ -210,14 +222,21 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
             "ari": float(np.mean([run.ari for run in group])),
             "cpu_seconds": float(np.mean([run.seconds for run in group])),
         }
+        | _of_files(group)
         for name, group in groups.items()
         if group
     ]
 
 
-def run(out: Path, seeds: int, n_jobs: int) -> list[dict[str, Any]]:
+def _of_files(group: list[Run]) -> dict[str, float]:
+    """The share of problems in which `fuse_files` found the same size, if it was called."""
+    same = [run.size == run.by_files for run in group if run.by_files]
+    return {"same_by_files": float(np.mean(same))} if same else {}
+
+
+def run(out: Path, seeds: int, n_jobs: int, files: bool = False) -> list[dict[str, Any]]:
     """Run everything; write ``runs.csv`` and ``results.json``."""
-    tasks = [(name, FIRST_SEED + k) for k in range(seeds) for name in SCENARIOS]
+    tasks = [(name, FIRST_SEED + k, files) for k in range(seeds) for name in SCENARIOS]
     runs = list(Parallel(n_jobs=n_jobs)(delayed(run_one)(*task) for task in tasks))
     out.mkdir(parents=True, exist_ok=True)
     with (out / "runs.csv").open("w", newline="") as file:
@@ -234,9 +253,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m experiments users``."""
     parser.add_argument("--seeds", type=int, default=10, help="problems per scenario")
     parser.add_argument("--quick", action="store_true", help="one problem per scenario")
+    parser.add_argument("--files", action="store_true", help="also by fuse_files: the same size?")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; -1 is one per core")
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
     """Run everything, show the table."""
-    console.print(of_rows(run(args.out, 1 if args.quick else args.seeds, args.jobs)))
+    console.print(of_rows(run(args.out, 1 if args.quick else args.seeds, args.jobs, args.files)))
