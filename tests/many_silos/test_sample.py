@@ -95,7 +95,7 @@ def test_the_bound_is_below_every_plan_at_its_centres(problem):
         InMemory(problem), problem.natural[:8], np.ones(8), 5.0, max_iter=50, tol=0.0, report=quiet
     )
     parts = InMemory(problem, 1_000_000)
-    labels = SiloStore.of(parts).by_batch(tally.all_labels)
+    labels = SiloStore.of(parts, problem.natural).by_batch(tally.all_labels)
     value = bound(parts, tally.centres, labels, tally.counts, 5.0)
     costs = problem.costs(tally.centres)
     for trial in range(20):
@@ -109,7 +109,7 @@ def test_the_bound_is_below_every_plan_at_its_centres(problem):
 
 def test_components_can_be_taken_out_of_parts(problem):
     parts = InMemory(problem, 1_000_000)
-    store = SiloStore.of(parts)
+    store = SiloStore.of(parts, problem.natural)
     rows = np.sort(np.random.default_rng(3).permutation(problem.n)[:20])
     some = store.take(rows)
     np.testing.assert_array_equal(some.natural, problem.natural[rows])

@@ -35,7 +35,7 @@ def batches():
 def test_components_of_all_batches_in_order(batches, rows):
     whole, parts = batches
     rows = np.array(rows, dtype=np.intp)
-    found = SiloStore.of(Listed(parts)).take(rows)
+    found = SiloStore.of(Listed(parts), whole.natural).take(rows)
     for name in ("natural", "counts", "given", "weights", "log_partition"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[rows])
     np.testing.assert_array_equal(found.silo, np.unique(whole.silo[rows], return_inverse=True)[1])
@@ -46,6 +46,34 @@ def test_components_of_all_batches_in_order(batches, rows):
 def test_what_one_batch_lacks_is_left_out(batches, without):
     whole, parts = batches
     parts[without] = replace(parts[without], counts=None)
-    found = SiloStore.of(Listed(parts)).take(np.array([1, 6, 9]))
+    found = SiloStore.of(Listed(parts), whole.natural).take(np.array([1, 6, 9]))
     assert found.counts is None
     np.testing.assert_array_equal(found.given, whole.given[[1, 6, 9]])
+
+
+@pytest.mark.parametrize("prior_in_batches", [True, False])
+def test_components_as_given_and_compared_again(prior_in_batches):
+    rng, family = np.random.default_rng(1), kf.families.NormalWishart(2)
+    n = rng.uniform(50.0, 500.0, size=12)
+    natural = family.natural(
+        rng.normal(size=(12, 2)), n, n[:, None, None] * np.stack([np.eye(2)] * 12), n + 3.0
+    )
+    prior = family.natural(np.zeros((1, 2)), [0.01], np.eye(2)[None], [4.0])[0]
+    silo = np.repeat(np.arange(6), 2)
+    given = FusionProblem(family, natural, silo, np.ones(12))
+    base = given.comparable()
+    variation = base.varying.variation(np.tile([0, 1], 6))
+    varied = base.with_variation(variation)
+    if prior_in_batches:
+        varied = replace(varied, prior=np.tile(prior, (12, 1)))
+    known = None if prior_in_batches else prior
+    parts = [varied.some(slice(a, a + 4)) for a in (0, 4, 8)]
+    store = SiloStore.of(Listed(parts), natural, variation, known)
+    rows = np.array([1, 4, 5, 9])
+    some = store.given(store.take(rows))
+    np.testing.assert_array_equal(some.natural, natural[rows])
+    np.testing.assert_array_equal(some.prior, np.tile(prior, (4, 1)))
+    again = store.compared(some)  # at another origin, which changes no divergence
+    for one, other in ((again, base), (again.with_variation(variation), varied)):
+        found, expected = (family.kl(x, x) for x in (one.natural, other.natural[rows]))
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)

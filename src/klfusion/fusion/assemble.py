@@ -17,6 +17,7 @@ from klfusion.fusion.settings import FuseSettings
 from klfusion.objective.divergences import DivergenceProblem
 from klfusion.objective.problem import FusionProblem
 from klfusion.objective.solution import Matching
+from klfusion.pooling.mixed_components import observations_of_mixed
 from klfusion.pooling.one_prior import is_removable
 from klfusion.pooling.pool import described
 from klfusion.pooling.robust import bounded, robust_barycenter
@@ -46,14 +47,20 @@ def assemble(
     match_layer: network.Match = network.match_anew,
     silos: Sequence[Posterior] | None = None,
     unmatched: Unmatched | None = None,
+    of_mixed: FloatArray | None = None,
     history: Sequence[Mapping[str, Any]] = (),
 ) -> Fusion:
     """Assemble a fusion of ``natural`` (G, p) from aligned posteriors, labels and divergences.
 
     The three are per silo. Rows of the matching's path are those of all local components. Units of
-    later layers are matched by ``match_layer``.
+    later layers are matched by ``match_layer``. Of silos without components, the observations of
+    mixed ones ``of_mixed`` (G,) are known.
     """
     posteriors, labels, divergences = by_silo
+    unmatched = {} if unmatched is None else unmatched
+    if of_mixed is None:
+        sent = [p for p in posteriors if isinstance(p, Posterior)]
+        of_mixed = observations_of_mixed(sent, mixed_rows(sent, unmatched), natural)
     names = tuple([p.name for p in posteriors])
     same = ("penalty", "objective", "lower_bound", "status", "path")
     made: Any = {key: getattr(matching, key) for key in same}
@@ -61,7 +68,7 @@ def assemble(
     pooling = settings.pooling if matching.plan is None else "average"
     settings = replace(settings, pooled=described(pooling, posteriors, divergence))
     return Fusion(
-        posterior=_global_posterior(posteriors, natural, labels, match_layer, settings),
+        posterior=_global_posterior(posteriors, natural, labels, of_mixed, match_layer, settings),
         silo_names=names,
         labels=BySilo(labels, names),
         divergences=BySilo(divergences, names),
@@ -71,7 +78,7 @@ def assemble(
         settings=settings,
         provenance=provenance(history=list(history) or None),
         silos=None if silos is None else tuple(silos),
-        unmatched={} if unmatched is None else unmatched,
+        unmatched=unmatched,
     )
 
 
@@ -90,6 +97,7 @@ def _global_posterior(
     silos: Sequence[Silo],
     natural: FloatArray,
     labels: Sequence[IntArray],
+    of_mixed: FloatArray,
     match: network.Match,
     settings: FuseSettings,
 ) -> Posterior:
@@ -107,6 +115,9 @@ def _global_posterior(
         if prior is not None and family.in_domain(np.stack(priors)):  # a flat one is not
             prior = robust_barycenter(family, np.stack(priors), np.ones(len(priors)))
     structure = fuse_structures(structures, labels, size, match)
+    if structure is not None and of_mixed.any() and pooling != "robust":  # these are no claims
+        arrays = {**structure.arrays, "counts": structure.arrays["counts"] + of_mixed}
+        structure = replace(structure, arrays=arrays)
     if not is_removable(silos, pooling, settings.method.divergence):
         structure = with_prior(structure)
     return Posterior(
@@ -123,14 +134,28 @@ def _global_posterior(
 
 
 def unmatched_reasons(
-    silos: Sequence[Silo], labels: Sequence[IntArray], members: Sequence[BoolArray]
+    silos: Sequence[Silo],
+    labels: Sequence[IntArray],
+    members: Sequence[BoolArray],
+    matched: Sequence[IntArray] | None = None,
 ) -> dict[str, dict[int, str]]:
-    """By silo, why each unmatched component is matched to none; members took part in matching."""
-    return {
-        silo.name: {int(k): MIXED if there[k] else EMPTY for k in np.flatnonzero(own < 0)}
-        for silo, own, there in zip(silos, labels, members, strict=True)
-        if (own < 0).any()
-    }
+    """By silo, why each unmatched component is matched to none.
+
+    Its ``members`` took part in matching, and some were ``matched`` to what lacks support.
+    """
+    before = labels if matched is None else matched
+    found: dict[str, dict[int, str]] = {}
+    for silo, own, there, old in zip(silos, labels, members, before, strict=True):
+        for k in np.flatnonzero(own < 0).tolist():
+            why = UNSUPPORTED if old[k] >= 0 else MIXED if there[k] else EMPTY
+            found.setdefault(silo.name, {})[k] = why
+    return found
+
+
+def mixed_rows(silos: Sequence[Silo], unmatched: Unmatched) -> list[IntArray]:
+    """The mixed components of each silo."""
+    reasons = [unmatched.get(silo.name, {}) for silo in silos]
+    return [np.array([k for k, why in own.items() if why == MIXED], np.intp) for own in reasons]
 
 
 def match_divergences(

@@ -104,10 +104,17 @@ def link_many(
     """
     sample = store.take(store.first_silos(search.rng.permutation(store.n_silos), most))
     first = link_rows(
-        sample, lambda problem: problem.coarser(outcomes), settings, search.report, varied=True
+        store.given(sample),
+        lambda given: store.compared(given).coarser(outcomes),
+        settings,
+        search.report,
+        variation=store.variation,
     )
-    kept = sample.some(first.rows)
-    linked = at_labels(kept, settings, first.linked.labels)
+    linked = at_labels(sample.some(first.rows), settings, first.linked.labels)
+    # Failed fits are centres of their own, so that others like them join no other cluster.
+    alone = np.flatnonzero(first.spread(first.linked.labels) < 0)
+    rows = np.append(first.rows, alone)
+    found = np.append(linked.labels, int(linked.labels.max()) + 1 + np.arange(len(alone)))
     odds, prior = linked.log_odds, PartitionPrior(store.n_silos)
 
     def swept(centres: Centres) -> ClusterSums:
@@ -118,7 +125,7 @@ def link_many(
 
     sums = all_found(
         store,
-        Centres.of_labels(kept, linked.labels, len(sample.silos) / store.n_silos),
+        Centres.of_labels(sample.some(rows), found, len(sample.silos) / store.n_silos),
         search,
         most,
         lambda centres: swept(centres).compact(),
@@ -157,25 +164,45 @@ def _revised(
     problem, before = store.take(rows), labels[rows]
     single = np.flatnonzero(before < 0)
     before[single] = size + np.arange(len(single))
-    linked = at_labels(problem, settings, relabel(before)).merged()
-    found = find_failed(problem, problem, linked)
-    wrong = found.mixed | (found.part_of >= 0)
+    now, wrong = _judged(store, problem, before, settings)
     # A cluster becomes the one that most of its members are in.
-    votes = np.zeros((size, int(linked.labels.max()) + 1))
-    np.add.at(votes, (before[before < size], linked.labels[before < size]), 1.0)
-    seen = votes.any(axis=1)
-    new = np.where(seen, votes.argmax(axis=1), votes.shape[1] + np.arange(size))
-    failed = np.zeros(votes.shape[1] + size, dtype=bool)
-    failed[linked.labels[wrong]] = True
+    votes = np.zeros((size, size + len(single)))
+    np.add.at(votes, (before[before < size], now[before < size]), 1.0)
+    new = np.where(votes.any(axis=1), votes.argmax(axis=1), np.arange(size))
+    failed = np.zeros(votes.shape[1], dtype=bool)
+    failed[now[wrong]] = True
     kept, group = np.unique(new, return_inverse=True)
     # A failed fit by itself becomes a centre, so that others like it are left out.
-    alone = single[wrong[single] & ~np.isin(linked.labels[single], new)]
+    alone = single[wrong[single] & ~np.isin(now[single], new)]
     centres = (
         Centres.of_sums(sums)
         .grouped(group)
         .joined(Centres(problem.natural[alone], np.ones(len(alone))))
     )
     return centres, np.concatenate([failed[kept], np.ones(len(alone), dtype=bool)])
+
+
+def _judged(
+    store: SiloStore, problem: FusionProblem, labels: IntArray, settings: LinkageSettings
+) -> tuple[IntArray, BoolArray]:
+    """Labels of clusters after those that are one have merged, and which rows are failed fits.
+
+    As in `link_rows`, failed fits are found before clusters merge, too: they might join others.
+    """
+    labels, wrong, known = labels.copy(), np.zeros(problem.n, dtype=bool), None
+    for merged in (False, True):
+        rows = np.flatnonzero(~wrong)
+        given, own = store.given(problem.some(rows)), labels[rows]
+        base = store.compared(given)
+        varied = base.with_variation(store.variation)
+        linked = at_labels(varied, settings, relabel(own), store.variation)
+        if merged:
+            linked = linked.merged()
+            first = np.unique(linked.labels, return_index=True)[1]
+            labels[rows] = own[first][linked.labels]
+        found = find_failed(given, base, linked, known, merges=not merged)
+        wrong[rows[found.mixed | (found.part_of >= 0)]], known = True, found.known
+    return labels, wrong
 
 
 def _rare_and_random(

@@ -196,7 +196,7 @@ class PathMethod(Method):
         most = self.most_on_path(problem)
         # A sample must have more components than it is to find.
         if self.samples and problem.n > most >= 2 * (search.n_components or 0):
-            found = self._sampled(problem, search)
+            found = self._sampled(problem, search, variation)
         else:
             found = self.on_path(problem, search)
         return replace(found, variation=variation)
@@ -213,9 +213,12 @@ class PathMethod(Method):
     def on_sample(self, sample: FusionProblem, search: Search) -> Matching:
         """Labels and penalty of a sample of the silos; sweeps over all silos refine them."""
 
-    def _sampled(self, problem: FusionProblem, search: Search) -> Matching:
-        """The path of a sample of silos, then assignments of all."""
-        found = self.stream(SiloStore.of(InMemory(problem)), search)
+    def _sampled(
+        self, problem: FusionProblem, search: Search, variation: FloatArray | None
+    ) -> Matching:
+        """The path of a sample of silos, then assignments of all; they vary between silos."""
+        store = SiloStore.of(InMemory(problem), problem.as_given, variation)
+        found = self.stream(store, search)
         moves = problem.n * int(found.labels.max()) * problem.family.size
         chosen = search.n_components is None and self.given_penalty is None  # by the method
         if chosen or moves > _MOST_MOVES:

@@ -16,15 +16,11 @@ from functools import cached_property
 import numpy as np
 
 from klfusion._utils.arrays import BoolArray, FloatArray, IntArray, blocks
-from klfusion.families import GaussianObservations, Tempered
-from klfusion.model_size.cleaning import (
-    NEGLIGIBLE_SHARE,
-    common_sizes,
-    gain_of_one,
-    with_typical_priors,
-)
-from klfusion.model_size.distances import between, centre_distances, to_clusters
+from klfusion.families import GaussianObservations
+from klfusion.model_size.cleaning import NEGLIGIBLE_SHARE
+from klfusion.model_size.distances import centre_distances, to_clusters
 from klfusion.model_size.failed_prior import FailedFits
+from klfusion.model_size.fragments import Fragments, alone, varied
 from klfusion.model_size.linked import Linked
 from klfusion.model_size.shares import SHARES, Shares
 from klfusion.objective.clusters import Clusters
@@ -49,14 +45,21 @@ class Failed:
 
 
 def find_failed(
-    given: FusionProblem, base: FusionProblem, linked: Linked, before: FailedFits | None = None
+    given: FusionProblem,
+    base: FusionProblem,
+    linked: Linked,
+    before: FailedFits | None = None,
+    *,
+    merges: bool = False,
 ) -> Failed:
     """Failed fits of a matching.
 
     The ``base`` problem has the ``given`` components made comparable, without variation between
-    silos. Every silo keeps one component. Failed fits may have been left out ``before``.
+    silos. Every silo keeps one component. Failed fits may have been left out ``before``. If it
+    ``merges`` afterwards, a cluster that is likelier one with another has not failed: parts of one
+    lie between its other parts.
     """
-    search = _Search(given, base, linked, before)
+    search = _Search(given, base, linked, before, merges)
     order, found = np.argsort(search.clusters.counts, kind="stable"), -1
     while found < (found := int(search.known.failed.sum())):  # they make others likelier
         for cluster in order[search.counts[order] > 0].tolist():
@@ -75,9 +78,14 @@ class _Search:
     """Clusters not yet found to be failed fits."""
 
     def __init__(
-        self, given: FusionProblem, base: FusionProblem, linked: Linked, before: FailedFits | None
+        self,
+        given: FusionProblem,
+        base: FusionProblem,
+        linked: Linked,
+        before: FailedFits | None,
+        merges: bool,
     ) -> None:
-        self.given, self.base, self.linked = given, base, linked
+        self.given, self.base, self.linked, self.merges = given, base, linked, merges
         none = FailedFits.none(linked.settings.failed_fits, base.silo)
         self.before = none if before is None else before
         self.problem = linked.problem
@@ -108,14 +116,26 @@ class _Search:
             return
         failed = self.known.log_odds(self.base.silo[rows])
         failed -= self.linked.prior.of_sizes(self.counts)
-        if failed + self._mixed_odds(cluster, rows) > 0:
-            self.mixed[rows] = True
-            self.counts[cluster] = 0
+        mixed = failed + self._mixed_odds(cluster, rows)
+        if mixed > 0:
+            if self.one_with_another(cluster) < mixed:
+                self.mixed[rows] = True
+                self.counts[cluster] = 0
         elif self.sums[rows].all():
             gain, siblings = self._fragment_odds(cluster, rows)
-            if failed + gain > 0:
+            if failed + gain > max(self.one_with_another(cluster), 0.0):
                 self.part_of[rows] = siblings
                 self.counts[cluster] = 0
+
+    def one_with_another(self, cluster: int) -> float:
+        """Log-odds that a cluster is one with another, if they may merge; of the nearest alone."""
+        if not (self.merges and self.linked.may_merge):
+            return -np.inf
+        shared = self.holds[:, self.holds[cluster]].any(axis=1)
+        near = np.flatnonzero((self.counts > 0) & ~shared)
+        near = near[np.argsort(self.distances[cluster, near], kind="stable")][:_NEAREST]
+        odds = self.linked.union_odds(self.clusters, np.full(len(near), cluster), near)
+        return float(odds.max(initial=-np.inf))
 
     def _alike(
         self,
@@ -184,7 +204,7 @@ class _Search:
             odds = np.logaddexp(odds, self._shares.log_odds(int(rows[0]), pairs)) - np.log(2.0)
         together = self._average_odds(self._centre(cluster), np.zeros(1, np.intp), pairs)[0]
         outlying = self._outlying[:, self.base.silo[rows]].sum(axis=1)[pairs].sum(axis=1)
-        first, last = self._ends[self.base.silo[rows]].T
+        first, last = self._fragments.ends[self.base.silo[rows]].T
         n_fits = last - first + 1.0
         n_held = n_fits - 1.0 + absent[pairs].sum(axis=1)  # clusters of each silo, (k, n)
         ways = np.maximum(0.5 * n_held * (n_held - 1.0) / n_fits, 1.0)
@@ -195,7 +215,7 @@ class _Search:
     def _centre(self, cluster: int) -> FusionProblem:
         """The centre of a cluster as one component of its mass."""
         centre = self.clusters.centres_of(np.array([cluster]))
-        return replace(_alone(self.problem, centre), weights=self.clusters.mass[[cluster]])
+        return replace(alone(self.problem, centre), weights=self.clusters.mass[[cluster]])
 
     @cached_property
     def _outlying(self) -> FloatArray:
@@ -226,7 +246,7 @@ class _Search:
             natural = (
                 share[:, None] * self.centres[first] + (1.0 - share)[:, None] * self.centres[second]
             )
-            natural = self._varied(natural)
+            natural = varied(self.base, natural, self.linked.variation)
             masses = self.clusters.mass[first], self.clusters.mass[second]
             mass = 1.0 / (share**2 / masses[0] + (1.0 - share) ** 2 / masses[1])
             arrays = natural, self.problem.family.mean(natural), mass
@@ -258,102 +278,19 @@ class _Search:
         largest += np.log(np.exp(of_shares, out=of_shares).mean(axis=2))
         return np.asarray(largest)
 
+    @cached_property
+    def _fragments(self) -> Fragments:
+        """Components pooled with siblings."""
+        return Fragments(self.given, self.base, self.linked, self.clusters, self.alone)
+
     def _fragment_odds(self, cluster: int, rows: IntArray) -> tuple[float, IntArray]:
         """Log-odds that members are fragments of siblings, and the best sibling of each, (n,).
 
         A fragment and its sibling, pooled, are compared with the sibling's cluster, a larger one.
         """
-        sibling, odds = self._siblings(rows), self._pooled[rows]
+        sibling, odds = self._fragments.siblings(rows), self._fragments.odds[rows]
         larger = self.counts[self.linked.labels[sibling]] > self.counts[cluster]
         odds = np.where(larger, odds, -np.inf)
         best = np.arange(len(rows)), odds.argmax(axis=1)
         none, total = np.zeros((1, 0), dtype=np.intp), odds[best].sum(keepdims=True)
         return float(self._alike(cluster, rows, none, total, total)[0]), sibling[best]
-
-    def _siblings(self, rows: IntArray) -> IntArray:
-        """The components of each row's silo, (m, largest silo); the last one fills up."""
-        first, last = self._ends[self.base.silo[rows]].T
-        every = first[:, None] + np.arange(self.base.largest_silo)
-        return np.asarray(np.minimum(every, last[:, None]))
-
-    @cached_property
-    def _ends(self) -> IntArray:
-        """First and last component of each silo, (J, 2)."""
-        return np.array([(own.start, own.stop - 1) for own in self.base.silos])
-
-    @cached_property
-    def _pooled(self) -> FloatArray:
-        """Log-odds of each component and a sibling of a larger cluster, pooled, against the latter.
-
-        Shape (n, largest silo), -inf where there is none.
-        """
-        every, size = np.arange(self.base.n), self.clusters.counts[self.linked.labels]
-        siblings = self._siblings(every)
-        larger = size[siblings] > size[:, None]
-        larger[:, 1:] &= np.diff(siblings, axis=1) > 0  # each once
-        out = np.full(siblings.shape, -np.inf)
-        part, column = np.nonzero(larger)
-        sibling = siblings[part, column]
-        for some in blocks((len(part), self.base.family.size)):
-            out[part[some], column[some]] = self._pooled_odds(part[some], sibling[some])
-        return out
-
-    def _silo_odds(self, sibling: IntArray, part: IntArray) -> FloatArray:
-        """Log-evidence of one component against two in the silo's own data, where known, (m,).
-
-        At most 0: what speaks for one has served to clean the silo.
-        """
-        given, counts = self.given, self.given.counts
-        if given.prior is None or counts is None or not isinstance(given.family, Tempered):
-            return np.zeros(len(part))
-        natural, prior, common = self._typical
-        pairs = sibling, part, common
-        return np.minimum(gain_of_one(given.family, prior, natural, counts, *pairs), 0.0)
-
-    @cached_property
-    def _typical(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Components and priors as if silos had typical priors, (n, p); their common sizes."""
-        family, silo = self.given.family, self.given.silo
-        first = np.unique(silo, return_index=True)[1]
-        assert self.given.prior is not None
-        tied = np.zeros(len(first), bool) if self.given.tied is None else self.given.tied[first]
-        natural, prior = with_typical_priors(
-            family, self.given.natural, self.given.prior[first], silo, tied
-        )
-        return natural, prior[silo], common_sizes(family, natural, silo)
-
-    def _pooled_odds(self, part: IntArray, sibling: IntArray) -> FloatArray:
-        """Log-odds of parts (m,) and siblings (m,), pooled, in the place of the siblings alone."""
-        given, out = self.given, np.full(len(part), -np.inf)
-        pooled, inside = given.pooled(sibling, part), np.ones(len(part), dtype=bool)
-        if given.prior is not None:  # it may say too much; averages are of the family
-            inside = given.family.inside(pooled)
-        part, sibling, pooled = part[inside], sibling[inside], pooled[inside]
-        if len(part) == 0:
-            return out
-        g, own = self.linked.labels[sibling], self.problem.weights[sibling]
-        rest = self.clusters.mass[g] - own
-        taken = own[:, None] * self.problem.natural[sibling]
-        centres = (self.clusters.sums[g] - taken) / rest[:, None]
-        trial = _alone(self.problem, self._varied(self._compared(pooled)))
-        found = between(trial, np.arange(len(part)), centres)
-        harmonic = 0.5 * own * rest / (own + rest)
-        n = np.asarray(self.clusters.counts[g] - 1, dtype=np.float64)
-        odds = self.linked.log_odds(harmonic * found, 1.0, n) - self.alone[sibling]
-        out[inside] = odds + self._silo_odds(sibling, part)
-        return out
-
-    def _compared(self, natural: FloatArray) -> FloatArray:
-        """Comparable with the components of the problem."""
-        like = self.given.natural
-        return _alone(self.given, natural).centred(like).comparable(like).natural
-
-    def _varied(self, natural: FloatArray) -> FloatArray:
-        """With the variation between silos."""
-        return _alone(self.base, natural).with_variation(self.linked.variation).natural
-
-
-def _alone(problem: FusionProblem, natural: FloatArray) -> FusionProblem:
-    """Other components (m, p) of the same family."""
-    n = len(natural)
-    return FusionProblem(problem.family, natural, np.zeros(n, np.intp), np.ones(n))

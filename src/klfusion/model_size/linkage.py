@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from klfusion._utils.arrays import FloatArray
 from klfusion._utils.running import Report
 from klfusion.families import SiloVariation
 from klfusion.merging.agglomeration import penalty_path
@@ -43,18 +44,24 @@ ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
 
 def link(
-    base: FusionProblem, settings: LinkageSettings, report: Report, *, varied: bool = False
+    base: FusionProblem,
+    settings: LinkageSettings,
+    report: Report,
+    *,
+    variation: FloatArray | None = None,
 ) -> Linked:
     """Match the components of a problem and estimate the variation between silos.
 
     If nothing matches without variation, it is first estimated from all merges of the path. Of two
     silos, one matching of each size decides whether anything is shared under variation; where
-    that is against it, the log-odds without variation, of all matchings, count alike. A problem
-    may be ``varied`` already. Components that lie farther apart than different ones are not the
+    that is against it, the log-odds without variation, of all matchings, count alike. The
+    ``variation`` may be known. Components that lie farther apart than different ones are not the
     same.
     """
-    found = unvaried = cut(base, settings, report, every=True)
-    if isinstance(base.family, SiloVariation) and len(found.path.merges) and not varied:
+    found = unvaried = cut(base.with_variation(variation), settings, report, every=True)
+    if variation is not None:
+        found = replace(found, variation=variation)
+    elif isinstance(base.family, SiloVariation) and len(found.path.merges):
         labels = found.labels if found.matches else found.path.labels(len(found.path.merges))
         found = settled_ahead(base, found, settings, report, cut) or found
         for _ in range(ROUNDS if found is unvaried else 0):

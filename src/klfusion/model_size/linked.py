@@ -143,6 +143,11 @@ class Linked:
             best, value = clusters.labels.copy(), after
         return best
 
+    @property
+    def may_merge(self) -> bool:
+        """Whether clusters may be one: pairs are known to differ, and none has been decided."""
+        return self.problem.n > len(self.problem.silos) and not self.of_all
+
     def merged(self, *, known: bool = False) -> Linked:
         """Merge two clusters while that is more probable than two.
 
@@ -150,8 +155,8 @@ class Linked:
         looks like is ``known``; where all matchings of two silos count, each pair has been decided.
         Then the clusters stay as they are.
         """
-        found, known = self, known or self.problem.n > len(self.problem.silos)
-        for _ in range(3 if self.matches and known and not self.of_all else 0):
+        found = self
+        for _ in range(3 if self.matches and (known or self.may_merge) else 0):
             labels = found._merged()
             if (labels == found.labels).all():
                 break
@@ -165,12 +170,8 @@ class Linked:
             a, b = np.nonzero(np.triu(holds @ holds.T == 0.0, k=1))
             if len(a) == 0:
                 break
-            sizes = np.stack([clusters.counts[a], clusters.counts[b]], axis=1).astype(np.float64)
-            odds = self.log_odds(centre_distances(clusters)[a, b], *sizes.T)
-            union = sizes.sum(axis=1, keepdims=True)
-            prior = self.prior.changed(clusters.counts, sizes, union)
-            prior -= self.prior.of_sizes(clusters.counts)
-            gain = odds + prior
+            sizes, prior = self._union_prior(clusters, a, b)
+            gain = self.log_odds(centre_distances(clusters)[a, b], *sizes.T) + prior
             likely = np.flatnonzero(gain > 0.0)
             order = likely[np.argsort(-gain[likely], kind="stable")]
             first = np.unique(clusters.labels, return_index=True)[1]
@@ -189,6 +190,21 @@ class Linked:
             clusters.labels[clusters.labels == b[merge]] = a[merge]
             clusters.compact()
         return clusters.labels.copy()
+
+    def union_odds(self, clusters: Clusters, a: IntArray, b: IntArray) -> FloatArray:
+        """Log-odds that two clusters are one, (m,)."""
+        if len(a) == 0:
+            return np.zeros(0)
+        return self.union_gains(clusters, a, b) + self._union_prior(clusters, a, b)[1]
+
+    def _union_prior(
+        self, clusters: Clusters, a: IntArray, b: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Sizes of pairs of clusters (m, 2), and log-prior odds that two are one, (m,)."""
+        sizes = np.stack([clusters.counts[a], clusters.counts[b]], axis=1).astype(np.float64)
+        union = sizes.sum(axis=1, keepdims=True)
+        prior = self.prior.changed(clusters.counts, sizes, union)
+        return sizes, prior - self.prior.of_sizes(clusters.counts)
 
     def union_gains(self, clusters: Clusters, a: IntArray, b: IntArray) -> FloatArray:
         """Log-likelihood ratio of the union of two clusters against the two, by all members, (m,).
@@ -233,8 +249,16 @@ def _growing(items: list[int]) -> Iterator[list[int]]:
         low, size = low + size, min(2 * size, MOST_PAIRS)
 
 
-def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArray) -> Linked:
-    """The model given a matching: *same* is learned from its clusters, and nothing is searched."""
+def at_labels(
+    problem: FusionProblem,
+    settings: LinkageSettings,
+    labels: IntArray,
+    variation: FloatArray | None = None,
+) -> Linked:
+    """The model given a matching: *same* is learned from its clusters, and nothing is searched.
+
+    Components of the problem are less certain by a ``variation`` between silos.
+    """
     noise, size = noise_distance(problem), int(labels.max()) + 1
     if problem.n > len(problem.silos):
         different = within_silos(problem, settings)
@@ -245,7 +269,7 @@ def at_labels(problem: FusionProblem, settings: LinkageSettings, labels: IntArra
         different = different_of(problem, pairs, max(size - 1.0, 1.0), settings)
     before = Same.of(different.centre, np.zeros(1), noise, noise)
     path = MergePath.of_merges(problem.n, np.empty((0, 2), dtype=np.intp), np.empty(0))
-    found = Linked(problem, settings, path, labels, different, before)
+    found = Linked(problem, settings, path, labels, different, before, variation)
     for _ in range(2 if size < problem.n else 0):  # the shift of larger clusters depends on it
         found = found.learned()
     return found

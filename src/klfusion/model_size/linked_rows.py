@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from klfusion._utils.arrays import IntArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.running import Report
 from klfusion.model_size.evidence import LinkageSettings
 from klfusion.model_size.failed_fits import find_failed
@@ -39,22 +39,22 @@ def link_rows(
     report: Report,
     *,
     alike: Callable[[FusionProblem], FusionProblem] = lambda problem: problem,
-    varied: bool = False,
+    variation: FloatArray | None = None,
 ) -> LinkedRows:
     """Match the components of a problem; leave out failed fits and match the rest anew.
 
-    ``alike`` makes the priors of silos equal, and ``compare`` makes components comparable. They may
-    be ``varied`` already, see `link`.
+    ``alike`` makes the priors of silos equal, and ``compare`` makes components comparable. The
+    ``variation`` between silos may be known.
     """
     rows, part_of = np.arange(problem.n), np.full(problem.n, -1, dtype=np.intp)
     left, known = problem, FailedFits.none(settings.failed_fits, problem.silo)
     for last in (*[False] * _ROUNDS, True):
         given = alike(left)
         base = compare(given)
-        linked = link(base, settings, report, varied=varied)
+        linked = link(base, settings, report, variation=variation)
         if not linked.matches or linked.different is None:
             break
-        failed = find_failed(given, base, linked, known)
+        failed = find_failed(given, base, linked, known, merges=True)
         if last or not failed.any:
             before = linked.labels
             linked = linked.merged()

@@ -13,7 +13,8 @@ from klfusion._utils.running import Report
 from klfusion.families import SiloVariation
 from klfusion.merging.agglomeration import penalty_path
 from klfusion.model_size.evidence import LinkageSettings
-from klfusion.model_size.linkage import ROUNDS, link
+from klfusion.model_size.linkage import ROUNDS
+from klfusion.model_size.linked_rows import link_rows
 from klfusion.objective.batches import InMemory, SiloStore
 from klfusion.objective.problem import FusionProblem
 
@@ -33,10 +34,12 @@ def estimate_variation(
     """
     if not isinstance(problem.family, SiloVariation):
         return None
-    some = problem if problem.n <= _MOST else _random_silos(problem, rng)
-    if n_components is None:
-        return link(some, LinkageSettings(), report).variation
-    return _of_known_size(some, n_components, report)
+    store = SiloStore.of(InMemory(problem), problem.as_given)
+    some = problem if problem.n <= _MOST else _random_silos(store, rng)
+    if n_components is not None:
+        return _of_known_size(some, n_components, report)
+    # Failed fits do not show how components vary.
+    return link_rows(store.given(some), store.compared, LinkageSettings(), report).linked.variation
 
 
 def _of_known_size(problem: FusionProblem, n_components: int, report: Report) -> FloatArray | None:
@@ -52,7 +55,6 @@ def _of_known_size(problem: FusionProblem, n_components: int, report: Report) ->
     return variation
 
 
-def _random_silos(problem: FusionProblem, rng: np.random.Generator) -> FusionProblem:
+def _random_silos(store: SiloStore, rng: np.random.Generator) -> FusionProblem:
     """Two silos or more, with about `_MOST` components."""
-    store = SiloStore.of(InMemory(problem))
     return store.take(store.first_silos(rng.permutation(store.n_silos), _MOST))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
-from klfusion._utils.arrays import IntArray, relabel
+from klfusion._utils.arrays import FloatArray, IntArray, relabel
 from klfusion.families import Family
 from klfusion.objective.problem import ARRAYS, FusionProblem
 
@@ -86,15 +86,39 @@ def _on_rows(task: Callable[..., _T], batch: FusionProblem, rows: IntArray, *arg
 
 @dataclass(frozen=True, eq=False)
 class SiloStore:
-    """Batches, and the number of components in each silo of each batch."""
+    """Batches, and the number of components in each silo of each batch.
+
+    Components were made comparable ``like`` some others (m, p), and less certain by a
+    ``variation`` between silos. Batches may lack the ``prior`` (p,) that all have.
+    """
 
     batches: ProblemBatches
     sizes: Sequence[IntArray]
+    like: FloatArray
+    variation: FloatArray | None = None
+    prior: FloatArray | None = None
 
     @classmethod
-    def of(cls, batches: ProblemBatches) -> SiloStore:
+    def of(
+        cls,
+        batches: ProblemBatches,
+        like: FloatArray,
+        variation: FloatArray | None = None,
+        prior: FloatArray | None = None,
+    ) -> SiloStore:
         """Count the components of the batches."""
-        return cls(batches, list(batches.map(_silo_sizes)))
+        return cls(batches, list(batches.map(_silo_sizes)), like, variation, prior)
+
+    def given(self, problem: FusionProblem) -> FusionProblem:
+        """Components of these silos as they were given."""
+        prior = problem.prior
+        if prior is None and self.prior is not None:
+            prior = np.broadcast_to(self.prior, problem.natural.shape)
+        return replace(problem, natural=problem.as_given, given=None, prior=prior)
+
+    def compared(self, given: FusionProblem) -> FusionProblem:
+        """Components as given made comparable, without variation between silos."""
+        return given.centred().comparable(self.like)
 
     @cached_property
     def silo(self) -> IntArray:

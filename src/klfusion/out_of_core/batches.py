@@ -19,7 +19,13 @@ from klfusion._utils.running import Report
 from klfusion.errors import IncompatibleSilosError, KLFusionError
 from klfusion.families import SiloVariation
 from klfusion.families.family import Known
-from klfusion.fusion.assemble import assemble, enough, match_divergences, unmatched_reasons
+from klfusion.fusion.assemble import (
+    assemble,
+    enough,
+    match_divergences,
+    mixed_rows,
+    unmatched_reasons,
+)
 from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import MaxLoss, Method, PathMethod, method_for
@@ -32,6 +38,7 @@ from klfusion.objective.batches import ProblemBatches, SiloStore
 from klfusion.objective.divergences import KL
 from klfusion.objective.problem import FusionProblem
 from klfusion.out_of_core.named import fuse_named, have_names
+from klfusion.pooling.mixed_components import observations_of_mixed
 from klfusion.posteriors.compatibility import SiloDescription, check_compatible, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network as layers
@@ -94,7 +101,8 @@ def fuse_batches(
     own_weights = np.split(silo_weight, edges[1:-1])
     sample, variation = _learned(batches, silos, method, n_components, rng, report)
     make = partial(_problem, sample=sample, method=method, variation=variation)
-    store = SiloStore.of(batches.parts(make, own_weights, numbers))
+    parts = batches.parts(make, own_weights, numbers)
+    store = SiloStore.of(parts, sample.natural, variation, sample.prior)
     check_size(method, n_components, int(np.concatenate(store.sizes).max()), store.n, silos)
     matching = method.stream(store, method.search(n_components, rng, report))
     found = matching.labels
@@ -102,21 +110,18 @@ def fuse_batches(
     report("adding up", 0, None)
     size = int(found.max()) + 1
     added = partial(_added, clean=method.cleans, size=size)
-    spread, members = list[IntArray](), list[BoolArray]()
-    mass, natural = np.zeros(size), np.zeros((size, silos[0].family.size))
-    for own_labels, there, own_mass, sums in batches.map(added, own_weights, own_found):
-        spread.append(own_labels)
-        members.append(there)
-        mass += own_mass
-        natural += sums
+    spread, members, mass, natural = _summed(batches.map(added, own_weights, own_found))
     sizes = np.array([silo.n_components for silo in silos])
-    labels, order = _ordered(np.concatenate(spread), sizes, found, min_support)
+    before, ends = np.concatenate(spread), np.cumsum(sizes)[:-1]
+    labels, order = _ordered(before, sizes, found, min_support)
+    own_labels, took_part = np.split(labels, ends), np.split(np.concatenate(members), ends)
+    unmatched = unmatched_reasons(silos, own_labels, took_part, np.split(before, ends))
     natural = natural[order] / mass[order, None]
     split = np.split(labels, np.cumsum([*map(len, spread)])[:-1])
+    mixed = [mixed_rows(own, unmatched) for own in by_batch]
     divergent = partial(_divergences, natural=natural, known=silos[0].family.known(natural))
-    divergences = np.concatenate(list(batches.map(divergent, split)))
-    ends = np.cumsum(sizes)[:-1]
-    by_silo = np.split(labels, ends), np.split(divergences, ends)
+    apart, of_mixed = zip(*batches.map(divergent, split, mixed), strict=True)
+    divergences = np.split(np.concatenate(apart), ends)
     settings = FuseSettings(
         method=method,
         pooling="average",
@@ -125,9 +130,9 @@ def fuse_batches(
         min_support=min_support,
         variation=None if variation is None else tuple(variation.tolist()),
     ).with_weights(silo_weight)
-    took_part = np.split(np.concatenate(members), ends)
-    unmatched = unmatched_reasons(silos, by_silo[0], took_part)
-    return assemble((silos, *by_silo), natural, matching, settings, unmatched=unmatched)
+    by_silo = silos, own_labels, divergences
+    known: Any = {"unmatched": unmatched, "of_mixed": np.sum(of_mixed, axis=0)}
+    return assemble(by_silo, natural, matching, settings, **known)
 
 
 def _learned(
@@ -240,9 +245,26 @@ def _added(
     return prepared.spread(found), prepared.is_member, mass, sums
 
 
+def _summed(
+    parts: Iterable[tuple[IntArray, BoolArray, FloatArray, FloatArray]],
+) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
+    """What `_added` gives for each batch, and its sums over all."""
+    spread, members, mass, natural = list[IntArray](), list[BoolArray](), np.zeros(1), np.zeros(1)
+    for labels, there, own_mass, sums in parts:
+        spread.append(labels)
+        members.append(there)
+        mass, natural = mass + own_mass, natural + sums
+    return spread, members, mass, natural
+
+
 def _divergences(
-    posteriors: Sequence[Posterior], labels: IntArray, natural: FloatArray, known: Known
-) -> FloatArray:
-    """How far components are from their global ones."""
+    posteriors: Sequence[Posterior],
+    labels: IntArray,
+    mixed: Sequence[IntArray],
+    natural: FloatArray,
+    known: Known,
+) -> tuple[FloatArray, FloatArray]:
+    """How far components are from their global ones; `observations_of_mixed`."""
     stacked = stack_silos(posteriors, np.ones(len(posteriors)))
-    return match_divergences(stacked, natural, labels, known)
+    found = match_divergences(stacked, natural, labels, known)
+    return found, observations_of_mixed(posteriors, mixed, natural)

@@ -194,7 +194,7 @@ def _read(one: _File) -> Posterior:
     return posterior_of(path, name, number)
 
 
-_FIELDS = ("natural", "silo", "weights", "counts", "given", "log_partition")
+_FIELDS = ("natural", "silo", "weights", "counts", "given", "tied", "log_partition")
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,8 @@
 Matched components are a start. But a local component may describe two clusters as one. Then a
 cluster may be in no component of its own, and a global component may be a mixture of others.
 
-Moments tell. Where the observations of a local component are from several global ones, its first
-and second moments are weighted averages of theirs. So each local component is described by shares
-of the global ones. They are those by which a Gaussian of the averaged moments gives its
-observations the largest likelihood. The steps are those of nonnegative factorisations (Fevotte,
-Bertin and Durrieu, 2009).
+Each local component is described by those shares of the global ones that explain its moments, see
+`moments`.
 
 The local component that is described worst becomes a global one. The one goes for which the others
 stand best. This is repeated while the likelihood rises. Then shares and moments are fitted in turn
@@ -23,7 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from klfusion._utils.arrays import TINY, BoolArray, FloatArray, IntArray, blocks
-from klfusion.families.gaussian import GaussianPosterior, diagonal_of
+from klfusion.families.gaussian import GaussianPosterior
+from klfusion.pooling.moments import Units, averaged, likelier
 from klfusion.pooling.reduction import Atoms
 
 # How far the search gets in a few hundredths of a second: docs/experiments/density.md.
@@ -64,11 +62,8 @@ class _Search:
         assert isinstance(atoms.family, GaussianPosterior)
         self.atoms, self.family = atoms, atoms.family
         mean, covariance = self.family.observation_moments(atoms.statistics)
-        weights = atoms.counts / atoms.counts.sum()
-        self.centre = weights @ mean
-        spread = np.sqrt(weights @ ((mean - self.centre) ** 2 + diagonal_of(covariance)))
-        self.scale = np.where(spread > 0, spread, 1.0)  # for well-conditioned matrices
-        self.target = self.augmented(mean, covariance)
+        self.units = Units.of(mean, covariance, atoms.counts)
+        self.target = self.units.augmented(mean, covariance)
         self.every = np.arange(len(self.target))
         own = self.moments(atoms.statistics * atoms.counts[:, None])
         self.least = self.loss(self.every, own)  # of components that describe themselves
@@ -76,25 +71,7 @@ class _Search:
 
     def moments(self, total: FloatArray) -> FloatArray:
         """Of components with these statistics (n, p), and the prior."""
-        return self.augmented(*self.family.observation_moments(self.atoms.posterior(total)))
-
-    def augmented(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
-        """First and second moments in one matrix, ``E[(1, x) (1, x)']``, (n, d + 1, d + 1)."""
-        if covariance.ndim == 2:
-            covariance = covariance[:, :, None] * np.eye(len(self.scale))
-        mean = (mean - self.centre) / self.scale
-        out = np.ones((len(mean), len(self.scale) + 1, len(self.scale) + 1))
-        out[:, 0, 1:], out[:, 1:, 0] = mean, mean
-        out[:, 1:, 1:] = covariance / np.outer(self.scale, self.scale)
-        out[:, 1:, 1:] += mean[:, :, None] * mean[:, None, :]
-        return out
-
-    def central(self, moments: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Means and covariances; undoes `augmented`, and a factor of all moments."""
-        moments = moments / moments[:, :1, :1]
-        mean = moments[:, 0, 1:]
-        covariance = moments[:, 1:, 1:] - mean[:, :, None] * mean[:, None, :]
-        return self.centre + self.scale * mean, covariance * np.outer(self.scale, self.scale)
+        return self.units.augmented(*self.family.observation_moments(self.atoms.posterior(total)))
 
     def of_labels(self, labels: IntArray, size: int) -> FloatArray:
         """Moments of the global components, from their members."""
@@ -111,8 +88,8 @@ class _Search:
         labels, size = self.atoms.start, self.atoms.size
         moments = self.of_labels(labels, size)
         share = _opened(self.atoms.hard + (labels < 0)[:, None] / size, 0.5)
-        share = _shares(self.target, moments, share, _STEPS)
-        loss = self.loss(self.every, _mixed(share, moments))
+        share = likelier(self.target, moments, share, _STEPS)
+        loss = self.loss(self.every, averaged(share, moments))
         return _Start(labels, moments, share, loss, np.zeros(len(labels), dtype=bool))
 
     def failed(self, now: _Start) -> BoolArray:
@@ -142,7 +119,7 @@ class _Search:
         share[new] *= 0.5
         share[new, last] = 0.5
         moments = self.of_labels(labels, last + 1)
-        mixed = _mixed(share, moments)
+        mixed = averaged(share, moments)
         inverse = np.linalg.inv(mixed)
         slope = inverse @ self.target @ inverse - inverse
         # A share of the new component makes those likelier whose slope is positive.
@@ -156,10 +133,10 @@ class _Search:
         """What is lost without each component, (G,), if shares (G, G) of others stand for it."""
         size = len(now.moments)
         instead = (1.0 - np.eye(size)) / (size - 1.0)
-        instead = _shares(now.moments, now.moments, instead, _STEPS_INSTEAD)
-        change = _mixed(instead, now.moments) - now.moments
+        instead = likelier(now.moments, now.moments, instead, _STEPS_INSTEAD)
+        change = averaged(instead, now.moments) - now.moments
         row, gone = np.nonzero(now.share > _LEAST_SHARE)
-        mixed, lost = _mixed(now.share, now.moments), np.empty(len(row))
+        mixed, lost = averaged(now.share, now.moments), np.empty(len(row))
         for own in blocks((len(row), *change.shape[1:])):
             some, g = row[own], gone[own]
             without = mixed[some] + change[g] * now.share[some, g][:, None, None]
@@ -197,9 +174,9 @@ class _Search:
     ) -> _Start:
         """Shares of what ``changed``, (n,), are fitted anew where that is likelier."""
         share = share / share.sum(axis=1, keepdims=True)
-        loss, rows = self.loss(self.every, _mixed(share, moments)), np.flatnonzero(changed)
-        found = _shares(self.target[rows], moments, _opened(share[rows], _OPENED), _STEPS)
-        new = self.loss(rows, _mixed(found, moments))
+        loss, rows = self.loss(self.every, averaged(share, moments)), np.flatnonzero(changed)
+        found = likelier(self.target[rows], moments, _opened(share[rows], _OPENED), _STEPS)
+        new = self.loss(rows, averaged(found, moments))
         better = new < loss[rows]
         share[rows[better]], loss[rows[better]] = found[better], new[better]
         return _Start(labels, moments, share, loss, left_out)
@@ -208,33 +185,16 @@ class _Search:
         """Statistics (G, p) of global components, fitted to so many observations (n,) of each."""
         share, moments = now.share, now.moments
         for _ in range(_STEPS):
-            share = _shares(self.target, moments, share, 1)
-            inverse = np.linalg.inv(_mixed(share, moments))
+            share = likelier(self.target, moments, share, 1)
+            inverse = np.linalg.inv(averaged(share, moments))
             slope = inverse @ self.target @ inverse - inverse
             mass = share * counts[:, None]
             n = np.maximum(mass.sum(axis=0), TINY)
-            change = _mixed((mass * share).T, slope) / n[:, None, None]
+            change = averaged((mass * share).T, slope) / n[:, None, None]
             moments = moments + moments @ change @ moments
-            total = self.family.observed(*self.central(moments), n)
+            total = self.family.observed(*self.units.central(moments), n)
             moments = self.moments(total)
         return total
-
-
-def _mixed(share: FloatArray, moments: FloatArray) -> FloatArray:
-    """Weighted sums (n, d + 1, d + 1), with weights (n, G)."""
-    flat = share @ moments.reshape(len(moments), -1)
-    return np.asarray(flat.reshape(len(share), *moments.shape[1:]))
-
-
-def _shares(target: FloatArray, moments: FloatArray, share: FloatArray, steps: int) -> FloatArray:
-    """Shares (n, G) that make each target (n, d + 1, d + 1) likelier."""
-    flat = moments.reshape(len(moments), -1).T
-    for _ in range(steps):
-        inverse = np.linalg.inv(_mixed(share, moments))
-        rise = (inverse @ target @ inverse).reshape(len(target), len(flat)) @ flat
-        share = share * (rise / (inverse.reshape(len(target), len(flat)) @ flat))
-        share /= share.sum(axis=1, keepdims=True)
-    return share
 
 
 def _opened(share: FloatArray, others: float) -> FloatArray:

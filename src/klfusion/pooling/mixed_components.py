@@ -1,0 +1,43 @@
+"""Observations of local components that are mixtures of global ones.
+
+Such a component is matched to none of them, and shapes none. But its observations are theirs:
+without them the weights of the global mixture would be those of the other silos.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from klfusion._utils.arrays import FloatArray, IntArray, blocks
+from klfusion.families.gaussian import GaussianPosterior
+from klfusion.pooling.moments import Units, likelier
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.kinds import MIXTURE
+
+_STEPS = 24  # of shares; with 300, held-out data of users' fits are as likely to four digits
+
+
+def observations_of_mixed(
+    silos: Sequence[Posterior], mixed: Sequence[IntArray], natural: FloatArray
+) -> FloatArray:
+    """Observations of each global component among those of the ``mixed`` ones of silos, (G,).
+
+    The shares of global components explain the moments of local ones. They are known for mixtures
+    of Gaussians; other models have none.
+    """
+    family, size = silos[0].family, len(natural)
+    rows, counts = list[FloatArray](), list[FloatArray]()
+    for silo, own in zip(silos, mixed, strict=True):
+        if len(own) and silo.structure is not None and silo.structure.kind == MIXTURE:
+            rows.append(silo.natural[own])
+            counts.append(silo.structure.arrays["counts"][own])
+    if not rows or not isinstance(family, GaussianPosterior):
+        return np.zeros(size)
+    local, number = np.concatenate(rows), np.concatenate(counts)
+    mean, covariance = family.observation_moments(natural)
+    units = Units.of(mean, covariance, np.ones(size))
+    moments, share = units.augmented(mean, covariance), np.empty((len(local), size))
+    for some in blocks((len(local), *moments.shape[1:])):
+        target = units.augmented(*family.observation_moments(local[some]))
+        share[some] = likelier(target, moments, np.full((len(target), size), 1.0 / size), _STEPS)
+    return np.asarray(number @ share)
