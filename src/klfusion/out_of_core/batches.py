@@ -109,13 +109,7 @@ def fuse_batches(
     report("adding up", 0, None)
     size = int(found.max()) + 1
     added = partial(_added, clean=method.cleans, size=size)
-    spread, members = list[IntArray](), list[BoolArray]()
-    mass, natural = np.zeros(size), np.zeros((size, silos[0].family.size))
-    for own_labels, there, own_mass, sums in batches.map(added, own_weights, own_found):
-        spread.append(own_labels)
-        members.append(there)
-        mass += own_mass
-        natural += sums
+    spread, members, mass, natural = _summed(batches.map(added, own_weights, own_found))
     sizes = np.array([silo.n_components for silo in silos])
     matched, took_part = np.concatenate(spread), np.concatenate(members)
     labels, order = _ordered(matched, sizes, found, min_support)
@@ -249,6 +243,18 @@ def _added(
     kept = np.flatnonzero(found >= 0)
     mass, sums = prepared.problem.some(kept).totals(found[kept], size)
     return prepared.spread(found), prepared.is_member, mass, sums
+
+
+def _summed(
+    parts: Iterable[tuple[IntArray, BoolArray, FloatArray, FloatArray]],
+) -> tuple[list[IntArray], list[BoolArray], FloatArray, FloatArray]:
+    """What `_added` gives for each batch, and its sums over all."""
+    spread, members, mass, natural = list[IntArray](), list[BoolArray](), np.zeros(1), np.zeros(1)
+    for labels, there, own_mass, sums in parts:
+        spread.append(labels)
+        members.append(there)
+        mass, natural = mass + own_mass, natural + sums
+    return spread, members, mass, natural
 
 
 def _divergences(
