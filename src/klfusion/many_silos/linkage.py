@@ -197,7 +197,10 @@ def _judged(
         varied = base.with_variation(store.variation)
         linked = at_labels(varied, settings, relabel(own), store.variation)
         if merged:
+            before = linked.labels
             linked = linked.merged()
+            if not wrong.any() and (linked.labels == before).all():
+                break  # nothing has changed
             first = np.unique(linked.labels, return_index=True)[1]
             labels[rows] = own[first][linked.labels]
         found = find_failed(given, base, linked, known, merges=not merged)

@@ -123,7 +123,7 @@ class _Search:
                 self.counts[cluster] = 0
         elif self.sums[rows].all():
             gain, siblings = self._fragment_odds(cluster, rows)
-            if failed + gain > max(self.one_with_another(cluster), 0.0):
+            if failed + gain > 0 and self.one_with_another(cluster) < failed + gain:
                 self.part_of[rows] = siblings
                 self.counts[cluster] = 0
 
