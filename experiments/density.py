@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import klfusion as kf
 from experiments import data as data_sets
+from experiments import density_limit as limit
 from experiments import images, users
 from experiments.simulation import FloatArray, IntArray
 from klfusion.posteriors.structure.structure import with_prior
@@ -148,25 +150,45 @@ class Notes:
         self.found[name] = {"density": density(model, self.test), "size": size, "seconds": seconds}
 
 
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """Silos, what is held out, and the local models."""
+
+    cell: Cell
+    seed: int
+    silos: list[FloatArray]
+    test: FloatArray
+    models: dict[str, Any]
+
+    def pooled(self, size: int) -> Any:
+        """A mixture of all data."""
+        return _fit(self.cell, self.seed, np.concatenate(self.silos), size)
+
+
+def _fit(cell: Cell, seed: int, x: FloatArray, size: int) -> Any:
+    model = BayesianGaussianMixture(
+        n_components=min(size, len(x) // 2),
+        covariance_type=cell.covariance_type,
+        random_state=seed,
+    )
+    return model.fit(x)
+
+
+def local_fits(cell: Cell, seed: int, data_dir: Path | None) -> Fits:
+    """Every silo fits a mixture of a size that it guesses."""
+    silos, test = cell.load(seed, data_dir)
+    rng, (low, high) = np.random.default_rng([seed, 1]), cell.n_components
+    sizes = [int(rng.integers(low, high + 1)) for _ in silos]
+    models = {f"silo-{j}": _fit(cell, seed, x, sizes[j]) for j, x in enumerate(silos)}
+    return Fits(cell, seed, silos, test, models)
+
+
 def run_one(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
     """One set of silos: log-density, size and CPU seconds of every model."""
-    silos, test = cell.load(seed, data_dir)
-    rng, notes = np.random.default_rng([seed, 1]), Notes(test, {})
-
-    def fit(x: FloatArray, size: int) -> Any:
-        model = BayesianGaussianMixture(
-            n_components=min(size, len(x) // 2),
-            covariance_type=cell.covariance_type,
-            random_state=seed,
-        )
-        return model.fit(x)
-
-    low, high = cell.n_components
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        models = {
-            f"silo-{j}": fit(x, int(rng.integers(low, high + 1))) for j, x in enumerate(silos)
-        }
+        fits = local_fits(cell, seed, data_dir)
+        models, notes = fits.models, Notes(fits.test, {})
         fusion = kf.fuse(models)
         size = fusion.n_components
         note = notes.note
@@ -178,8 +200,28 @@ def run_one(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
         note("FedGenGMM", rival)
         note("all components", lambda: kf.baselines.concatenation(models))
         note("all, without priors", lambda: kf.baselines.concatenation(models, prior=False))
-        note("pooled data", lambda: fit(np.concatenate(silos), size))
+        note("pooled data", lambda: fits.pooled(size))
     return {"cell": cell.name, "seed": seed, "found": notes.found}
+
+
+def run_limit(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
+    """One set of silos: mixtures that the pooled data help; their misfits to what was sent."""
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fits = local_fits(cell, seed, data_dir)
+        fusion, all_ = kf.fuse(fits.models), kf.baselines.concatenation(fits.models, prior=False)
+        every = limit.sent([*fits.models.values()], all_, fits.silos)
+        best = limit.with_weights(all_, np.concatenate(fits.silos))
+        pooled, predictive = fits.pooled(fusion.n_components), fusion.model(predictive=True)
+        rounds = [*islice(limit.projections(pooled, fits.silos, every), 11)]
+        of_predictive = next(limit.projections(predictive, fits.silos, every))
+    models = {"default": fusion.model(), "predictive": predictive, "all, best weights": best}
+    models |= {f"pooled data, {n} rounds": rounds[n][0] for n in (0, 1, 3, 10)}
+    values = {name: density(model, fits.test) for name, model in models.items()}
+    values |= {"misfit of predictive": of_predictive[1], "misfit of pooled data": rounds[0][1]}
+    size = fusion.n_components
+    found = {name: {"density": v, "size": size, "seconds": 0} for name, v in values.items()}
+    return {"cell": cell.name, "seed": seed, "found": found}
 
 
 def run_user(name: str, seed: int) -> dict[str, Any]:
@@ -282,6 +324,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes; -1 is one per core")
     parser.add_argument("--users", action="store_true", help="the problems of `users` instead")
     parser.add_argument("--points", action="store_true", help="fits by maximum likelihood instead")
+    parser.add_argument("--limit", action="store_true", help="mixtures that pooled data help")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--cells", default="", help="only cells whose names begin like this")
 
@@ -296,6 +339,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
     elif args.points:
         tasks = [partial(run_point, dim, n, seed) for dim, n in POINTS for seed in seeds]
     else:
+        one, kinds = (run_limit, ["full"]) if args.limit else (run_one, ["full", "diag"])
         cells = [cell for cell in CELLS if cell.name.startswith(args.cells)]
-        tasks = [partial(run_one, c, seed, args.data_dir) for c in cells for seed in seeds]
+        cells = [cell for cell in cells if cell.covariance_type in kinds]
+        tasks = [partial(one, c, seed, args.data_dir) for c in cells for seed in seeds]
     console.print(shown(run(args.out, tasks, args.seeds, args.jobs)))

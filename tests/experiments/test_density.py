@@ -27,6 +27,17 @@ def test_a_small_run_writes_everything(tmp_path):
     assert "small" in density.shown(rows).columns[0]._cells
 
 
+@pytest.mark.slow
+def test_moments_that_were_sent_hold_what_is_well_separated():
+    """Pooled data's mixture stays what it is when its draws are moved to what was sent."""
+    cell = Cell("small", partial(density.simulated, 2, 4, 200), (3, 4))
+    found = density.run_limit(cell, density.FIRST_SEED, None)["found"]
+    first, last = (found[f"pooled data, {n} rounds"]["density"] for n in (0, 10))
+    assert last == pytest.approx(first, abs=0.1)
+    for name in ("misfit of predictive", "misfit of pooled data"):
+        assert 0.0 < found[name]["density"] < 1.0
+
+
 def test_users_fits_are_compared_with_pooled_data():
     found = density.run_user("ten silos, 60 rows", 0)["found"]
     assert found["default"]["density"] > found["all components"]["density"] - 0.1

@@ -63,7 +63,7 @@ def test_equal_input_gives_equal_models_in_any_order():
     np.testing.assert_allclose(*sorted_, atol=1e-7)
 
 
-def test_well_separated_components_are_the_pooled_posterior():
+def test_well_separated_components_are_the_pooled_posterior_but_for_the_prior():
     rng = np.random.default_rng(0)
     means = np.array([[-20.0, 0.0], [20.0, 0.0]])
     models = {
@@ -73,10 +73,32 @@ def test_well_separated_components_are_the_pooled_posterior():
         for name in "abc"
     }
     fusion = kf.fuse(models)
-    product = kf.fuse(models, pooling="product").posterior.params()
-    found = fusion.predictive().posterior.params()
-    for key, values in product.items():
-        np.testing.assert_allclose(found[key], values, rtol=0.01, atol=0.01)
+    product, found = kf.fuse(models, pooling="product").posterior, fusion.predictive().posterior
+    added, wanted = (p.natural - p.prior for p in (found, product))
+    np.testing.assert_allclose(added, wanted, rtol=0.01, atol=0.1)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+def test_the_prior_of_a_prediction_looks_like_components(covariance_type):
+    """The silos' own is as wide as all observations, and its mean in the middle of them."""
+    rng = np.random.default_rng(0)
+    means = np.array([[-20.0, 0.0], [20.0, 0.0], [0.0, 20.0], [0.0, -20.0]])
+
+    def draw(n):
+        return np.repeat(means, n, axis=0) + rng.normal(size=(4 * n, 2))
+
+    models = {
+        name: BayesianGaussianMixture(
+            n_components=4, covariance_type=covariance_type, random_state=0, n_init=3
+        ).fit(draw(10))
+        for name in "ab"
+    }
+    fusion = kf.fuse(models)
+    found = fusion.predictive().posterior
+    spread = found.family.observation_moments(np.stack([found.prior, fusion.silos[0].prior]))[1]
+    assert spread[0].max() < 0.25 * spread[1].max()
+    x = draw(1000)
+    assert fusion.model(predictive=True).score(x) > fusion.model().score(x) + 0.02
 
 
 def test_topics_are_reconstructed_better_than_by_averages():

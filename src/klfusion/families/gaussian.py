@@ -176,6 +176,32 @@ class GaussianPosterior(
             out[good] = self._joined(centre[good], kappa, scatter, own_weight[good])
         return out
 
+    def likelier_prior(self, natural: FloatArray, prior: FloatArray) -> FloatArray:
+        """A prior ``(p,)`` of the same weight under which components ``(n, p)`` are likelier.
+
+        It is one step of expectation maximisation of the marginal likelihood, from the ``prior``
+        that they have. That counts as one component more, so few components change it little.
+        Precisions are averaged, not covariances: one wide component makes no wide prior.
+        """
+        mean, kappa, scatter, weight = self._split(np.vstack([prior, natural]))
+        covariance = scatter / _like(weight, scatter)
+        if covariance.ndim == 3:
+            precision = np.linalg.inv(covariance)
+            sums = np.einsum("nij,nj->i", precision, mean)
+            centre = np.linalg.solve(precision.sum(axis=0), sums)
+            residual = mean - centre
+            square = np.einsum("ni,nij,nj->n", residual, precision, residual) / self.dim
+            typical = np.linalg.inv(precision.mean(axis=0))
+        else:
+            precision = self._per_dimension(1.0 / covariance)
+            centre = (precision * mean).sum(axis=0) / precision.sum(axis=0)
+            square = (precision * (mean - centre) ** 2).reshape(*covariance.shape, -1).mean(axis=2)
+            typical = 1.0 / (1.0 / covariance).mean(axis=0)
+        own = weight[:1]
+        kappa = np.reshape(1.0 / (square + 1.0 / kappa).mean(axis=0), own.shape)
+        found = self._joined(centre[None], kappa, typical * _like(own, scatter), own)
+        return np.asarray(found[0])
+
     def centred(self, natural: FloatArray, like: FloatArray | None = None) -> FloatArray:
         """Means minus their average."""
         origin = self.location(natural if like is None else like).mean(axis=0)

@@ -78,6 +78,9 @@ def predictive(
         sent = np.concatenate([p.natural for p in silos])[order]
         number = np.cumsum(np.diff(silo[order], prepend=silo[order[0]]) != 0)
         natural, share = by_draws(atoms, number, sent, np.random.default_rng(random_state))
+        # Silos' priors are often those of all observations, which components do not look like.
+        learned = family.likelier_prior(natural, prior)
+        natural, prior = natural - prior + learned, learned
     else:
         natural, share = reduction.by_components(atoms)
     by_row = np.empty_like(share)
