@@ -136,6 +136,10 @@ class EmpiricalPrior(Capability):
         nothing can be learned a silo stays as it is.
         """
 
+    def typical_prior(self, prior: FloatArray) -> FloatArray:
+        """One prior, (p,), for the components of all silos with these, (J, p)."""
+        return np.asarray(prior.mean(axis=0))
+
 
 class Varying(Protocol):
     """Components whose variation between silos depends on a matching."""

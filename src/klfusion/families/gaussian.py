@@ -176,6 +176,21 @@ class GaussianPosterior(
             out[good] = self._joined(centre[good], kappa, scatter, own_weight[good])
         return out
 
+    def typical_prior(self, prior: FloatArray) -> FloatArray:
+        """By the average covariance within components, and that of means in and between silos.
+
+        An average of natural parameters would take the distance of silos' centres for covariance
+        within components: more so where a silo has few components, which lie in one place.
+        """
+        mean, _, scatter, weight = self._split(prior)
+        within = (scatter / _like(weight, scatter)).mean(axis=0, keepdims=True)
+        centre, between = mean.mean(axis=0, keepdims=True), self.location_covariance(prior)
+        apart = mean - centre
+        squares = apart[:, :, None] * apart[:, None, :] if between.ndim == 3 else apart**2
+        kappa = self._kappa(within, (between + squares).mean(axis=0, keepdims=True))
+        weight = weight.mean(axis=0, keepdims=True)
+        return np.asarray(self._joined(centre, kappa, within * _like(weight, within), weight)[0])
+
     def likelier_prior(self, natural: FloatArray, prior: FloatArray) -> FloatArray:
         """A prior ``(p,)`` of the same weight under which components ``(n, p)`` are likelier.
 

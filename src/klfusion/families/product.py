@@ -266,6 +266,13 @@ class _LearningProduct(Product, can.EmpiricalPrior):
         components, priors = zip(*found, strict=True)
         return stack(*components), stack(*priors)
 
+    def typical_prior(self, prior: FloatArray) -> FloatArray:
+        found = [
+            f.typical_prior(x) if isinstance(f, can.EmpiricalPrior) else x.mean(axis=0)
+            for _, f, x in self.parts(prior)
+        ]
+        return np.concatenate(found)
+
 
 class _DiscreteProduct(Product, can.DiscreteOutcomes):
     def coarser(

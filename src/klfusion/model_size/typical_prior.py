@@ -23,6 +23,7 @@ def typical_prior(problem: FusionProblem) -> FloatArray:
         silo = np.repeat(np.arange(len(first)), np.diff(first, append=problem.n))
         tied = np.zeros(len(first), dtype=bool) if problem.tied is None else problem.tied[first]
         prior = problem.family.with_empirical_prior(problem.natural, prior, silo, tied)[1]
+        return problem.family.typical_prior(prior)
     return np.asarray(prior.mean(axis=0))
 
 
