@@ -169,11 +169,19 @@ class _Search:
         return self.before.more(silo[failed], silo[self.unexplained & failed])
 
     def judge_unexplained(self) -> None:
-        """Leave out clusters of one component that failed fits explain better."""
+        """Leave out clusters of one component that failed fits explain better.
+
+        What no other cluster overlaps describes observations that no other describes.
+        """
         whole = self.linked.labels[self.part_of[self.part_of >= 0]]
         single = np.setdiff1d(np.flatnonzero(self.counts == 1), whole)
         rows = np.flatnonzero(np.isin(self.linked.labels, single))
-        others = np.delete(self.counts, single)
+        if self.sums[rows].all():
+            kept = np.flatnonzero(self.counts)
+            overlap = self._shares.overlap(rows, kept, NEGLIGIBLE_SHARE)
+            overlap &= kept != self.linked.labels[rows][:, None]
+            rows = rows[overlap.any(axis=1)]
+        others = np.delete(self.counts, self.linked.labels[rows])
         found = self.known.unexplained_among(self.base.silo[rows], others, self.linked.prior)
         self.mixed[rows[found]] = self.unexplained[rows[found]] = True
 

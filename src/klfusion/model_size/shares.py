@@ -37,6 +37,16 @@ class Shares:
         out[row, cluster] = self.family.inside(rest / (1.0 - share))
         return out
 
+    def overlap(self, rows: IntArray, clusters: IntArray, share: float) -> BoolArray:
+        """Whether either of a component and a cluster may be such a share of the other, (rows, k).
+
+        Else all observations of the component lie where the cluster has none.
+        """
+        own, centres = self._observed
+        rest = centres[clusters] - share * own[rows][:, None]
+        parts = self.family.inside((rest / (1.0 - share)).reshape(-1, rest.shape[-1]))
+        return self.possible(rows, clusters, share) | parts.reshape(rest.shape[:2])
+
     def _near(self, rows: IntArray, clusters: IntArray, share: float) -> BoolArray:
         """Whether means are so near that a covariance may be left, (rows, k).
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from klfusion._utils.arrays import FloatArray, IntArray, blocks
 from klfusion.families.gaussian import GaussianPosterior
-from klfusion.pooling.moments import Units, likelier
+from klfusion.pooling.moments import Units
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import MIXTURE
 
@@ -34,10 +34,10 @@ def observations_of_mixed(
     if not rows or not isinstance(family, GaussianPosterior):
         return np.zeros(size)
     local, number = np.concatenate(rows), np.concatenate(counts)
-    mean, covariance = family.observation_moments(natural)
-    units = Units.of(mean, covariance, np.ones(size))
-    moments, share = units.augmented(mean, covariance), np.empty((len(local), size))
+    units, share = Units.of(family, natural, np.ones(size)), np.empty((len(local), size))
+    moments = units.augmented(*family.observation_moments(natural))
     for some in blocks((len(local), *moments.shape[1:])):
         target = units.augmented(*family.observation_moments(local[some]))
-        share[some] = likelier(target, moments, np.full((len(target), size), 1.0 / size), _STEPS)
+        equal = np.full((len(target), size), 1.0 / size)
+        share[some] = units.likelier(target, moments, equal, _STEPS)
     return np.asarray(number @ share)

@@ -21,7 +21,7 @@ import numpy as np
 
 from klfusion._utils.arrays import TINY, BoolArray, FloatArray, IntArray, blocks
 from klfusion.families.gaussian import GaussianPosterior
-from klfusion.pooling.moments import Units, averaged, likelier
+from klfusion.pooling.moments import Units
 from klfusion.pooling.reduction import Atoms
 
 # How far the search gets in a few hundredths of a second: docs/experiments/density.md.
@@ -29,6 +29,7 @@ _STEPS = 24  # of shares, and of shares and moments in turn
 _STEPS_INSTEAD = 10  # of shares that stand for a component
 _OPENED = 0.1  # of shares, given to all components, so that each may grow
 _LEAST_SHARE = 1e-2  # a smaller one changes no choice
+_FALL = 1e-2  # of the bound that a log-likelihood is compared with: it has settled
 
 
 def started(atoms: Atoms) -> tuple[FloatArray, BoolArray]:
@@ -62,7 +63,7 @@ class _Search:
         assert isinstance(atoms.family, GaussianPosterior)
         self.atoms, self.family = atoms, atoms.family
         mean, covariance = self.family.observation_moments(atoms.statistics)
-        self.units = Units.of(mean, covariance, atoms.counts)
+        self.units = Units.of(self.family, atoms.statistics, atoms.counts)
         self.target = self.units.augmented(mean, covariance)
         self.every = np.arange(len(self.target))
         own = self.moments(atoms.statistics * atoms.counts[:, None])
@@ -88,14 +89,21 @@ class _Search:
         labels, size = self.atoms.start, self.atoms.size
         moments = self.of_labels(labels, size)
         share = _opened(self.atoms.hard + (labels < 0)[:, None] / size, 0.5)
-        share = likelier(self.target, moments, share, _STEPS)
-        loss = self.loss(self.every, averaged(share, moments))
+        share = self.units.likelier(self.target, moments, share, _STEPS)
+        loss = self.loss(self.every, self.units.averaged(share, moments))
         return _Start(labels, moments, share, loss, np.zeros(len(labels), dtype=bool))
 
     def failed(self, now: _Start) -> BoolArray:
         """What the matching left out, and the components describe, (n,)."""
-        explained = now.loss - self.least <= self.n_parameters
-        return (self.atoms.start < 0) & (now.labels < 0) & explained
+        rows = np.flatnonzero((self.atoms.start < 0) & (now.labels < 0))
+        share, loss, fell = now.share[rows], now.loss[rows], len(rows) > 0
+        while fell:  # steps are short where components differ little in variance
+            share = self.units.likelier(self.target[rows], now.moments, share, _STEPS)
+            before, loss = loss, self.loss(rows, self.units.averaged(share, now.moments))
+            fell = bool((before - loss > _FALL * self.n_parameters).any())
+        out = np.zeros(len(self.every), dtype=bool)
+        out[rows] = loss - self.least[rows] <= self.n_parameters
+        return out
 
     def better(self, now: _Start) -> _Start | None:
         """With the one that is described worst; None if that does not raise the likelihood."""
@@ -119,7 +127,7 @@ class _Search:
         share[new] *= 0.5
         share[new, last] = 0.5
         moments = self.of_labels(labels, last + 1)
-        mixed = averaged(share, moments)
+        mixed = self.units.averaged(share, moments)
         inverse = np.linalg.inv(mixed)
         slope = inverse @ self.target @ inverse - inverse
         # A share of the new component makes those likelier whose slope is positive.
@@ -133,10 +141,10 @@ class _Search:
         """What is lost without each component, (G,), if shares (G, G) of others stand for it."""
         size = len(now.moments)
         instead = (1.0 - np.eye(size)) / (size - 1.0)
-        instead = likelier(now.moments, now.moments, instead, _STEPS_INSTEAD)
-        change = averaged(instead, now.moments) - now.moments
+        instead = self.units.likelier(now.moments, now.moments, instead, _STEPS_INSTEAD)
+        change = self.units.averaged(instead, now.moments) - now.moments
         row, gone = np.nonzero(now.share > _LEAST_SHARE)
-        mixed, lost = averaged(now.share, now.moments), np.empty(len(row))
+        mixed, lost = self.units.averaged(now.share, now.moments), np.empty(len(row))
         for own in blocks((len(row), *change.shape[1:])):
             some, g = row[own], gone[own]
             without = mixed[some] + change[g] * now.share[some, g][:, None, None]
@@ -174,23 +182,32 @@ class _Search:
     ) -> _Start:
         """Shares of what ``changed``, (n,), are fitted anew where that is likelier."""
         share = share / share.sum(axis=1, keepdims=True)
-        loss, rows = self.loss(self.every, averaged(share, moments)), np.flatnonzero(changed)
-        found = likelier(self.target[rows], moments, _opened(share[rows], _OPENED), _STEPS)
-        new = self.loss(rows, averaged(found, moments))
+        loss, rows = (
+            self.loss(self.every, self.units.averaged(share, moments)),
+            np.flatnonzero(changed),
+        )
+        found = self.units.likelier(
+            self.target[rows], moments, _opened(share[rows], _OPENED), _STEPS
+        )
+        new = self.loss(rows, self.units.averaged(found, moments))
         better = new < loss[rows]
         share[rows[better]], loss[rows[better]] = found[better], new[better]
         return _Start(labels, moments, share, loss, left_out)
 
     def in_turn(self, now: _Start, counts: FloatArray) -> FloatArray:
         """Statistics (G, p) of global components, fitted to so many observations (n,) of each."""
+        if self.units.n_variances is not None:
+            # A mixture's covariance is not in the family: it would be taken out of components.
+            hard = (now.labels[:, None] == np.arange(len(now.moments))) * counts[:, None]
+            return np.asarray(hard.T @ self.atoms.statistics)
         share, moments = now.share, now.moments
         for _ in range(_STEPS):
-            share = likelier(self.target, moments, share, 1)
-            inverse = np.linalg.inv(averaged(share, moments))
+            share = self.units.likelier(self.target, moments, share, 1)
+            inverse = np.linalg.inv(self.units.averaged(share, moments))
             slope = inverse @ self.target @ inverse - inverse
             mass = share * counts[:, None]
             n = np.maximum(mass.sum(axis=0), TINY)
-            change = averaged((mass * share).T, slope) / n[:, None, None]
+            change = self.units.averaged((mass * share).T, slope) / n[:, None, None]
             moments = moments + moments @ change @ moments
             total = self.family.observed(*self.units.central(moments), n)
             moments = self.moments(total)
