@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import klfusion as kf
 from klfusion.model_size.evidence import LinkageSettings
@@ -258,3 +258,22 @@ def test_clusters_of_an_overfitted_tied_mixture_stay_apart(seed):
     labels = kf.fuse(models).labels
     every, of = np.concatenate(labels), np.concatenate(truth)
     assert all(len(np.unique(of[every == g])) == 1 for g in np.unique(every[every >= 0]))
+
+
+@pytest.mark.parametrize("bayesian", [True, False])
+@for_each("seed", [0, 1])
+def test_a_private_cluster_beside_a_failed_fit_is_kept(bayesian, seed):
+    """It lies far from all others, and so do its observations."""
+    rng = np.random.default_rng(seed)
+    kinds = np.array([[-8.0, 0.0], [0.0, 8.0], [8.0, 0.0], [0.0, -8.0], [14.0, 14.0]])
+    sees = [[0, 1, 2], [1, 2, 3], [0, 2, 3], [0, 1, 3], [1, 2, 3], [0, 1, 2, 4]]
+    fit = BayesianGaussianMixture if bayesian else GaussianMixture
+    sites = []
+    for j, held in enumerate(sees):  # the last site has one component too few
+        x = kinds[rng.choice(held, 300)] + rng.normal(size=(300, 2))
+        model = fit(n_components=3, n_init=3, random_state=0).fit(x)
+        known = {} if bayesian else {"n_observations": 300}
+        sites.append(kf.extract(model, f"site-{j}", **known))
+    fusion = kf.fuse(sites)
+    assert fusion.n_components == 5
+    assert fusion.labels["site-5"].tolist().count(-1) == 1

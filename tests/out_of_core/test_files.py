@@ -110,6 +110,39 @@ def test_mixtures_keep_their_weights_and_splits(tmp_path):
     np.testing.assert_allclose(there.posterior.counts, here.posterior.counts)
 
 
+@pytest.mark.parametrize("n_silos", [2, 12])
+def test_silos_that_share_nothing(tmp_path, n_silos):
+    """Read by batches, or all at once."""
+    family, rng = kf.families.NormalWishart(2), np.random.default_rng(0)
+    silos = []
+    for j in range(n_silos):
+        n, mean = np.full(3, 200.0), 1e3 * rng.normal(size=(3, 2))
+        natural = family.natural(mean, n, n[:, None, None] * np.stack([np.eye(2)] * 3), n + 3.0)
+        silos.append(kf.Posterior(family, natural, name=f"silo-{j}"))
+    paths = saved(silos, tmp_path)
+    sizes = [f.n_components for f in (fuse_within(needed(paths), paths), kf.fuse_files(paths))]
+    assert sizes == [3 * n_silos] * 2
+
+
+def test_few_silos_are_fused_as_in_memory(tmp_path):
+    """Of other sizes, where sites have 40 to 1,000 rows and guess how many clusters there are."""
+    rng, silos = np.random.default_rng(5), []
+    centres = 6.0 * rng.normal(size=(10, 3))
+    for j in range(10):
+        held = rng.choice(10, rng.integers(1, 6), replace=False)
+        n = int(rng.choice([40, 100, 300, 1000]))
+        x = centres[rng.choice(held, n)] + rng.normal(size=(n, 3))
+        size = max(1, len(held) + int(rng.integers(-1, 2)))
+        model = BayesianGaussianMixture(n_components=size, random_state=0, max_iter=500).fit(x)
+        silos.append(kf.extract(model, name=f"site-{j}"))
+    paths = saved(silos, tmp_path)
+    there, here = kf.fuse_files(paths), kf.fuse(silos, pooling="average")
+    assert_same(there, here)
+    assert there.explain() == here.explain()
+    assert there.silos is None
+    assert_same(kf.fuse_files(paths, min_support=2), here.with_min_support(2))
+
+
 def test_names_weights_support_and_size(scratch, tmp_path):
     silos, _ = rate_silos(8, seed=3)
     paths = saved(silos, tmp_path)
@@ -194,7 +227,7 @@ def test_one_silo_stays_as_it_is(scratch, tmp_path):
 
 
 def test_a_scratch_folder_without_room(scratch, tmp_path, monkeypatch):
-    paths = saved(rate_silos(3)[0], tmp_path)
+    paths = saved(rate_silos(600)[0], tmp_path)  # more components than one sample holds
 
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")

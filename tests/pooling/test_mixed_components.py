@@ -44,13 +44,15 @@ def silo(family, rows, counts, name="a"):
     return kf.Posterior(family, rows, name=name, counts=arrays["counts"], structure=structure)
 
 
-@pytest.mark.parametrize("family", FAMILIES[:2], ids=str)
-@pytest.mark.parametrize("share", [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]])
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@pytest.mark.parametrize(
+    "share", [[0.5, 0.5, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0], [0.7, 0.0, 0.3]]
+)
 def test_shares_are_those_of_which_a_component_is_a_mixture(family, share):
     share = np.array(share)
     own = silo(family, of_shares(family, share), [200.0])
     found = observations_of_mixed([own], [np.array([0])], global_components(family))
-    np.testing.assert_allclose(found, 200.0 * share, atol=4.0)
+    np.testing.assert_allclose(found, 200.0 * share, atol=6.0)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)

@@ -118,3 +118,25 @@ def test_tied_mixtures_of_small_silos(dim):
     product = kf.fuse(models, n_components=4, pooling="product")
     for model in (fusion.model(predictive=True), fusion.model(), product.model()):
         assert density(model, test) > density(pooled, test) - 0.01
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+def test_a_site_that_mixes_two_clusters_costs_a_prediction_nothing(covariance_type):
+    """In eight dimensions, where one variance grows little by the distance of two clusters."""
+    rng = np.random.default_rng(0)
+    kinds = 4.0 * rng.normal(size=(3, 8))
+
+    def draw(n):
+        return kinds[rng.choice(3, n, p=[0.2, 0.3, 0.5])] + rng.normal(size=(n, 8))
+
+    fits = {
+        name: BayesianGaussianMixture(
+            n_components=size, covariance_type=covariance_type, n_init=3, random_state=0
+        ).fit(draw(300))
+        for name, size in (("a", 3), ("b", 3), ("c", 2))
+    }
+    fusion, x = kf.fuse(fits), draw(2000)
+    assert fusion.n_components == 3
+    assert fusion.model(predictive=True).score(x) > fusion.model().score(x) - 0.05
+    order = np.argsort([np.linalg.norm(kinds - m, axis=1).argmin() for m in fusion.model().means_])
+    np.testing.assert_allclose(fusion.model().weights_[order], [0.2, 0.3, 0.5], atol=0.04)

@@ -131,9 +131,11 @@ def link_many(
         lambda centres: swept(centres).compact(),
         lambda problem: _clusters(problem, linked, search.report),
     )
-    centres, failed = _revised(store, sums, settings, most, search.rng)
-    labels, settled = sums.all_labels, False
-    for number in range(_SWEEPS):
+    shares = len(sums.counts) > 0  # anything; else every component is alone
+    failed, labels, settled = np.zeros(0, dtype=bool), sums.all_labels, not shares
+    if shares:
+        centres, failed = _revised(store, sums, settings, most, search.rng)
+    for number in range(_SWEEPS if shares else 0):
         search.report("sweeping", number + 1, _SWEEPS)
         sums = swept(centres)
         used = np.flatnonzero(sums.counts)

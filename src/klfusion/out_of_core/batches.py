@@ -29,7 +29,7 @@ from klfusion.fusion.result import Fusion
 from klfusion.fusion.settings import FuseSettings
 from klfusion.methods import MaxLoss, Method, PathMethod, method_for
 from klfusion.methods.matching import check_size
-from klfusion.methods.method import no_size
+from klfusion.methods.method import most_on_path, no_size
 from klfusion.model_size.preparation import prepare, stack_silos
 from klfusion.model_size.silo_variation import estimate_variation
 from klfusion.model_size.typical_prior import typical_prior, under_one_prior
@@ -72,8 +72,12 @@ def fuse_batches(
     min_support: int = 1,
     random_state: Any = 0,
     report: Report,
+    few_in_memory: bool = False,
 ) -> Fusion:
-    """Fuse silos by batches, with settings of `klfusion.fuse_files`; posteriors are not kept."""
+    """Fuse silos by batches, with settings of `klfusion.fuse_files`; posteriors are not kept.
+
+    If asked to, ``few_in_memory`` are fused as by `klfusion.fuse`: so many as one sample holds.
+    """
     check_integer("min_support", min_support)
     rng = generator(random_state)
     report("reading", 0, None)
@@ -90,10 +94,15 @@ def fuse_batches(
             "with files, or on Dask: expected method 'auto' or kf.Penalised(...), of divergence "
             f"'kl', got {method}"
         )
-    if len(silos) == 1:
-        only = batches.some(np.zeros(1, dtype=np.intp))
-        settings: Any = {"weights": weights, "keep_silos": False, "progress": False}
-        return fuse(only, method=method, pooling="average", **settings)
+    n, size = sum(silo.n_components for silo in silos), silos[0].family.size
+    if len(silos) == 1 or (few_in_memory and n <= min(most_on_path(size), sample_size(size))):
+        settings: Any = {"weights": weights, "random_state": rng, "progress": False}
+        settings |= {"n_components": None if len(silos) == 1 else n_components}
+        every = batches.some(np.arange(len(silos)))
+        fusion = fuse(every, method=method, pooling="average", **settings)
+        if len(silos) > 1:
+            fusion = fusion.with_min_support(min_support)
+        return replace(fusion, silos=None)
     edges = np.cumsum([0, *map(len, by_batch)])
     numbers = np.split(np.arange(len(silos)), edges[1:-1])
     silo_weight = silo_weights(weights, silos)

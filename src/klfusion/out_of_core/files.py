@@ -107,7 +107,7 @@ def fuse_files(
     try:
         ending, files = ending_in_order(), Files(named, limit)
         with ending, files as batches, progress_bar(progress) as report:
-            return fuse_batches(batches, method, report=report, **asked)
+            return fuse_batches(batches, method, report=report, few_in_memory=True, **asked)
     except OSError as error:
         raise KLFusionError(
             f"memory_limit needs room for the silos' components in {tempfile.gettempdir()} "
