@@ -71,6 +71,7 @@ METHODS = {
         "with_empirical_prior": lambda f, x, y: np.concatenate(
             f.with_empirical_prior(x, y[:2], np.repeat([0, 1], 3), np.array([True, False]))
         ),
+        "typical_prior": lambda f, x, y: f.typical_prior(y),
     },
     "SiloVariation": {
         "variation_size": lambda f, x, y: f.variation_size,
