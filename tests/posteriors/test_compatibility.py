@@ -94,3 +94,16 @@ class TestModelsOfDifferentKinds:
         silos = [replace(A, structure=first), replace(B, structure=other)]
         with pytest.raises(IncompatibleSilosError, match=message):
             kf.fuse(silos)
+
+
+def test_other_numbers_of_columns():
+    family = kf.families.NormalWishart
+    silos = [
+        kf.Posterior(family(d), family(d).natural(np.zeros((1, d)), [9.0], [np.eye(d)], [9.0]), n)
+        for n, d in (("a", 2), ("b", 3))
+    ]
+    expected = (
+        r"'b': expected NormalWishart\(dim=2\) as in silo 'a'.*dim=3\): silos need the same col"
+    )
+    with pytest.raises(kf.KLFusionError, match=expected):
+        kf.fuse(silos)

@@ -32,7 +32,7 @@ _AT_ONCE = 8  # global components whose divergences are computed in one call
 
 # Why a local component is matched to no global one.
 EMPTY = "hardly any observations of its own"
-MIXED = "a mixture of two components that other silos separate"
+MIXED = "a failed fit, such as a mixture of two components that other silos separate"
 UNSUPPORTED = "too few silos have its global component"
 
 Unmatched = Mapping[str, Mapping[int, str]]  # by silo and component

@@ -15,6 +15,7 @@ from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.text import brief, few
 from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import DiagonalNormal, Family
+from klfusion.families.family import DimensionalFamily
 from klfusion.posteriors.aligned_coefficients import align_coefficients
 from klfusion.posteriors.categories import align_categories
 from klfusion.posteriors.columns import check_schemas
@@ -102,7 +103,11 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
     features = [(name, [*map(normalised, own)]) for name, own in features if own is not None]
     if features:
         check_equal(features, f"the features {features[0][1]} in this order,")
-    check_equal([(p.name, p.family) for p in posteriors], str(posteriors[0].family))
+    families = [(p.name, p.family) for p in posteriors]
+    sizes = isinstance(posteriors[0].family, DimensionalFamily)
+    alike = sizes and len({type(family) for _, family in families}) == 1
+    hint = ": silos need the same columns, as many in each" if alike else ""
+    check_equal(families, str(posteriors[0].family), hint)
     name, times = Counter(p.name for p in posteriors).most_common(1)[0]
     if times > 1:
         expected = "expected unique names, as in fuse({name: model})"
