@@ -140,6 +140,7 @@ def test_few_silos_are_fused_as_in_memory(tmp_path):
     assert_same(there, here)
     assert there.explain() == here.explain()
     assert there.silos is None
+    assert (there.settings, there.status) == (here.settings, here.status)
     assert_same(kf.fuse_files(paths, min_support=2), here.with_min_support(2))
 
 

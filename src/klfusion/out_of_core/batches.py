@@ -96,11 +96,11 @@ def fuse_batches(
         )
     n, size = sum(silo.n_components for silo in silos), silos[0].family.size
     if len(silos) == 1 or (few_in_memory and n <= min(most_on_path(size), sample_size(size))):
-        settings: Any = {"weights": weights, "random_state": rng, "progress": False}
+        settings: Any = {"weights": weights, "random_state": random_state, "progress": False}
         settings |= {"n_components": None if len(silos) == 1 else n_components}
         every = batches.some(np.arange(len(silos)))
         fusion = fuse(every, method=method, pooling="average", **settings)
-        if len(silos) > 1:
+        if len(silos) > 1 and min_support > 1:
             fusion = fusion.with_min_support(min_support)
         return replace(fusion, silos=None)
     edges = np.cumsum([0, *map(len, by_batch)])

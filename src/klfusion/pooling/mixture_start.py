@@ -21,11 +21,10 @@ import numpy as np
 
 from klfusion._utils.arrays import TINY, BoolArray, FloatArray, IntArray, blocks
 from klfusion.families.gaussian import GaussianPosterior
-from klfusion.pooling.moments import Units
+from klfusion.pooling.moments import STEPS, Units
 from klfusion.pooling.reduction import Atoms
 
 # How far the search gets in a few hundredths of a second: docs/experiments/density.md.
-_STEPS = 24  # of shares, and of shares and moments in turn
 _STEPS_INSTEAD = 10  # of shares that stand for a component
 _OPENED = 0.1  # of shares, given to all components, so that each may grow
 _LEAST_SHARE = 1e-2  # a smaller one changes no choice
@@ -89,7 +88,7 @@ class _Search:
         labels, size = self.atoms.start, self.atoms.size
         moments = self.of_labels(labels, size)
         share = _opened(self.atoms.hard + (labels < 0)[:, None] / size, 0.5)
-        share = self.units.likelier(self.target, moments, share, _STEPS)
+        share = self.units.likelier(self.target, moments, share)
         loss = self.loss(self.every, self.units.averaged(share, moments))
         return _Start(labels, moments, share, loss, np.zeros(len(labels), dtype=bool))
 
@@ -98,7 +97,7 @@ class _Search:
         rows = np.flatnonzero((self.atoms.start < 0) & (now.labels < 0))
         share, loss, fell = now.share[rows], now.loss[rows], len(rows) > 0
         while fell:  # steps are short where components differ little in variance
-            share = self.units.likelier(self.target[rows], now.moments, share, _STEPS)
+            share = self.units.likelier(self.target[rows], now.moments, share)
             before, loss = loss, self.loss(rows, self.units.averaged(share, now.moments))
             fell = bool((before - loss > _FALL * self.n_parameters).any())
         out = np.zeros(len(self.every), dtype=bool)
@@ -186,9 +185,7 @@ class _Search:
             self.loss(self.every, self.units.averaged(share, moments)),
             np.flatnonzero(changed),
         )
-        found = self.units.likelier(
-            self.target[rows], moments, _opened(share[rows], _OPENED), _STEPS
-        )
+        found = self.units.likelier(self.target[rows], moments, _opened(share[rows], _OPENED))
         new = self.loss(rows, self.units.averaged(found, moments))
         better = new < loss[rows]
         share[rows[better]], loss[rows[better]] = found[better], new[better]
@@ -201,7 +198,7 @@ class _Search:
             hard = (now.labels[:, None] == np.arange(len(now.moments))) * counts[:, None]
             return np.asarray(hard.T @ self.atoms.statistics)
         share, moments = now.share, now.moments
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             share = self.units.likelier(self.target, moments, share, 1)
             inverse = np.linalg.inv(self.units.averaged(share, moments))
             slope = inverse @ self.target @ inverse - inverse

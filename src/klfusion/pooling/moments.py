@@ -17,6 +17,8 @@ from klfusion._utils.arrays import FloatArray
 from klfusion.families.gaussian import GaussianPosterior, diagonal_of
 from klfusion.families.normal_gamma import DiagonalGaussianPosterior
 
+STEPS = 24  # of shares: docs/experiments/density.md has half and twice as many
+
 
 @dataclass(frozen=True, eq=False)
 class Units:
@@ -69,7 +71,7 @@ class Units:
         return _augmented(mean, variance[:, :, None] * np.eye(len(self.scale)))
 
     def likelier(
-        self, target: FloatArray, moments: FloatArray, share: FloatArray, steps: int
+        self, target: FloatArray, moments: FloatArray, share: FloatArray, steps: int = STEPS
     ) -> FloatArray:
         """Shares (n, G) that make each target (n, d + 1, d + 1) likelier."""
         flat = moments.reshape(len(moments), -1).T
