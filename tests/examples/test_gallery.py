@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from klfusion.errors import MissingDependencyError
@@ -12,6 +14,16 @@ from examples import make_gallery as gallery
 _MOST_LINES = 40  # of a script, its docstring and blank lines included
 _MOST_BYTES = 60_000  # of a picture
 SLOW = {"many_silos"}  # takes seconds
+_DECIMAL = re.compile(r"-?\d+\.\d+")
+
+
+def assert_current(page: str, made: str) -> None:
+    """Pages are equal, but for the last digit of decimals: kernels of BLAS round differently."""
+    assert _DECIMAL.sub("#", page) == _DECIMAL.sub("#", made), "run make gallery"
+    for written, printed in zip(_DECIMAL.findall(page), _DECIMAL.findall(made), strict=True):
+        places = len(written.partition(".")[2])
+        assert places == len(printed.partition(".")[2]), "run make gallery"
+        assert abs(float(written) - float(printed)) < 1.5 * 10.0**-places, "run make gallery"
 
 
 @pytest.mark.parametrize(
@@ -32,7 +44,7 @@ def test_script_runs_and_its_page_is_current(name, tmp_path):
         pytest.skip(f"{name}: {error}")
     assert [path.name for path in tmp_path.glob("*.png")] == [f"{name}.png"]
     page = (gallery.PAGES / f"{name}.md").read_text(encoding="utf-8")
-    assert page == gallery.page(name, printed), "run make gallery"
+    assert_current(page, gallery.page(name, printed))
 
 
 @pytest.mark.parametrize("name", gallery.NAMES)

@@ -111,5 +111,6 @@ def test_modules_in_training_mode_give_one_row_the_same_features():
     kept = torch.nn.BatchNorm1d(8).eval()
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), kept, torch.nn.Dropout(0.5))
     head = BayesianHead(module)
-    np.testing.assert_array_equal(head.transform(X)[:3], head.transform(X[:3]))
+    # Kernels of float32 depend on the number of rows; dropout and other statistics are far larger.
+    np.testing.assert_allclose(head.transform(X)[:3], head.transform(X[:3]), rtol=1e-5, atol=1e-6)
     assert [part.training for part in module.modules()] == [True, True, False, True]
