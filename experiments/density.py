@@ -211,11 +211,13 @@ def run_limit(cell: Cell, seed: int, data_dir: Path | None) -> dict[str, Any]:
         fits = local_fits(cell, seed, data_dir)
         fusion, all_ = kf.fuse(fits.models), kf.baselines.concatenation(fits.models, prior=False)
         every = limit.sent([*fits.models.values()], all_, fits.silos)
-        best = limit.with_weights(all_, np.concatenate(fits.silos))
+        x = np.concatenate(fits.silos)
+        best = limit.with_weights(all_, x)
         pooled, predictive = fits.pooled(fusion.n_components), fusion.model(predictive=True)
         rounds = [*islice(limit.projections(pooled, fits.silos, every), 11)]
         of_predictive = next(limit.projections(predictive, fits.silos, every))
     models = {"default": fusion.model(), "predictive": predictive, "all, best weights": best}
+    models |= {f"predictive, {n} steps": limit.refitted(predictive, x, n) for n in (1, 10)}
     models |= {f"pooled data, {n} rounds": rounds[n][0] for n in (0, 1, 3, 10)}
     values = {name: density(model, fits.test) for name, model in models.items()}
     values |= {"misfit of predictive": of_predictive[1], "misfit of pooled data": rounds[0][1]}

@@ -55,6 +55,13 @@ def with_weights(model: Any, x: FloatArray, seed: int = 0) -> Any:
     return mixture(weights / weights.sum(), model.means_, model.covariances_, seed)
 
 
+def refitted(model: Any, x: FloatArray, steps: int) -> Any:
+    """A mixture after steps of expectation maximisation on observations."""
+    for _ in range(steps):
+        model = _fitted(x, model.predict_proba(x))
+    return model
+
+
 def projections(
     model: Any, silos: Sequence[FloatArray], every: Sequence[Sent]
 ) -> Iterator[tuple[Any, float]]:
@@ -75,13 +82,17 @@ def projections(
             shares.append(of_silo.predict_proba(points) * mass[:, None])
             misfit += far / n
         yield model, misfit
-        x, share = np.concatenate(moved), np.concatenate(shares)
-        total = share.sum(axis=0) + _LEAST
-        means, spread = share.T @ x / total[:, None], np.cov(x.T)
-        away = [(x - m) * np.sqrt(s)[:, None] for m, s in zip(means, share.T, strict=True)]
-        scatter = np.stack([a.T @ a for a in away]) + spread  # one observation, as a prior
-        model = mixture(total / total.sum(), means, scatter / (total + 1.0)[:, None, None])
+        model = _fitted(np.concatenate(moved), np.concatenate(shares))
         weights = [_shares(s.sum(axis=0)) for s in shares]
+
+
+def _fitted(x: FloatArray, share: FloatArray) -> Any:
+    """The mixture of which observations have these shares (n, G)."""
+    total = share.sum(axis=0) + _LEAST
+    means, spread = share.T @ x / total[:, None], np.cov(x.T)
+    away = [(x - m) * np.sqrt(s)[:, None] for m, s in zip(means, share.T, strict=True)]
+    scatter = np.stack([a.T @ a for a in away]) + spread  # one observation, as a prior
+    return mixture(total / total.sum(), means, scatter / (total + 1.0)[:, None, None])
 
 
 def _moved(

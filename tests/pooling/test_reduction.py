@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import klfusion as kf
 from experiments.density import density
@@ -132,15 +132,83 @@ def test_states_keep_their_transitions(covariance_type):
     for name in "abc":
         states = np.repeat(rng.integers(3, size=30), 10)
         x = means[states] + rng.normal(size=(300, 1))
-        models[name] = vhmm.VariationalGaussianHMM(
-            n_components=3, covariance_type=covariance_type, random_state=0
-        ).fit(x)
+        starts = [
+            vhmm.VariationalGaussianHMM(
+                n_components=3, covariance_type=covariance_type, random_state=seed
+            ).fit(x)
+            for seed in range(5)
+        ]
+        models[name] = max(starts, key=lambda model: model.monitor_.history[-1])
     fusion = kf.fuse(models, n_components=3)
     found = fusion.predictive()
     arrays = found.posterior.structure.arrays
     assert arrays["transition"].sum() == pytest.approx(3 * 299)
     assert np.diag(arrays["transition"]).sum() > 0.8 * arrays["transition"].sum()
     assert np.isfinite(found.model().score(x))
+
+
+def test_rare_states_that_overlap_frequent_ones_stay():
+    vhmm = pytest.importorskip("hmmlearn.vhmm")
+    rng = np.random.default_rng(0)
+    step = np.array([[0.9, 0.1], [0.01, 0.99]])
+    symbols = np.array([[0.95, 0.05, 0.0], [0.3, 0.3, 0.4]])
+
+    def sequence(n):
+        states = [1]
+        while len(states) < n:
+            states.append(rng.choice(2, p=step[states[-1]]))
+        return np.array([[rng.choice(3, p=symbols[state])] for state in states])
+
+    x, test = sequence(1500), sequence(5000)
+    starts = [
+        vhmm.VariationalCategoricalHMM(n_components=2, n_features=3, random_state=seed).fit(x)
+        for seed in range(5)
+    ]
+    model = max(starts, key=lambda one: one.monitor_.history[-1])
+    fusion = kf.fuse({"a": model})
+    assert fusion.model(predictive=True).score(test) == pytest.approx(model.score(test), rel=1e-3)
+    np.testing.assert_allclose(fusion.predictive().responsibilities["a"], np.eye(2), atol=1e-6)
+
+
+def test_components_of_tied_mixtures_that_are_empty_widen_nothing():
+    rng = np.random.default_rng(0)
+    means = np.array([[-6.0, 0.0], [0.0, 6.0], [6.0, 0.0]])
+
+    def draw(n):
+        return means[rng.integers(3, size=n)] + rng.normal(size=(n, 2))
+
+    models = {
+        f"silo-{j}": BayesianGaussianMixture(
+            n_components=8, covariance_type="tied", n_init=3, max_iter=300, random_state=0
+        ).fit(draw(400))
+        for j in range(3)
+    }
+    fusion, test = kf.fuse(models), draw(3000)
+    np.testing.assert_allclose(fusion.model(predictive=True).covariances_, np.eye(2), atol=0.2)
+    assert density(fusion.model(predictive=True), test) > density(fusion.model(), test) - 0.01
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_narrow_components_of_point_estimates_stay_narrow(covariance_type):
+    rng = np.random.default_rng(0)
+    means = np.array([[0.0, 0.0], [3.0, 2.0], [0.0, 6.0]])
+
+    def draw(n):
+        which = rng.integers(3, size=n)
+        x = means[which] + rng.normal(size=(n, 2))
+        x[which == 0, 1] *= 0.01
+        return x
+
+    silos = [
+        kf.extract(
+            GaussianMixture(3, covariance_type=covariance_type, n_init=3, random_state=0).fit(x),
+            name=f"silo-{j}",
+            n_observations=len(x),
+        )
+        for j, x in enumerate(draw(400) for _ in range(5))
+    ]
+    fusion, test = kf.fuse(silos), draw(5000)
+    assert density(fusion.model(predictive=True), test) > density(fusion.model(), test) - 0.01
 
 
 def test_what_cannot_be_reduced_is_named():

@@ -147,5 +147,5 @@ def _statistics(posterior: Posterior, counts: FloatArray) -> FloatArray:
         added = counts * added.sum() / counts.sum()
     natural = natural_of(family, *now._replace(kappa=before.kappa + added))
     if tied:
-        natural = prior + reduction.tied(family, natural - prior, now.dof - before.dof)
+        natural = prior + reduction.tied(family, natural - prior)
     return less_prior(family, natural, prior)

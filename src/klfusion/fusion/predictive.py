@@ -16,10 +16,10 @@ from klfusion.families.gaussian import GaussianPosterior
 from klfusion.fusion.by_silo import BySilo
 from klfusion.pooling import reduction
 from klfusion.pooling.gaussian_reduction import CERTAIN, by_draws
-from klfusion.posteriors.posterior import Posterior, less_prior
+from klfusion.posteriors.posterior import LEAST_SHARE, Posterior, less_prior
 from klfusion.posteriors.structure import fuse_structures
 from klfusion.posteriors.structure.kinds import HMM, MIXTURE, TOPICS
-from klfusion.posteriors.structure.structure import is_tied, scatter
+from klfusion.posteriors.structure.structure import is_point, is_tied, scatter
 
 _KINDS = (MIXTURE, HMM, TOPICS)
 
@@ -75,9 +75,14 @@ def predictive(
     if kind == TOPICS:
         natural, share = reduction.by_words(atoms)
     elif kind == MIXTURE and isinstance(family, GaussianPosterior):
-        sent = np.concatenate([p.natural for p in silos])[order]
         number = np.cumsum(np.diff(silo[order], prepend=silo[order[0]]) != 0)
-        natural, share = by_draws(atoms, number, sent, np.random.default_rng(random_state))
+        sent, of_draws = np.concatenate([p.natural for p in silos])[order], None
+        if all(is_point(p.structure) for p in silos):
+            # Silos had no prior. That of the comparison is as wide as all data: narrow components
+            # would take the observations of others.
+            sent, of_draws = CERTAIN * statistics[order], LEAST_SHARE * prior
+        rng = np.random.default_rng(random_state)
+        natural, share = by_draws(atoms, number, sent, rng, of_draws)
         # Silos' priors are often those of all observations, which components do not look like.
         learned = family.likelier_prior(natural, prior)
         natural, prior = natural - prior + learned, learned
@@ -125,12 +130,11 @@ def _statistics(posterior: Posterior, tied: bool) -> FloatArray:
     """What each component's observations added to the prior, (L, p)."""
     family, natural, prior = posterior.family, posterior.natural, posterior.prior
     assert prior is not None
-    ones = np.ones(len(natural))
     if tied:
         # Each component has the same share of the scatter of all. With its own mean, it need not
         # be in the family before the scatters are added up.
-        natural = prior + reduction.tied(family, natural - prior, ones)
+        natural = prior + reduction.tied(family, natural - prior)
     # Moments need no more observations than there are dimensions, as a posterior of them does.
     factor = CERTAIN if isinstance(family, GaussianPosterior) else 1.0
     added = less_prior(family, factor * natural, factor * prior) / factor
-    return reduction.tied(family, added, ones) if tied else added
+    return reduction.tied(family, added) if tied else added

@@ -21,7 +21,7 @@ A component that others describe as well shapes nothing: see `klfusion.pooling.m
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -42,13 +42,19 @@ _ROUNDING = 1e-9  # of a variance
 
 
 def by_draws(
-    atoms: Atoms, silo: IntArray, posteriors: FloatArray, rng: np.random.Generator
+    atoms: Atoms,
+    silo: IntArray,
+    posteriors: FloatArray,
+    rng: np.random.Generator,
+    prior: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Natural parameters and shares (n, G) of Gaussian components, from draws.
 
-    Components are sorted by ``silo`` (n,), 0..J-1; ``posteriors`` (n, p) are what silos sent.
+    Components are sorted by ``silo`` (n,), 0..J-1; ``posteriors`` (n, p) are what silos sent. While draws
+    are made, global components have another ``prior`` (p,) than afterwards, if one is given.
     """
     total, left_out = started(atoms)
+    drawn_from = atoms if prior is None else replace(atoms, prior=prior)
     local = _Local(atoms, silo, posteriors, np.where(left_out, 0.0, atoms.counts))
     order = np.lexsort(total.T)  # results do not depend on the numbers of components
     total = total[order]
@@ -56,7 +62,8 @@ def by_draws(
     average, shares = np.zeros_like(total), np.zeros((len(atoms.counts), atoms.size))
     n_batches = max(_BATCHES, _LEAST_IN_ALL // int(local.n_draws.sum()))
     for batch in range(n_batches):
-        total, share = local.expectation(_Global(atoms, total, weights), rng, others=batch > 0)
+        model = _Global(drawn_from, total, weights)
+        total, share = local.expectation(model, rng, others=batch > 0)
         weights = local.weights(share)
         if (late := batch - n_batches // 2) >= 0:
             average += (total - average) / (late + 1.0)

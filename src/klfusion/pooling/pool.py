@@ -293,8 +293,7 @@ def _sums(
     sums = np.asarray(mass, dtype=np.float64)[:, None]
     total, prior = sums * problem.average(plan, size), priors.average(plan, size)
     if tied:
-        added = total - sums * prior
-        total = reduction.tied(problem.family, added, added[:, -1]) + sums * prior
+        total = reduction.tied(problem.family, total - sums * prior) + sums * prior
     return total, (sums - 1.0) * prior
 
 

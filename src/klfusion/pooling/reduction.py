@@ -23,7 +23,7 @@ from scipy.special import softmax
 
 from klfusion._utils.arrays import TINY, FloatArray, IntArray
 from klfusion.families import Family
-from klfusion.families.gaussian import GaussianPosterior
+from klfusion.families.wishart import NormalWishart
 
 _ITERATIONS = 100
 _TOLERANCE = 1e-6  # nats per observation
@@ -62,27 +62,28 @@ class Atoms:
         return out
 
 
-def tied(family: Family, total: FloatArray, weights: FloatArray | None = None) -> FloatArray:
-    """Statistics (n, p) with the average covariance, by default each observation's, for all."""
-    assert isinstance(family, GaussianPosterior)
-    n = family.effective_size(total)
-    # A component without observations has the moments of another, times zero.
-    mean, covariance = family.observation_moments(
-        np.where(n[:, None] > 0, total, total[n.argmax()])
-    )
-    weights = n if weights is None else weights
+def tied(family: Family, total: FloatArray) -> FloatArray:
+    """Statistics (n, p) with one covariance for all: the sum of scatters over that of weights."""
+    assert isinstance(family, NormalWishart)
+    n = np.maximum(family.effective_size(total), 0.0)
+    some = total.copy()
+    some[n == 0, : family.dim + 1] = np.eye(family.dim + 1)[-1]  # a scatter without a mean
+    mean, covariance = family.observation_moments(some)
+    weights = total[:, -1]
     common = np.tensordot(weights / weights.sum(), covariance, axes=1)
     return family.observed(mean, np.broadcast_to(common, covariance.shape), n)
 
 
 def by_components(atoms: Atoms) -> tuple[FloatArray, FloatArray]:
-    """Natural parameters and shares (n, G); all observations of a component are assigned as one."""
+    """Natural parameters and shares (n, G); all observations of a component are assigned as one.
+
+    Likelihoods alone are compared (Goldberger and Roweis, 2005). With weights, all observations of
+    a rare component would go to a frequent one that overlaps it.
+    """
     share, old, fitted = atoms.hard, -np.inf, atoms.fitted
     for _ in range(_ITERATIONS):
         natural = atoms.natural(share)
-        weights = np.maximum(share.T @ fitted, TINY) / fitted.sum()
-        log_p = atoms.statistics @ atoms.family.mean(natural).T + np.log(weights)
-        log_p *= atoms.counts[:, None]
+        log_p = atoms.statistics @ atoms.family.mean(natural).T * atoms.counts[:, None]
         of_each = np.logaddexp.reduce(log_p, axis=1)
         share, bound = softmax(log_p, axis=1), float(of_each[fitted > 0].sum())
         if bound - old < _TOLERANCE * fitted.sum():

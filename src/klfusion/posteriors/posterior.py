@@ -19,6 +19,7 @@ GLOBAL = "global"  # name of a fused posterior
 
 MAY_BE_FLAT = (regression.KIND, components.KIND)  # kinds whose priors may be
 _HALVINGS = 10  # of the interval that holds the least share of a prior: to one part in 1,000
+LEAST_SHARE = 0.5**_HALVINGS  # of a prior that stays, if any must
 
 
 @dataclass(frozen=True, eq=False)
