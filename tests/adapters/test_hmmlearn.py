@@ -120,6 +120,18 @@ class TestRoundTrip:
                     getattr(again, key), getattr(model, key), rtol=1e-8, atol=1e-10, err_msg=key
                 )
 
+    def test_one_silo_is_returned_as_it_is(self, kind):
+        model = fitted(kind)
+        fused, x = (
+            kf.fuse({"a": model}).model(),
+            simulate(kind, [0, 1, 2], np.random.default_rng(9)),
+        )
+        assert fused.score(x, LENGTHS) == pytest.approx(model.score(x, LENGTHS), rel=1e-6)
+        if kind != "categorical":
+            np.testing.assert_allclose(
+                np.sort(fused.dof_posterior_, axis=None), np.sort(model.dof_posterior_, axis=None)
+            )
+
     def test_permuted_copies_fuse_to_the_model(self, kind):
         model = fitted(kind)
         silo = kf.extract(model, name="a")

@@ -131,7 +131,8 @@ def test_spherical_posteriors_are_conjugate():
     np.testing.assert_allclose(added, [*x.sum(axis=0), 50, (x**2).sum(), 150], rtol=1e-8)
 
 
-def test_tied_components_share_by_their_counts():
+def test_the_scatter_of_tied_components_is_the_average():
+    """As in the M-step of scikit-learn: the prior, and the scatter of all over their number."""
     silo = kf.extract(fitted("tied"), name="a")
     family, dof = silo.family, np.array([10.0, 20.0, 30.0])
     scatter = np.stack([np.eye(3) * scale for scale in (1.0, 2.0, 6.0)])
@@ -140,8 +141,20 @@ def test_tied_components_share_by_their_counts():
     )
     natural = family.natural(silo.params()["mean"], silo.params()["kappa"], scatter, dof)
     model = rebuild(replace(silo, natural=natural, structure=structure))
-    assert model.degrees_of_freedom_ == pytest.approx(22.5)
-    np.testing.assert_allclose(model.covariances_, np.eye(3) * 3.75 / 22.5, atol=1e-12)
+    assert model.degrees_of_freedom_ == pytest.approx(20.0)
+    np.testing.assert_allclose(model.covariances_, np.eye(3) * 3.0 / 20.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCES)
+def test_one_silo_is_returned_as_it_is(covariance_type):
+    model = fitted(covariance_type, n_components=4)
+    fused = kf.fuse({"a": model}).model()
+    order, theirs = np.argsort(model.means_[:, 0]), np.argsort(fused.means_[:, 0])
+    for key in ("means_", "mean_precision_", "degrees_of_freedom_", "covariances_"):
+        here, there = getattr(model, key), getattr(fused, key)
+        if covariance_type != "tied" or key in ("means_", "mean_precision_"):
+            here, there = here[order], there[theirs]
+        np.testing.assert_allclose(there, here, rtol=1e-8, atol=1e-10, err_msg=key)
 
 
 def test_silos_of_two_covariance_types():

@@ -531,8 +531,12 @@ def hmmlearn_chains(covariance_type, seed=14):
         model.n_features = x.shape[1]
         dof, tied = own.degrees_of_freedom_, covariance_type == "tied"
         per_row = dof if tied else dof.reshape(-1, *[1] * (own.covariances_.ndim - 1))
+        scale = own.covariances_ * per_row
+        if tied:  # hmmlearn has all observations in it, scikit-learn those of one component
+            scale = own.covariance_prior_ + n * (scale - own.covariance_prior_)
+            dof = own.degrees_of_freedom_prior_ + n * (dof - own.degrees_of_freedom_prior_)
         model.means_posterior_, model.beta_posterior_ = own.means_, own.mean_precision_
-        model.dof_posterior_, model.scale_posterior_ = dof, own.covariances_ * per_row
+        model.dof_posterior_, model.scale_posterior_ = dof, scale
         model.means_prior_, model.beta_prior_ = np.tile(own.mean_prior_, (n, 1)), np.ones(n)
         copies = 1 if tied else n
         model.dof_prior_ = np.full(copies, own.degrees_of_freedom_prior_).squeeze()

@@ -139,14 +139,13 @@ def predicting(now: Gaussians, before: Gaussians, counts: FloatArray) -> Gaussia
     return now._replace(kappa=before.kappa + counts)
 
 
-def gaussians_of(family: Family, natural: FloatArray, tied_by: FloatArray | None) -> Gaussians:
-    """The inverse of `natural_of`; a tied scatter is the average with weights ``tied_by`` (n,)."""
+def gaussians_of(family: Family, natural: FloatArray, *, tied: bool = False) -> Gaussians:
+    """The inverse of `natural_of`; the scatter of ``tied`` components is the average."""
     p = family.params(natural)
     if isinstance(family, NormalWishart):
         dof, scatter = p["dof"], p["scale_inv"]
-        if tied_by is not None:
-            weights = tied_by / tied_by.sum() if tied_by.sum() > 0 else 1.0 / len(dof) + 0 * dof
-            dof, scatter = weights @ dof, np.einsum("n,nij->ij", weights, scatter)
+        if tied:
+            dof, scatter = dof.mean(), scatter.mean(axis=0)
         return Gaussians(p["mean"], p["kappa"], dof, scatter)
     kappa, shape, rate = p["kappa"], p["shape"], p["rate"]
     if isinstance(family, NormalGamma):  # the libraries have one value for all dimensions

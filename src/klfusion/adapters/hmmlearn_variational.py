@@ -7,6 +7,7 @@ from hmmlearn.vhmm import VariationalCategoricalHMM, VariationalGaussianHMM
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.adapters._library import (
+    Gaussians,
     check_fitted,
     family_of,
     gaussians_of,
@@ -35,10 +36,13 @@ def extract(model: Any, name: str) -> Posterior:
         kind = "VariationalGaussianHMM"
         info["covariance_type"] = model.covariance_type
         family = family_of(model.covariance_type, model.means_posterior_.shape[1])
-        natural, priors = (
-            natural_of(family, *(getattr(model, f"{key}_{which}_") for key in _GAUSSIAN))
+        now, before = (
+            Gaussians(*(np.asarray(getattr(model, f"{key}_{which}_")) for key in _GAUSSIAN))
             for which in ("posterior", "prior")
         )
+        if model.covariance_type == "tied":
+            now = _weighted(now, before, 1.0 / len(now.mean))
+        natural, priors = natural_of(family, *now), natural_of(family, *before)
     else:
         kind = "VariationalCategoricalHMM"
         family = Dirichlet(model.emissionprob_posterior_.shape[1])
@@ -76,12 +80,14 @@ def rebuild(posterior: Posterior) -> Any:
 
 
 def _gaussian_hmm(posterior: Posterior, prior: FloatArray, visits: FloatArray, how: Any) -> Any:
-    tied_by = visits if how["covariance_type"] == "tied" else None
+    tied = how["covariance_type"] == "tied"
     now, before = (
-        gaussians_of(posterior.family, natural, tied_by)
+        gaussians_of(posterior.family, natural, tied=tied)
         for natural in (posterior.natural, np.tile(prior, (posterior.n_components, 1)))
     )
     now = predicting(now, before, visits)
+    if tied:
+        now = _weighted(now, before, float(len(now.mean)))
     priors = {f"{key}_prior": value for key, value in zip(_GAUSSIAN, before, strict=True)}
     model = VariationalGaussianHMM(**priors, **how)
     for which, values in (("prior", before), ("posterior", now)):
@@ -89,6 +95,18 @@ def _gaussian_hmm(posterior: Posterior, prior: FloatArray, visits: FloatArray, h
             setattr(model, f"{key}_{which}_", value)
     model.n_features, model.covars_ = now.mean.shape[1], now.covariance
     return model
+
+
+def _weighted(now: Gaussians, before: Gaussians, factor: float) -> Gaussians:
+    """With ``factor`` times the observations of the covariance that all states share.
+
+    In hmmlearn each state has all of them; in a `Posterior` it has an equal share, as components of
+    scikit-learn's tied mixtures have.
+    """
+    return now._replace(
+        dof=before.dof + factor * (now.dof - before.dof),
+        scatter=before.scatter + factor * (now.scatter - before.scatter),
+    )
 
 
 def _categorical_hmm(posterior: Posterior, prior: FloatArray, settings: dict[str, Any]) -> Any:

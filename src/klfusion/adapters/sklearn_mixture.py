@@ -112,9 +112,8 @@ def rebuild(posterior: Posterior) -> Any:
     expected = "a mixture with its weights and prior"
     structure, prior = _library.structure_and_prior(posterior, expected)
     covariance_type, counts = structure.info["covariance_type"], structure.arrays["counts"]
-    tied = covariance_type == "tied"
-    now = gaussians_of(posterior.family, posterior.natural, counts if tied else None)
-    before = gaussians_of(posterior.family, prior[None], None)
+    now = gaussians_of(posterior.family, posterior.natural, tied=covariance_type == "tied")
+    before = gaussians_of(posterior.family, prior[None])
     now = predicting(now, before, counts)
     fitted_prior = {key: value[0] for key, value in zip(_PRIOR, before, strict=True)}
     fitted_prior["weight_concentration_prior"] = float(structure.arrays["weight_prior"])

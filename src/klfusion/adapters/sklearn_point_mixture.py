@@ -141,7 +141,7 @@ def _statistics(posterior: Posterior, counts: FloatArray) -> FloatArray:
     assert isinstance(family, GaussianPosterior)
     if prior is None:
         return posterior.natural
-    now, before = (gaussians_of(family, rows, None) for rows in (posterior.natural, prior[None]))
+    now, before = (gaussians_of(family, rows) for rows in (posterior.natural, prior[None]))
     added, tied = now.dof - before.dof, is_tied(posterior.structure)
     if tied:  # each component has the same share of the observations for the covariance
         added = counts * added.sum() / counts.sum()

@@ -50,8 +50,8 @@ def by_draws(
 ) -> tuple[FloatArray, FloatArray]:
     """Natural parameters and shares (n, G) of Gaussian components, from draws.
 
-    Components are sorted by ``silo`` (n,), 0..J-1; ``posteriors`` (n, p) are what silos sent. While draws
-    are made, global components have another ``prior`` (p,) than afterwards, if one is given.
+    Components are sorted by ``silo`` (n,), 0..J-1; ``posteriors`` (n, p) are what silos sent. While
+    draws are made, global components have another ``prior`` (p,), if one is given.
     """
     total, left_out = started(atoms)
     drawn_from = atoms if prior is None else replace(atoms, prior=prior)
