@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,17 +83,22 @@ class Silos:
         about them. Where data say less than the prior, the Gaussian that stands for them says what
         they look like within the prior, and nothing about where they would put the coefficient.
         """
-        own, mean, variance = float(self.prior.precision[k, k]), [], []
-        for part in self.likelihoods:
+        centre, variance = self._marginals
+        own = float(self.prior.precision[k, k])
+        precision = 1.0 / variance[:, k] - own
+        silos = np.flatnonzero(precision > np.maximum(own, NOTHING / variance[:, k]))
+        shift = (centre[:, k] / variance[:, k] - self.prior.shift[k])[silos]
+        return silos.tolist(), shift / precision[silos], 1.0 / precision[silos]
+
+    @cached_property
+    def _marginals(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances (J, d) of the coefficients at each silo, with the prior."""
+        centre, variance = np.empty((2, len(self.likelihoods), self.dim))
+        for j, part in enumerate(self.likelihoods):
             covariance = np.linalg.inv(part.precision + self.prior.precision)
-            centre = float(covariance[k] @ (part.shift + self.prior.shift))
-            precision = 1.0 / float(covariance[k, k]) - own
-            shift = centre / float(covariance[k, k]) - float(self.prior.shift[k])
-            known = precision > max(own, NOTHING / float(covariance[k, k]))
-            mean.append(shift / precision if known else np.nan)
-            variance.append(1.0 / precision if known else np.nan)
-        silos = np.flatnonzero(np.isfinite(mean))
-        return silos.tolist(), np.array(mean)[silos], np.array(variance)[silos]
+            centre[j] = covariance @ (part.shift + self.prior.shift)
+            variance[j] = np.diag(covariance)
+        return centre, variance
 
     def estimated(self) -> FloatArray:
         """Variance of each coefficient between silos, as Paule and Mandel estimate it."""
