@@ -35,6 +35,10 @@ def test_a_refit_to_draws_finds_the_components():
     np.testing.assert_array_equal(found.means_, again.means_)
     np.testing.assert_allclose(np.sort(found.means_[:, 0]), [-6.0, 6.0], atol=0.5)
     few = kf.baselines.fedgen_gmm(models, n_components=2, n_samples=50)
+    with pytest.raises(kf.KLFusionError, match="expected n_samples to be an integer >= 1, got -1"):
+        kf.baselines.fedgen_gmm(models, n_components=2, n_samples=-1)
+    with pytest.raises(kf.KLFusionError, match="expected at least n_components=20 draws, got"):
+        kf.baselines.fedgen_gmm(models, n_components=20, n_samples=5)
     assert few.converged_
 
 

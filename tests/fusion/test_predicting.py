@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
+from sklearn.mixture import GaussianMixture
 
 import klfusion as kf
 from klfusion.errors import KLFusionError
@@ -56,6 +57,21 @@ def test_a_doubtful_match_is_left_out_as_often_as_it_is_wrong():
     assert none.posterior_draws(100)["rate"].mean() == pytest.approx(with_all, rel=0.05)
     with pytest.raises(KLFusionError, match="keep_silos=True"):
         doubtful.without_silos().posterior_draws(10)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied"])
+def test_draws_of_point_estimates_lack_the_prior_of_the_comparison(covariance_type):
+    """It is as wide as all data: here it would make variances a third larger."""
+    rng = np.random.default_rng(0)
+    silos = []
+    for name in "abc":
+        x = rng.permutation([-20.0, 0.0, 20.0] * 60)[:, None] + rng.normal(size=(180, 1))
+        model = GaussianMixture(3, covariance_type=covariance_type, n_init=5, random_state=0)
+        silos.append(kf.extract(model.fit(x), name=name, n_observations=180))
+    fusion = kf.fuse(silos)
+    precision = fusion.posterior_draws(2000)["precision"].reshape(2000, 3).mean(axis=0)
+    variances = fusion.model().covariances_.ravel()
+    np.testing.assert_allclose(precision * variances, 1.0, rtol=0.03)
 
 
 def test_draws_of_a_regression_have_the_names_of_its_coefficients():

@@ -217,6 +217,8 @@ def test_what_cannot_be_reduced_is_named():
     with pytest.raises(kf.KLFusionError, match="silo 'a': predictive: expected a mixture"):
         kf.fuse(silos).predictive()
     models, _ = silos_of()
+    with pytest.raises(kf.KLFusionError, match="expected predictive=True without a silo"):
+        kf.fuse(models).model("silo-0", predictive=True)
     with pytest.raises(kf.KLFusionError, match="predictive needs what the silos sent"):
         kf.fuse(models, keep_silos=False).model(predictive=True)
 

@@ -35,6 +35,14 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
 
     ``n_observations`` is optional and must equal the number of observations in the model.
     """
+    advice = ", or pass the same covariance_prior everywhere"
+    return posterior_of(model, name, n_observations, advice)
+
+
+def posterior_of(
+    model: Any, name: str, n_observations: float | None = None, advice: str = ""
+) -> Posterior:
+    """See `extract`; what to do about a singular prior ends with ``advice``."""
     _library.check_fitted(model)
     family = family_of(model.covariance_type, model.means_.shape[1])
     weight_type = model.weight_concentration_prior_type
@@ -52,7 +60,7 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
                 f"expected n_observations={total:.0f}, what this BayesianGaussianMixture was "
                 f"fitted to, got {n_observations!r}"
             )
-    _check_prior(model, name, total)
+    _check_prior(model, name, total, advice)
     dof = model.degrees_of_freedom_
     scatter = scatter_of(model.covariances_, dof)
     features = _library.feature_names(model)
@@ -82,7 +90,7 @@ def check_number(n_observations: Any) -> None:
         raise KLFusionError(f"expected {expected}, got {brief(n_observations)}")
 
 
-def _check_prior(model: Any, name: str, n_observations: float) -> None:
+def _check_prior(model: Any, name: str, n_observations: float, advice: str) -> None:
     """Refuse a singular prior covariance, which scikit-learn's default can be."""
     prior = np.atleast_1d(model.covariance_prior_)
     spectrum, axes = np.linalg.eigh(prior) if prior.ndim == 2 else (prior, np.eye(len(prior)))
@@ -102,8 +110,7 @@ def _check_prior(model: Any, name: str, n_observations: float) -> None:
         why = f"columns {[names[k] for k in involved]} depend on each other, as copies or sums do"
     raise KLFusionError(
         f"silo {name!r}: the prior covariance, by default computed from the data, is singular "
-        f"({why}): drop or rescale such columns at every silo, or pass the same "
-        "covariance_prior everywhere"
+        f"({why}): drop or rescale such columns at every silo{advice}"
     )
 
 

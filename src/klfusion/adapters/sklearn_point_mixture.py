@@ -13,13 +13,13 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion.adapters import sklearn_mixture
-from klfusion.adapters._library import Gaussians, check_fitted, gaussians_of, natural_of
+from klfusion.adapters._library import Gaussians, check_fitted
 from klfusion.adapters.sklearn_mixture import finished
 from klfusion.errors import KLFusionError
 from klfusion.families.gaussian import GaussianPosterior
-from klfusion.pooling import reduction
-from klfusion.posteriors.posterior import Posterior, less_prior
-from klfusion.posteriors.structure.structure import POINT, is_point, is_tied
+from klfusion.pooling.one_prior import observed_alone
+from klfusion.posteriors.posterior import Posterior
+from klfusion.posteriors.structure.structure import POINT, is_point
 
 
 def extract(model: Any, name: str, n_observations: float | None = None) -> Posterior:
@@ -39,7 +39,7 @@ def extract(model: Any, name: str, n_observations: float | None = None) -> Poste
     _refuse(weights, weights < 0, f"silo {name!r}: weights_: expected numbers >= 0")
     variances = np.linalg.eigvalsh(own) if model.covariance_type in ("full", "tied") else own
     _refuse(variances, ~(variances > 0), f"silo {name!r}: covariances_: expected variances > 0")
-    posterior = sklearn_mixture.extract(_bayesian(model, float(n_observations)), name)
+    posterior = sklearn_mixture.posterior_of(_bayesian(model, float(n_observations)), name)
     assert posterior.structure is not None
     info = {**posterior.structure.info, "class": GaussianMixture.__name__, POINT: True}
     return replace(posterior, structure=replace(posterior.structure, info=info))
@@ -123,29 +123,9 @@ def rebuild(posterior: Posterior) -> Any:
     )
     family = posterior.family
     assert isinstance(family, GaussianPosterior)
-    mean, covariance = family.observation_moments(_statistics(posterior, counts))
+    mean, covariance = family.observation_moments(observed_alone(posterior))
     model.weights_, model.means_ = counts / counts.sum(), mean
     model.covariances_ = {"tied": covariance[0], "spherical": covariance[:, 0]}.get(
         kind, covariance
     )
     return finished(model, structure.info.get("features"))
-
-
-def _statistics(posterior: Posterior, counts: FloatArray) -> FloatArray:
-    """What the observations added to the prior, (n, p); see `less_prior`.
-
-    The certainty of a fused mean also expresses how much it varies between silos. The degrees of
-    freedom are those of the prior and one per observation.
-    """
-    family, prior = posterior.family, posterior.prior
-    assert isinstance(family, GaussianPosterior)
-    if prior is None:
-        return posterior.natural
-    now, before = (gaussians_of(family, rows) for rows in (posterior.natural, prior[None]))
-    added, tied = now.dof - before.dof, is_tied(posterior.structure)
-    if tied:  # each component has the same share of the observations for the covariance
-        added = counts * added.sum() / counts.sum()
-    natural = natural_of(family, *now._replace(kappa=before.kappa + added))
-    if tied:
-        natural = prior + reduction.tied(family, natural - prior)
-    return less_prior(family, natural, prior)

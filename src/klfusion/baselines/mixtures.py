@@ -48,6 +48,8 @@ def fedgen_gmm(
     from sklearn.mixture import GaussianMixture  # noqa: PLC0415 (slow to import)
 
     check_integer("n_components", n_components)
+    if n_samples is not None:
+        check_integer("n_samples", n_samples)
     silos = _mixtures(models)
     observed = np.array([np.asarray(p.counts).sum() for p in silos])
     wanted = observed if n_samples is None else n_samples * observed / observed.sum()
@@ -56,6 +58,9 @@ def fedgen_gmm(
         local = rebuild(posterior)
         local.set_params(random_state=rng)
         draws.append(local.sample(int(n))[0])
+    if (n_draws := sum(map(len, draws))) < n_components:
+        expected = f"expected at least n_components={n_components} draws"
+        raise KLFusionError(f"{expected}, got {n_draws}: pass a larger n_samples")
     kind = silos[0].structure.info["covariance_type"] if silos[0].structure else "full"
     model = GaussianMixture(n_components, covariance_type=kind, random_state=random_state)
     return model.fit(np.concatenate(draws))

@@ -113,6 +113,22 @@ class GaussianPosterior(
         """What each observation (m, d) adds to a prior."""
         return self.observed(points, np.zeros_like(points), np.ones(len(points)))
 
+    def as_observed(
+        self, natural: FloatArray, prior: FloatArray, share: FloatArray | None = None
+    ) -> FloatArray:
+        """With the ``kappa`` of a prior ``(p,)`` plus one per observation of the precision.
+
+        That of a fused posterior also expresses how much its mean varies between silos. Components
+        that share their covariance have this ``share`` ``(n,)`` of all observations.
+        """
+        mean, _, scatter, weight = self._split(natural)
+        _, before, _, before_weight = self._split(prior[None])
+        _, one, _, one_weight = self._split(self.of_points(mean))
+        n = (weight - before_weight) / one_weight
+        if share is not None:
+            n = np.multiply.outer(share, n.sum(axis=0))
+        return self._joined(mean, before + n * one, scatter, weight)
+
     def _per_dimension(self, covariance: FloatArray) -> FloatArray:
         """One variance for all dimensions, ``(n, 1)``, as one for each."""
         if covariance.ndim == 3:

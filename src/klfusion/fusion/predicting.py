@@ -13,12 +13,15 @@ from klfusion._utils.checks import check_flag, check_integer, generator
 from klfusion._utils.package import provided
 from klfusion.errors import KLFusionError
 from klfusion.families.draws import draws
+from klfusion.families.gaussian import GaussianPosterior
 from klfusion.fusion.predictive import Predictive, predictive
 from klfusion.objective.divergences import problem_with_divergence
+from klfusion.pooling.one_prior import observed_alone
 from klfusion.pooling.pool import chosen, matched, pool
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import regression
+from klfusion.posteriors.structure.structure import is_point
 
 
 class Predicting:
@@ -42,6 +45,10 @@ class Predicting:
             The components are those of `predictive`, not the fused ones.
         """
         check_flag("predictive", predictive)
+        if predictive and silo is not None:
+            raise KLFusionError(
+                f"expected predictive=True without a silo: it predicts for all, got {silo!r}"
+            )
         return self.predictive().model() if predictive else provided("model")(self, silo)
 
     def predictive(self) -> Predictive:
@@ -106,6 +113,7 @@ class Predicting:
         numbers, parts = np.bincount(which.ravel()), []
         for own, number in zip(members, numbers.tolist(), strict=True):
             natural = self.posterior.natural if own.all() else self._pooled(silos, own)
+            natural = self._without_comparison(natural)
             parts.append(draws(self.posterior.family, natural, number, rng))
         order = np.argsort(np.argsort(which.ravel(), kind="stable"), kind="stable")
         found = {key: np.concatenate([part[key] for part in parts])[order] for key in parts[0]}
@@ -113,6 +121,17 @@ class Predicting:
         if structure is None or structure.kind != regression.KIND:
             return found
         return dict(zip(structure.info["coordinates"], found["value"][:, 0].T, strict=True))
+
+    def _without_comparison(self, natural: FloatArray) -> FloatArray:
+        """Point estimates without the prior by which silos were compared, as uncertain as they are.
+
+        It is as wide as all data, so covariances would be too large.
+        """
+        family = self.posterior.family
+        if not is_point(self.posterior.structure) or not isinstance(family, GaussianPosterior):
+            return natural
+        alone = observed_alone(self.posterior, natural)
+        return family.relocated(alone, family.location(alone), family.location_covariance(natural))
 
     def _members(self, n: int, rng: np.random.Generator) -> BoolArray:
         """Whether each local component is of its global one, in each of n draws, (n, locals)."""

@@ -15,10 +15,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from klfusion._utils.arrays import FloatArray
+from klfusion.families.gaussian import GaussianPosterior
 from klfusion.objective.divergences import KL
+from klfusion.pooling.reduction import tied
 from klfusion.posteriors.compatibility import Silo
-from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.structure import is_point
+from klfusion.posteriors.posterior import Posterior, less_prior
+from klfusion.posteriors.structure.structure import is_point, is_tied
 
 
 def under_one_prior(
@@ -42,6 +45,23 @@ def under_one_prior(
 def is_removable(silos: Sequence[Silo], pooling: str, divergence: str = KL.name) -> bool:
     """Whether a fused component is the prior of all silos plus statistics."""
     return _adds(pooling, divergence) and _have_one(silos)
+
+
+def observed_alone(posterior: Posterior, natural: FloatArray | None = None) -> FloatArray:
+    """What the observations of point estimates add to their prior, (n, p); see `less_prior`.
+
+    By default of the posterior's own natural parameters.
+    """
+    family, prior, structure = posterior.family, posterior.prior, posterior.structure
+    natural = posterior.natural if natural is None else natural
+    if prior is None or structure is None:
+        return natural
+    assert isinstance(family, GaussianPosterior)
+    if not is_tied(structure):
+        return less_prior(family, family.as_observed(natural, prior), prior)
+    counts = structure.arrays["counts"]
+    natural = family.as_observed(natural, prior, counts / counts.sum())
+    return less_prior(family, prior + tied(family, natural - prior), prior)
 
 
 def _adds(pooling: str, divergence: str) -> bool:
