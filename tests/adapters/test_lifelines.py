@@ -7,6 +7,7 @@ import pytest
 
 import klfusion as kf
 from klfusion.errors import KLFusionError
+from tests.helpers.loops import for_each
 from tests.helpers.regressions import COLUMNS, rows
 
 lifelines = pytest.importorskip("lifelines")
@@ -162,6 +163,53 @@ def test_weibull_comes_back():
     assert (back.predict_median(frame[:5]) > 0).all()
 
 
+@pytest.mark.parametrize(
+    "options, fit",
+    [
+        ({}, {"ancillary": True}),
+        ({"model_ancillary": True}, {}),
+        ({}, {"formula": "age + dose", "ancillary": "score"}),
+        ({"fit_intercept": False}, {}),
+        ({"fit_intercept": False}, {"ancillary": True}),
+    ],
+)
+def test_a_weibull_model_has_all_coefficients_of_its_scale_and_shape(options, fit):
+    frame = survival()
+    models = {
+        n: lifelines.WeibullAFTFitter(**options).fit(frame[s], "T", "E", **fit)
+        for n, s in PARTS.items()
+    }
+    back = kf.fuse(models).model()
+    pooled = lifelines.WeibullAFTFitter(**options).fit(frame, "T", "E", **fit)
+    assert {*back.params_.index} == {*pooled.params_.index}
+    np.testing.assert_allclose(back.params_[pooled.params_.index], pooled.params_, atol=0.2)
+    curves = (m.predict_survival_function(frame[:20], times=[0.1, 1.0]) for m in (back, pooled))
+    np.testing.assert_allclose(*curves, atol=0.05)
+    assert back.variance_matrix_.shape == pooled.variance_matrix_.shape
+
+
+def test_a_weibull_model_without_an_intercept_reads_its_data():
+    frame = survival()
+    model = lifelines.WeibullAFTFitter(fit_intercept=False)
+    unfitted = kf.extract(model, name="a", data=frame, duration_col="T", event_col="E")
+    fitted = kf.extract(model.fit(frame, "T", "E"), name="a")
+    assert unfitted.structure.info["coordinates"] == fitted.structure.info["coordinates"]
+    np.testing.assert_allclose(unfitted.params()["mean"], fitted.params()["mean"], atol=1e-4)
+
+
+@for_each("fit", [cox, weibull])
+def test_a_frame_without_the_columns_of_the_design_is_refused(fit):
+    frame = survival()
+    fitted = type(fit(frame))().fit(frame, "T", "E", formula="age * dose")
+    back = kf.fuse([kf.extract(fitted, name="a")]).model()
+    with pytest.raises(KLFusionError, match=r"got none named 'age:dose': .*transform_df\(frame\)"):
+        back.predict_median(frame) if fit is weibull else back.predict_partial_hazard(frame)
+    if fit is cox:
+        design = fitted.regressors.transform_df(frame)["beta_"]
+        ratio = back.predict_partial_hazard(design) / fitted.predict_partial_hazard(frame)
+        np.testing.assert_allclose(ratio, ratio[0])
+
+
 def test_bad_input():
     frame, columns = survival(60), {"duration_col": "T", "event_col": "E"}
     cases = {
@@ -185,6 +233,12 @@ def test_bad_input():
         ),
         "with which there can be at, times": lambda: kf.extract(cox(frame), name="a", times=[1.0]),
         "expected data=": lambda: kf.extract(cox(frame), name="a", prior_sd=1.0),
+        "'breslow', got 'piecewise': kf.coefficients": lambda: kf.extract(
+            cox(frame, baseline_estimation_method="piecewise", breakpoints=[0.5]), name="a"
+        ),
+        "no ancillary columns with data": lambda: kf.extract(
+            lifelines.WeibullAFTFitter(model_ancillary=True), name="a", data=frame, **columns
+        ),
         "without end": lambda: kf.extract(
             lifelines.CoxPHFitter(), name="a", data=frame.assign(age=-frame["T"]), **columns
         ),

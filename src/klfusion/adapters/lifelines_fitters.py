@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from lifelines import CoxPHFitter, WeibullAFTFitter
+from lifelines.utils import CovariateParameterMappings
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.text import few
@@ -27,7 +28,8 @@ from klfusion.posteriors.structure.regression import Information
 _SEPARATOR = ": "  # between the parameter of a Weibull model and the covariate
 _NO_FIT = 50  # rows that stand for data; nothing that is returned depends on them
 _FINE = 50  # steps of a baseline between two times, of which a median is the first beyond
-_SHAPE = "rho_: Intercept"  # the logarithm of a Weibull model's shape
+_INTERCEPT = CovariateParameterMappings.INTERCEPT_COL
+_SHAPE = f"rho_{_SEPARATOR}{_INTERCEPT}"  # the logarithm of a Weibull model's shape
 
 
 class FusedCoxPHFitter(CoxPHFitter):  # type: ignore[misc]
@@ -41,6 +43,24 @@ class FusedCoxPHFitter(CoxPHFitter):  # type: ignore[misc]
 
     predict_survival_function = predict_cumulative_hazard = predict_median = _none
     predict_percentile = predict_expectation = plot_partial_effects_on_outcome = _none
+
+
+class _ByName(CovariateParameterMappings):  # type: ignore[misc]
+    """The columns of each parameter, found by name in a data frame."""
+
+    def transform_df(self, df: pd.DataFrame) -> Any:
+        """The columns of all parameters; an error names those that the frame lacks."""
+        every = dict.fromkeys(c for own in self.mappings.values() for c in own)
+        names = [c for c in every if c != _INTERCEPT]
+        missing = [c for c in names if c not in df.columns]
+        if missing:
+            parameter = next(iter(self.mappings))
+            raise KLFusionError(
+                f"expected the columns {few(names)}, got none named {few(missing)}: of a formula, "
+                "predict from its design matrix, such as "
+                f"fit.regressors.transform_df(frame)[{parameter!r}]"
+            )
+        return super().transform_df(df)
 
 
 def extract(
@@ -63,6 +83,11 @@ def extract(
     options = Options(name, prior_sd, local, units, at, {**info, "likelihood": likelihood})
     if np.any(np.asarray(model.l1_ratio) > 0):
         raise KLFusionError("expected an l2 penalty, which is a Gaussian prior, got l1_ratio > 0")
+    if (baseline := getattr(model, "baseline_estimation_method", "breslow")) != "breslow":
+        raise KLFusionError(
+            f"expected a CoxPHFitter with baseline_estimation_method='breslow', got {baseline!r}: "
+            "kf.coefficients takes estimates and their covariance"
+        )
     if data is not None:
         sample, columns = _read(model, data, duration_col, event_col)
         added = {"outcome": columns, "scales": scales(*sample[:2])}
@@ -153,9 +178,7 @@ def _columns(model: Any) -> list[str] | None:
         return None
     if isinstance(model, CoxPHFitter):
         return [str(c) for c in model.params_.index]
-    if list(model.params_["rho_"].index) != ["Intercept"]:
-        raise KLFusionError("expected no ancillary columns with data=; without data= are allowed")
-    return [str(c) for c in model.params_["lambda_"].index if c != "Intercept"]
+    return [str(c) for c in model.params_["lambda_"].index if c != _INTERCEPT]
 
 
 def _cox(model: Any, options: Options, sample: _Sample, times: Sequence[float] | None) -> Posterior:
@@ -210,12 +233,17 @@ def _checked_times(times: Any, events: FloatArray) -> FloatArray:
 def _weibull(model: Any, options: Options, sample: _Sample) -> Posterior:
     """The Weibull model at the silo's data."""
     columns, names, time, event = sample
+    if model.model_ancillary:
+        raise KLFusionError("expected no ancillary columns with data=; without data= are allowed")
     if not (time > 0).all():
         raise KLFusionError("expected times > 0 of a Weibull model")
-    x = np.hstack([columns, np.ones((len(columns), 1))])
-    names = [*(f"lambda_{_SEPARATOR}{c}" for c in [*names, "Intercept"]), _SHAPE]
+    fitted = getattr(model, "params_", None) is not None
+    known = list(model.params_["lambda_"].index) if fitted else [_INTERCEPT] * model.fit_intercept
+    intercept = [_INTERCEPT] * (_INTERCEPT in known)
+    x = np.hstack([columns, np.ones((len(columns), len(intercept)))])
+    names = [*(f"lambda_{_SEPARATOR}{c}" for c in [*names, *intercept]), _SHAPE]
     own, likelihood = None, _likelihoods.weibull(x, time, event)
-    if getattr(model, "params_", None) is not None:
+    if fitted:
         index = [_SEPARATOR.join(map(str, c)) for c in model.params_.index]
         order = [index.index(key) for key in names]
         own = _penalties(model, model._norm_std)[order]
@@ -238,19 +266,27 @@ def rebuild(posterior: Posterior) -> Any:
     names = [known[row] for row in rows]
     mean, covariance = params["mean"][0][rows], params["covariance"][0][np.ix_(rows, rows)]
     cox = info["class"] == "CoxPHFitter"
-    columns = (
-        names if cox else [c.split(_SEPARATOR, 1)[1] for c in names if c.startswith("lambda_")]
-    )
-    columns = [c for c in columns if c != "Intercept" or cox]
+    columns, ancillary = names, []
+    if not cox:
+        columns, ancillary = (
+            [c.removeprefix(own) for c in names if c.startswith(own) and c != own + _INTERCEPT]
+            for own in (f"lambda_{_SEPARATOR}", f"rho_{_SEPARATOR}")
+        )
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(_NO_FIT, len(columns))), columns=columns)
+    both = list(dict.fromkeys([*columns, *ancillary]))
+    frame = pd.DataFrame(rng.normal(size=(_NO_FIT, len(both))), columns=both)
+    of_shape = {"ancillary": frame[ancillary]} if ancillary else {}
+    frame = frame[columns].copy()
     duration, event = (str(c or "event") for c in [*info["outcome"], None][:2])
     frame[duration], frame[event] = rng.exponential(size=_NO_FIT), np.arange(_NO_FIT) % 2
     kind = WeibullAFTFitter if not cox else CoxPHFitter if times else FusedCoxPHFitter
-    model = kind(penalizer=1.0).fit(frame, duration, event)
+    model = kind(penalizer=1.0).fit(frame, duration, event, **of_shape)
     inner = model._model if cox else model
     index = inner.params_.index
-    where = [names.index(str(c) if cox else _SEPARATOR.join(map(str, c))) for c in index]
+    keys = [str(c) if cox else _SEPARATOR.join(map(str, c)) for c in index]
+    index = index[[key in names for key in keys]]  # a fit may have no intercept
+    where = [names.index(key) for key in keys if key in names]
+    inner.regressors = _design(inner.regressors, index)
     inner.params_ = pd.Series(mean[where], index=index, name=inner.params_.name)
     inner.variance_matrix_ = pd.DataFrame(
         covariance[np.ix_(where, where)], index=index, columns=index
@@ -270,6 +306,17 @@ def rebuild(posterior: Posterior) -> Any:
         logs = params["mean"][0][[known.index(c) for c in hidden]]
         _set_baseline(inner, times, np.maximum.accumulate(np.exp(logs)))
     return model
+
+
+def _design(regressors: Any, index: Any) -> _ByName:
+    """The columns of each parameter that have coefficients."""
+    found = _ByName({}, pd.DataFrame())
+    found.mappings = {
+        parameter: [c[1] for c in index if c[0] == parameter] if index.nlevels > 1 else list(index)
+        for parameter in regressors.mappings
+    }
+    found.force_intercept = any(_INTERCEPT in own for own in found.mappings.values())
+    return found
 
 
 def _set_baseline(inner: Any, times: Sequence[float], hazard: FloatArray) -> None:
