@@ -268,6 +268,39 @@ def test_fits_whose_covariance_is_no_likelihoods_are_refused():
         kf.extract(fitted, name="a")
 
 
+def test_censoring_is_the_same_at_all_silos():
+    frame = survival(90)
+    bounds = frame.assign(low=0.9 * frame["T"], high=1.1 * frame["T"]).drop(columns=["T", "E"])
+    fits = {
+        "right": weibull(frame),
+        "left": lifelines.WeibullAFTFitter().fit_left_censoring(frame, "T", "E"),
+        "interval": lifelines.WeibullAFTFitter().fit_interval_censoring(bounds, "low", "high"),
+    }
+    text = "silo 'left': expected right censoring as in silo 'right', got 'left'"
+    with pytest.raises(KLFusionError, match=text):
+        kf.fuse({n: fits[n] for n in ("right", "left")})
+    with pytest.raises(KLFusionError, match="expected right censoring with data=, got left"):
+        kf.extract(fits["left"], name="a", data=frame)
+    back = kf.fuse([kf.extract(fits["interval"], name="a")]).model()
+    order = back.params_.index
+    np.testing.assert_allclose(back.params_, fits["interval"].params_[order], rtol=1e-6)
+    assert (back.lower_bound_col, back.upper_bound_col) == ("low", "high")
+    back.print_summary()
+
+
+@for_each("kind", ["CoxPHFitter", "WeibullAFTFitter"])
+def test_levels_against_another_reference_are_refused(kind):
+    frame = survival()
+    frame = frame.assign(stage=np.resize(["I", "II", "III"], len(frame)))
+    parts = {"a": frame, "b": frame[frame["stage"] != "I"]}
+    fits = {
+        n: getattr(lifelines, kind)().fit(own, "T", "E", formula="age + stage")
+        for n, own in parts.items()
+    }
+    with pytest.raises(KLFusionError, match="'b': expected levels of 'stage' against 'I'"):
+        kf.fuse(fits)
+
+
 def test_durations_and_events_have_one_name():
     fits = {"a": cox(survival(60)), "b": cox(survival(60, seed=1))}
     other = survival(60, seed=2).rename(columns={"E": "relapse"})
