@@ -74,9 +74,7 @@ class Times(hazard_regression.PHSurvivalTime):  # type: ignore[misc]
     exog_s = time_s = status_s = ufailt = _ROWS
 
 
-_WITHOUT_ROWS = {own.__base__: own for own in (Times,)} | {
-    own.__bases__[1]: own for own in (Logit, GLM, OLS, PHReg)
-}
+_WITHOUT_ROWS = {own.__bases__[1]: own for own in (Logit, GLM, OLS, PHReg)}
 
 
 def without_rows(results: Any, n: float) -> Any:
