@@ -7,6 +7,7 @@ import pytest
 
 import klfusion as kf
 from klfusion.errors import KLFusionError
+from tests.helpers.loops import for_each
 from tests.helpers.regressions import COLUMNS, rows
 
 lifelines = pytest.importorskip("lifelines")
@@ -162,6 +163,53 @@ def test_weibull_comes_back():
     assert (back.predict_median(frame[:5]) > 0).all()
 
 
+@pytest.mark.parametrize(
+    "options, fit",
+    [
+        ({}, {"ancillary": True}),
+        ({"model_ancillary": True}, {}),
+        ({}, {"formula": "age + dose", "ancillary": "score"}),
+        ({"fit_intercept": False}, {}),
+        ({"fit_intercept": False}, {"ancillary": True}),
+    ],
+)
+def test_a_weibull_model_has_all_coefficients_of_its_scale_and_shape(options, fit):
+    frame = survival()
+    models = {
+        n: lifelines.WeibullAFTFitter(**options).fit(frame[s], "T", "E", **fit)
+        for n, s in PARTS.items()
+    }
+    back = kf.fuse(models).model()
+    pooled = lifelines.WeibullAFTFitter(**options).fit(frame, "T", "E", **fit)
+    assert {*back.params_.index} == {*pooled.params_.index}
+    np.testing.assert_allclose(back.params_[pooled.params_.index], pooled.params_, atol=0.2)
+    curves = (m.predict_survival_function(frame[:20], times=[0.1, 1.0]) for m in (back, pooled))
+    np.testing.assert_allclose(*curves, atol=0.05)
+    assert back.variance_matrix_.shape == pooled.variance_matrix_.shape
+
+
+def test_a_weibull_model_without_an_intercept_reads_its_data():
+    frame = survival()
+    model = lifelines.WeibullAFTFitter(fit_intercept=False)
+    unfitted = kf.extract(model, name="a", data=frame, duration_col="T", event_col="E")
+    fitted = kf.extract(model.fit(frame, "T", "E"), name="a")
+    assert unfitted.structure.info["coordinates"] == fitted.structure.info["coordinates"]
+    np.testing.assert_allclose(unfitted.params()["mean"], fitted.params()["mean"], atol=1e-4)
+
+
+@for_each("fit", [cox, weibull])
+def test_a_frame_without_the_columns_of_the_design_is_refused(fit):
+    frame = survival()
+    fitted = type(fit(frame))().fit(frame, "T", "E", formula="age * dose")
+    back = kf.fuse([kf.extract(fitted, name="a")]).model()
+    with pytest.raises(KLFusionError, match=r"got none named 'age:dose': .*transform_df\(frame\)"):
+        back.predict_median(frame) if fit is weibull else back.predict_partial_hazard(frame)
+    if fit is cox:
+        design = fitted.regressors.transform_df(frame)["beta_"]
+        ratio = back.predict_partial_hazard(design) / fitted.predict_partial_hazard(frame)
+        np.testing.assert_allclose(ratio, ratio[0])
+
+
 def test_bad_input():
     frame, columns = survival(60), {"duration_col": "T", "event_col": "E"}
     cases = {
@@ -185,6 +233,12 @@ def test_bad_input():
         ),
         "with which there can be at, times": lambda: kf.extract(cox(frame), name="a", times=[1.0]),
         "expected data=": lambda: kf.extract(cox(frame), name="a", prior_sd=1.0),
+        "'breslow', got 'piecewise': kf.coefficients": lambda: kf.extract(
+            cox(frame, baseline_estimation_method="piecewise", breakpoints=[0.5]), name="a"
+        ),
+        "no ancillary columns with data": lambda: kf.extract(
+            lifelines.WeibullAFTFitter(model_ancillary=True), name="a", data=frame, **columns
+        ),
         "without end": lambda: kf.extract(
             lifelines.CoxPHFitter(), name="a", data=frame.assign(age=-frame["T"]), **columns
         ),
@@ -212,6 +266,39 @@ def test_fits_whose_covariance_is_no_likelihoods_are_refused():
     fitted = lifelines.CoxPHFitter().fit(survival(), "T", "E", robust=True)
     with pytest.raises(KLFusionError, match=r"'a': expected a fit without robust.*kf.coefficients"):
         kf.extract(fitted, name="a")
+
+
+def test_censoring_is_the_same_at_all_silos():
+    frame = survival(90)
+    bounds = frame.assign(low=0.9 * frame["T"], high=1.1 * frame["T"]).drop(columns=["T", "E"])
+    fits = {
+        "right": weibull(frame),
+        "left": lifelines.WeibullAFTFitter().fit_left_censoring(frame, "T", "E"),
+        "interval": lifelines.WeibullAFTFitter().fit_interval_censoring(bounds, "low", "high"),
+    }
+    text = "silo 'left': expected right censoring as in silo 'right', got 'left'"
+    with pytest.raises(KLFusionError, match=text):
+        kf.fuse({n: fits[n] for n in ("right", "left")})
+    with pytest.raises(KLFusionError, match="expected right censoring with data=, got left"):
+        kf.extract(fits["left"], name="a", data=frame)
+    back = kf.fuse([kf.extract(fits["interval"], name="a")]).model()
+    order = back.params_.index
+    np.testing.assert_allclose(back.params_, fits["interval"].params_[order], rtol=1e-6)
+    assert (back.lower_bound_col, back.upper_bound_col) == ("low", "high")
+    back.print_summary()
+
+
+@for_each("kind", ["CoxPHFitter", "WeibullAFTFitter"])
+def test_levels_against_another_reference_are_refused(kind):
+    frame = survival()
+    frame = frame.assign(stage=np.resize(["I", "II", "III"], len(frame)))
+    parts = {"a": frame, "b": frame[frame["stage"] != "I"]}
+    fits = {
+        n: getattr(lifelines, kind)().fit(own, "T", "E", formula="age + stage")
+        for n, own in parts.items()
+    }
+    with pytest.raises(KLFusionError, match="'b': expected levels of 'stage' against 'I'"):
+        kf.fuse(fits)
 
 
 def test_durations_and_events_have_one_name():

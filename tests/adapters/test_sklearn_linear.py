@@ -72,6 +72,12 @@ def test_ridge_estimates_the_noise():
     assert ((low < back.predict(x)) & (back.predict(x) < high)).all()
 
 
+def test_a_penalty_may_be_in_a_list():
+    x, y = linear(100)
+    one, two = (kf.extract(Ridge(alpha=a).fit(x, y), name="a", data=(x, y)) for a in (2.0, [2.0]))
+    np.testing.assert_array_equal(one.natural, two.natural)
+
+
 def test_ridge_regressions_whose_noise_agrees_equal_the_pooled_one():
     far = []
     for seed in range(6):
@@ -232,6 +238,7 @@ FLAT = LogisticRegression(C=np.inf)
 @for_each(
     "make, text",
     [
+        (lambda: logistic(model=LinearRegression(positive=True)), "expected positive=False"),
         (lambda: logistic(None), r"silo 'a': expected data=\(x, y\)"),
         (lambda: logistic((X, np.full(80, "sick"))), r"two or more classes, got \['sick'\]"),
         (lambda: logistic((X, X["age"])), "expected classes in y, got continuous"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,19 @@ def test_a_missing_coefficient_has_the_prior():
     assert fused[1, 1] < alone[1, 1]
     prior = np.linalg.inv(Information.of(a.natural[0], 3).precision)
     assert fused[2, 2] <= prior[2, 2] + 1e-12
+
+
+@for_each("other", ["AGE ", "age[T.2.0]", "age[T.2.00]:dose"])
+def test_one_coefficient_in_two_spellings_is_refused(other):
+    known = {"AGE ": "age", "age[T.2.0]": "age[T.2]"}.get(other, "age[T.2]:dose")
+    silos = [silo(n, [key, "x", "z"], prior_sd=2.0) for n, key in (("a", known), ("b", other))]
+    with pytest.raises(IncompatibleSilosError, match=f"'b': expected {re.escape(repr(known))} as"):
+        kf.fuse(silos)
+
+
+@for_each("other", ["age[T.20]", "age[T.2.05]", "age[T.2.0.1]"])
+def test_other_numbers_are_other_coefficients(other):
+    kf.fuse([silo(n, [key, "x"], prior_sd=2.0) for n, key in (("a", "age[T.2]"), ("b", other))])
 
 
 def test_a_missing_coefficient_of_a_flat_prior_is_refused():

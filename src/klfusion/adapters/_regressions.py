@@ -17,7 +17,7 @@ from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.coefficients import prior_precision, regression
 from klfusion.posteriors.posterior import Posterior
-from klfusion.posteriors.structure.regression import Information
+from klfusion.posteriors.structure.regression import OF_LIKELIHOOD, Information
 
 INTERCEPT = "intercept"
 _ROUNDING = 1e-12  # relative, of moments
@@ -90,28 +90,31 @@ class Options:
 
     def _others(self, names: Sequence[str], own: Information) -> Information:
         """What other silos say about the shared coefficients, and the prior of the others."""
+        if isinstance(self.at, Fusion) and self.name in self.at.silo_names:
+            raise KLFusionError(
+                f"at: expected a fusion of the other silos, got one with {self.name!r}: "
+                f"fusion.remove({self.name!r})"
+            )
         at = self.at.site() if isinstance(self.at, Fusion) else self.at
         info = {} if at is None or at.structure is None else at.structure.info
         known = list(info.get("coordinates", []))
         if at is None or not known:
             raise KLFusionError(f"at: expected a fusion of regressions, got {self.at!r}")
-        likelihoods = self.info.get("likelihood"), info.get("likelihood")
-        if None not in likelihoods and likelihoods[0] != likelihoods[1]:
-            mine, theirs = likelihoods
-            raise KLFusionError(
-                f"at: expected regressions with likelihood {mine!r}, got {theirs!r}"
-            )
+        for key in OF_LIKELIHOOD:
+            mine, theirs = self.info.get(key), info.get(key)
+            if None not in (mine, theirs) and mine != theirs:
+                raise KLFusionError(f"at: expected regressions with {key} {mine!r}, got {theirs!r}")
         rows = [known.index(key) for key in names if key in known and key not in self.local]
-        mine = np.array([names.index(known[row]) for row in rows], dtype=np.intp)
-        if len(mine) == 0:
+        where = np.array([names.index(known[row]) for row in rows], dtype=np.intp)
+        if len(where) == 0:
             raise KLFusionError(f"at: expected coefficients of {few(names)}, got {few(known)}")
         rest = np.setdiff1d(np.arange(len(known)), rows)
         there = Information.of(at.natural[0], len(known))
         shared = there.split(rest)[0] if len(rest) else there
         shared = shared.some(np.argsort(np.argsort(rows)))  # `split` keeps the order of rows
-        others = shared.spread(mine, len(names))
+        others = shared.spread(where, len(names))
         keep = np.ones(len(names))
-        keep[mine] = 0.0
+        keep[where] = 0.0
         return Information(
             others.shift + keep * own.shift,
             others.precision + np.outer(keep, keep) * own.precision,
@@ -155,6 +158,29 @@ def table(data: Any, known: Sequence[str] | None, n_outputs: int = 2) -> tuple[A
     if bad:
         raise KLFusionError(f"expected numbers without gaps, got missing or infinite {few(bad)}")
     return array, names, y
+
+
+def references(specification: Any, names: Sequence[str]) -> dict[str, str]:
+    """The level that others are against, by categorical factor of a formula.
+
+    ``specification`` is a ``DesignInfo`` of patsy or a ``ModelSpec`` of formulaic. Both call a
+    column that is against the reference ``factor[T.level]``.
+    """
+    if hasattr(specification, "factor_infos"):
+        infos = specification.factor_infos.items()
+        levels = {factor.name(): info.categories or () for factor, info in infos}
+    else:
+        states = dict(getattr(specification, "encoder_state", None) or {})
+        levels = {factor: state[1].get("categories", ()) for factor, state in states.items()}
+    columns = {part for name in names for part in name.split(":")}
+    found = {}
+    for factor, own in levels.items():
+        lacking = [level for level in own if f"{factor}[T.{level}]" not in columns]
+        if len(lacking) == 1 and len(own) > 1:
+            level = lacking[0]
+            whole = isinstance(level, float) and level.is_integer()
+            found[factor] = str(int(level) if whole else level)
+    return found
 
 
 def outcome_of(y: Any) -> dict[str, list[str | None]]:

@@ -55,7 +55,7 @@ def check_linear(model: Any, x: FloatArray, y: FloatArray, noise: float) -> None
     """The same of scikit-learn's linear regressions, given the deviation of the noise."""
     variance = max(noise, _ROUNDING * float(np.abs(y).max())) ** 2
     own = np.zeros(x.shape[1])
-    ridge = model.lambda_ / model.alpha_ if hasattr(model, "lambda_") else _penalty(model)
+    ridge = model.lambda_ / model.alpha_ if hasattr(model, "lambda_") else ridge_penalty(model)
     own[bool(model.fit_intercept) :] = ridge / variance
 
     def likelihood(beta: FloatArray) -> Derivatives:
@@ -71,8 +71,9 @@ def check_moments(what: str, fitted: Any, found: FloatArray, unit: FloatArray | 
         raise _other(what)
 
 
-def _penalty(model: Any) -> float:
-    return float(getattr(model, "alpha", 0.0))
+def ridge_penalty(model: Any) -> float:
+    """The penalty of a linear regression; that of one outcome may be in a list."""
+    return float(np.asarray(getattr(model, "alpha", 0.0), dtype=np.float64).item())
 
 
 def _fitted(model: Any) -> FloatArray:

@@ -70,6 +70,7 @@ _INSTEAD = {
 _HINTS = {
     "DataFrame": ": fit a model to it first",
     "ndarray": ": fit a model to it first",
+    "RegularizedResultsWrapper": ": fit without a penalty, and give prior_sd for a Gaussian prior",
 }
 
 

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from lifelines import CoxPHFitter, WeibullAFTFitter
+from lifelines.utils import CensoringType
 
 from klfusion._utils.arrays import BoolArray, FloatArray
 from klfusion._utils.text import few
 from klfusion.adapters import _likelihoods
-from klfusion.adapters._regressions import Options, Prior, scales, scales_of, table
+from klfusion.adapters._fused_lifelines import INTERCEPT, FusedCoxPHFitter, design
+from klfusion.adapters._regressions import Options, Prior, references, scales, scales_of, table
 from klfusion.adapters._same_data import check_fit
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
@@ -27,20 +29,7 @@ from klfusion.posteriors.structure.regression import Information
 _SEPARATOR = ": "  # between the parameter of a Weibull model and the covariate
 _NO_FIT = 50  # rows that stand for data; nothing that is returned depends on them
 _FINE = 50  # steps of a baseline between two times, of which a median is the first beyond
-_SHAPE = "rho_: Intercept"  # the logarithm of a Weibull model's shape
-
-
-class FusedCoxPHFitter(CoxPHFitter):  # type: ignore[misc]
-    """A `CoxPHFitter` without a baseline, which says so when it is asked for survival curves."""
-
-    def _none(self, *args: Any, **options: Any) -> Any:
-        raise KLFusionError(
-            "expected a baseline hazard, got none: silos send it with kf.extract(..., data=frame, "
-            "times=[...]); without it there are predict_partial_hazard and hazard ratios"
-        )
-
-    predict_survival_function = predict_cumulative_hazard = predict_median = _none
-    predict_percentile = predict_expectation = plot_partial_effects_on_outcome = _none
+_SHAPE = f"rho_{_SEPARATOR}{INTERCEPT}"  # the logarithm of a Weibull model's shape
 
 
 def extract(
@@ -57,18 +46,29 @@ def extract(
     times: Sequence[float] | None = None,
 ) -> Posterior:
     """Coefficients and their precision; ``data``, the frame of the fit, for all but the fit."""
-    cox = isinstance(model, CoxPHFitter)
-    likelihood = "proportional hazards" if cox else "Weibull"
+    cox, is_fitted = isinstance(model, CoxPHFitter), getattr(model, "params_", None) is not None
+    censoring = CensoringType.str_censoring_type(model) if is_fitted else "right"
     info = {"package": "lifelines", "class": "CoxPHFitter" if cox else "WeibullAFTFitter"}
-    options = Options(name, prior_sd, local, units, at, {**info, "likelihood": likelihood})
+    if cox:
+        info |= {"likelihood": "proportional hazards", "ties": "efron"}
+    else:
+        info |= {"likelihood": "Weibull", "censoring": censoring}
+    options = Options(name, prior_sd, local, units, at, info)
     if np.any(np.asarray(model.l1_ratio) > 0):
         raise KLFusionError("expected an l2 penalty, which is a Gaussian prior, got l1_ratio > 0")
+    if (baseline := getattr(model, "baseline_estimation_method", "breslow")) != "breslow":
+        raise KLFusionError(
+            f"expected a CoxPHFitter with baseline_estimation_method='breslow', got {baseline!r}: "
+            "kf.coefficients takes estimates and their covariance"
+        )
     if data is not None:
+        if censoring != "right":
+            raise KLFusionError(f"expected right censoring with data=, got {censoring} censoring")
         sample, columns = _read(model, data, duration_col, event_col)
         added = {"outcome": columns, "scales": scales(*sample[:2])}
         options = replace(options, info={**options.info, **added})
         return _cox(model, options, sample, times) if cox else _weibull(model, options, sample)
-    if getattr(model, "params_", None) is None:
+    if not is_fitted:
         raise KLFusionError(
             f"expected a fitted {info['class']}; call fit first, or give data, duration_col and "
             "event_col"
@@ -77,7 +77,7 @@ def extract(
         raise KLFusionError("expected data=, with which there can be at, times or another prior")
     _check_plain(model)
     events = float(np.asarray(model.event_observed).sum())
-    if events == 0:
+    if events == 0 and censoring != "interval":  # intervals say more than events
         raise KLFusionError(
             "expected events, got none: give data, which may lack them, and prior_sd"
         )
@@ -86,8 +86,12 @@ def extract(
     n, own = int(model._n_examples), _penalties(model, model._norm_std)
     precision = np.linalg.pinv(model.variance_matrix_.to_numpy(), hermitian=True)
     fitted = Information(precision @ model.params_.to_numpy(), precision - np.diag(own))
-    arrays, columns = {"events": events}, [model.duration_col, model.event_col]
-    found = _scales(model, names) if cox else {}
+    pair = ("lower_bound", "upper_bound") if censoring == "interval" else ("duration", "event")
+    arrays, columns = {"events": events}, [getattr(model, f"{key}_col") for key in pair]
+    found: dict[str, Any] = _scales(model, names) if cox else {}
+    parts = [str(c) if cox else str(c[1]) for c in index]
+    levels = [references(own, parts) for own in model.regressors.mappings.values()]
+    found["reference"] = {factor: level for own in levels for factor, level in own.items()}
     options = replace(options, info={**options.info, "outcome": columns, **found})
     return options.posterior(names, fitted, options.precision(names, own), n, arrays)
 
@@ -153,9 +157,7 @@ def _columns(model: Any) -> list[str] | None:
         return None
     if isinstance(model, CoxPHFitter):
         return [str(c) for c in model.params_.index]
-    if list(model.params_["rho_"].index) != ["Intercept"]:
-        raise KLFusionError("expected no ancillary columns with data=; without data= are allowed")
-    return [str(c) for c in model.params_["lambda_"].index if c != "Intercept"]
+    return [str(c) for c in model.params_["lambda_"].index if c != INTERCEPT]
 
 
 def _cox(model: Any, options: Options, sample: _Sample, times: Sequence[float] | None) -> Posterior:
@@ -210,12 +212,17 @@ def _checked_times(times: Any, events: FloatArray) -> FloatArray:
 def _weibull(model: Any, options: Options, sample: _Sample) -> Posterior:
     """The Weibull model at the silo's data."""
     columns, names, time, event = sample
+    if model.model_ancillary:
+        raise KLFusionError("expected no ancillary columns with data=; without data= are allowed")
     if not (time > 0).all():
         raise KLFusionError("expected times > 0 of a Weibull model")
-    x = np.hstack([columns, np.ones((len(columns), 1))])
-    names = [*(f"lambda_{_SEPARATOR}{c}" for c in [*names, "Intercept"]), _SHAPE]
+    fitted = getattr(model, "params_", None) is not None
+    known = list(model.params_["lambda_"].index) if fitted else [INTERCEPT] * model.fit_intercept
+    intercept = [INTERCEPT] * (INTERCEPT in known)
+    x = np.hstack([columns, np.ones((len(columns), len(intercept)))])
+    names = [*(f"lambda_{_SEPARATOR}{c}" for c in [*names, *intercept]), _SHAPE]
     own, likelihood = None, _likelihoods.weibull(x, time, event)
-    if getattr(model, "params_", None) is not None:
+    if fitted:
         index = [_SEPARATOR.join(map(str, c)) for c in model.params_.index]
         order = [index.index(key) for key in names]
         own = _penalties(model, model._norm_std)[order]
@@ -238,19 +245,27 @@ def rebuild(posterior: Posterior) -> Any:
     names = [known[row] for row in rows]
     mean, covariance = params["mean"][0][rows], params["covariance"][0][np.ix_(rows, rows)]
     cox = info["class"] == "CoxPHFitter"
-    columns = (
-        names if cox else [c.split(_SEPARATOR, 1)[1] for c in names if c.startswith("lambda_")]
-    )
-    columns = [c for c in columns if c != "Intercept" or cox]
+    columns, ancillary = names, []
+    if not cox:
+        columns, ancillary = (
+            [c.removeprefix(own) for c in names if c.startswith(own) and c != own + INTERCEPT]
+            for own in (f"lambda_{_SEPARATOR}", f"rho_{_SEPARATOR}")
+        )
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(_NO_FIT, len(columns))), columns=columns)
+    both = list(dict.fromkeys([*columns, *ancillary]))
+    frame = pd.DataFrame(rng.normal(size=(_NO_FIT, len(both))), columns=both)
+    of_shape = {"ancillary": frame[ancillary]} if ancillary else {}
+    frame = frame[columns].copy()
     duration, event = (str(c or "event") for c in [*info["outcome"], None][:2])
     frame[duration], frame[event] = rng.exponential(size=_NO_FIT), np.arange(_NO_FIT) % 2
     kind = WeibullAFTFitter if not cox else CoxPHFitter if times else FusedCoxPHFitter
-    model = kind(penalizer=1.0).fit(frame, duration, event)
+    model = kind(penalizer=1.0).fit(frame, duration, event, **of_shape)
     inner = model._model if cox else model
     index = inner.params_.index
-    where = [names.index(str(c) if cox else _SEPARATOR.join(map(str, c))) for c in index]
+    keys = [str(c) if cox else _SEPARATOR.join(map(str, c)) for c in index]
+    index = index[[key in names for key in keys]]  # a fit may have no intercept
+    where = [names.index(key) for key in keys if key in names]
+    inner.regressors = design(inner.regressors, index)
     inner.params_ = pd.Series(mean[where], index=index, name=inner.params_.name)
     inner.variance_matrix_ = pd.DataFrame(
         covariance[np.ix_(where, where)], index=index, columns=index
@@ -258,6 +273,7 @@ def rebuild(posterior: Posterior) -> Any:
     inner.standard_errors_ = pd.Series(np.sqrt(np.diag(covariance)[where]), index=index, name="se")
     inner.confidence_intervals_ = inner._compute_confidence_intervals()
     model.penalizer = inner.penalizer = 0.0
+    inner._central_values *= 0.0  # effects are relative to the origin
     # Statistics of the fit need data.
     inner.log_likelihood_ = inner._ll_null_ = inner._concordance_index_ = np.nan
     n = np.nan if posterior.counts is None else float(posterior.counts.sum())
@@ -265,6 +281,9 @@ def rebuild(posterior: Posterior) -> Any:
     happened = np.asarray(inner.event_observed) > 0  # half of the rows
     inner.weights = pd.Series(np.where(happened, events, n - events) / (_NO_FIT / 2))
     inner.weights.index = inner.event_observed.index
+    model._censoring_type = CensoringType(info.get("censoring", "right"))
+    if model._censoring_type is CensoringType.INTERVAL:
+        model.lower_bound_col, model.upper_bound_col, model.event_col = duration, event, None
     if cox:  # hazards relative to the origin
         inner._norm_mean = pd.Series(np.zeros(len(columns)), index=index)
         logs = params["mean"][0][[known.index(c) for c in hidden]]

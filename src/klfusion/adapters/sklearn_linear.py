@@ -32,7 +32,12 @@ from klfusion.adapters._regressions import (
     table,
     with_intercept,
 )
-from klfusion.adapters._same_data import check_linear, check_logistic, check_poisson
+from klfusion.adapters._same_data import (
+    check_linear,
+    check_logistic,
+    check_poisson,
+    ridge_penalty,
+)
 from klfusion.adapters._uncertain import (
     FusedLinearRegression,
     FusedLogisticRegression,
@@ -159,15 +164,12 @@ def _strength(model: Any, options: Options) -> float:
     return 1.0 / float(model.C)
 
 
-def _ridge(model: Any) -> float:
-    """The penalty of a linear regression."""
-    return float(getattr(model, "alpha", 0.0))
-
-
 def _linear(
     model: Any, options: Options, data: Any, n: int | None, noise_sd: float | None
 ) -> Posterior:
     """A linear regression: exact, given the deviation of the noise."""
+    if getattr(model, "positive", False):
+        raise KLFusionError("expected positive=False: coefficients with bounds have no posterior")
     if data is not None:
         x, features, y = table(data, feature_names(model))
         options = _replace(options, scales=scales(x, features), **outcome_of(y))
@@ -189,7 +191,7 @@ def _linear(
         noise = 1.0 / np.sqrt(float(model.alpha_))
         freedom = max(n - _effective(model, names), 1.0)
     if noise is None:
-        rest = x, np.asarray(outcome), gram, moment, _ridge(model)
+        rest = x, np.asarray(outcome), gram, moment, ridge_penalty(model)
         noise, freedom = _residual_deviation(*rest)
     if not (np.isfinite(noise) and noise > 0):
         raise KLFusionError(f"expected noise_sd > 0, got {noise!r}")
@@ -197,7 +199,7 @@ def _linear(
         options = _replace(options, estimated_prior=True)
         strength = np.broadcast_to(model.lambda_, len(names) - (INTERCEPT in names))
     elif options.prior_sd is None:
-        strength = np.full(len(names) - (INTERCEPT in names), _ridge(model) / noise**2)
+        strength = np.full(len(names) - (INTERCEPT in names), ridge_penalty(model) / noise**2)
     else:
         strength = np.zeros(len(names) - (INTERCEPT in names))
     own = np.concatenate([[0.0], strength]) if INTERCEPT in names else np.asarray(strength)

@@ -1,36 +1,49 @@
 """statsmodels' fitted OLS, GLM, Logit and PHReg: coefficients with their covariance.
 
-The likelihood of these fits has no prior; ``prior_sd`` adds one. What comes back predicts from
-columns by name. It has no data, so statistics of the fit, such as the log-likelihood, are NaN.
+The likelihood of these fits has no prior; ``prior_sd`` adds one. What comes back is in
+`klfusion.adapters._fused_statsmodels`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 from statsmodels.base.model import LikelihoodModelResults
-from statsmodels.discrete.discrete_model import BinaryResultsWrapper, Logit, LogitResults
+from statsmodels.discrete.discrete_model import (
+    BinaryResultsWrapper,
+    L1BinaryResultsWrapper,
+    Logit,
+)
 from statsmodels.duration.hazard_regression import PHReg, PHRegResults
 from statsmodels.genmod import families
 from statsmodels.genmod.generalized_estimating_equations import GEE
-from statsmodels.genmod.generalized_linear_model import GLM, GLMResults, GLMResultsWrapper
-from statsmodels.regression.linear_model import OLS, OLSResults, RegressionResultsWrapper
+from statsmodels.genmod.generalized_linear_model import GLM, GLMResultsWrapper
+from statsmodels.regression.linear_model import OLS, RegressionResultsWrapper
 
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import check_number
-from klfusion._utils.text import few
+from klfusion.adapters._fused_statsmodels import (
+    FusedGLMResults,
+    FusedLogitResults,
+    FusedOLSResults,
+    FusedPHRegResults,
+    without_rows,
+)
 from klfusion.adapters._likelihoods import Derivatives
-from klfusion.adapters._regressions import Options, Prior, scales
+from klfusion.adapters._regressions import Options, Prior, outcome_of, references, scales
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.posteriors.noise import FREEDOM
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
-_NONE = property(lambda self: float("nan"))
+_ENOUGH = 8  # rows, below which the tests of a summary warn
+_CONSTANTS = {"const", "Intercept"}  # of `add_constant`, and of formulas
 _UNNAMED = "y"  # the outcome of a fit to arrays
+# What statsmodels calls a covariance that is the inverse of an information matrix.
+_OF_LIKELIHOOD = ("nonrobust", "fixed scale")
 _SHAPES = ("alpha", "var_power")  # what a family of statsmodels may have beside its link
 
 
@@ -42,49 +55,6 @@ def _check_converged(model: Any) -> None:
             "expected a fit that has converged, got one that statsmodels says has not: give fit "
             "more iterations by maxiter=, or see whether a column separates the outcome"
         )
-
-
-class ByName:
-    """Results that take the columns of a data frame by name, and have no data."""
-
-    model: Any
-    llf = llnull = llr = llr_pvalue = prsquared = aic = bic = bic_llf = _NONE
-    deviance = null_deviance = pearson_chi2 = _NONE
-    rsquared = rsquared_adj = fvalue = f_pvalue = ssr = mse_resid = _NONE
-    fit_history: ClassVar = {"iteration": 0}
-    method = "fused"
-
-    def _transform_predict_exog(self, exog: Any, transform: bool = True) -> Any:
-        if isinstance(exog, pd.DataFrame):
-            names = list(self.model.exog_names)
-            missing = [name for name in names if name not in exog.columns]
-            if missing:
-                raise KLFusionError(
-                    f"expected the columns {few(names)}, got none named {few(missing)}: "
-                    "sm.add_constant adds const; of a formula, predict from its design matrix, "
-                    "such as fit.model.exog"
-                )
-            exog = exog[names]
-        return super()._transform_predict_exog(exog, transform)  # type: ignore[misc]
-
-
-class FusedLogitResults(ByName, LogitResults):  # type: ignore[misc]
-    """`LogitResults` of a fusion."""
-
-
-class FusedGLMResults(ByName, GLMResults):  # type: ignore[misc]
-    """`GLMResults` of a fusion."""
-
-    def pseudo_rsquared(self, kind: str = "cs") -> float:
-        """NaN: it needs data."""
-        return float("nan")
-
-
-class FusedOLSResults(ByName, OLSResults):  # type: ignore[misc]
-    """`OLSResults` of a fusion."""
-
-    nobs = float("nan")
-    resid = wresid = property(lambda self: np.full(len(self.model.endog), np.nan))
 
 
 def extract(
@@ -99,22 +69,33 @@ def extract(
 ) -> Posterior:
     """Coefficients and their precision, by the names of the columns; ``noise_sd`` of OLS."""
     fitted = model.model
+    info = _info(model)
+    _check_plain(model)
     if noise_sd is not None:
         if not isinstance(fitted, OLS):
             raise KLFusionError(f"noise_sd: expected an OLS, got {type(fitted).__name__}")
         check_number("noise_sd", noise_sd, 0.0, np.inf)
     names = [str(column) for column in fitted.exog_names]
-    info = _info(model)
     if at is not None and isinstance(fitted, OLS):
         raise KLFusionError("at: expected none, for the posterior of OLS is exact")
-    if isinstance(fitted.endog_names, str) and fitted.endog_names != _UNNAMED:
-        info["outcome"] = [fitted.endog_names]
+    if isinstance(fitted.endog_names, str):
+        info |= outcome_of(fitted.data.orig_endog)
+    offset = any(np.any(getattr(fitted, key, None)) for key in ("offset", "exposure"))
+    info["offset"] = f"{'an' if offset else 'no'} offset or exposure"
+    design = [getattr(fitted.data, key, None) for key in ("design_info", "model_spec")]
+    info["reference"] = references(design[0] or design[1], names)
     info["scales"] = scales(np.asarray(fitted.exog, dtype=np.float64), names)
     info["scales"] = {key: sd for key, sd in info["scales"].items() if sd > 0}  # not the constant
     options = Options(name, prior_sd, local, units, at, info)
     n = len(fitted.endog)
     scale = {"scale": model.scale} if isinstance(fitted, GLM | OLS) else {}
     variance = float(model.scale) if noise_sd is None else noise_sd**2
+    linear = isinstance(fitted, OLS) or _is_normal(info)
+    if linear and not 0 < variance < np.inf:
+        raise KLFusionError(
+            f"expected residuals to estimate the noise from, got {n} rows for {len(names)} "
+            "coefficients: an OLS takes noise_sd="
+        )
 
     def likelihood(beta: FloatArray) -> Derivatives:
         if isinstance(fitted, OLS):
@@ -127,9 +108,9 @@ def extract(
     arrays: dict[str, float] = {}
     if isinstance(fitted, PHReg):
         arrays = {"events": float(fitted.status.sum())}
-    elif isinstance(fitted, OLS) or _is_normal(info):
+    elif linear:
         arrays = {"noise": float(np.sqrt(variance)), "n": n}
-        if noise_sd is None and model.df_resid > 0 and model.cov_type == "nonrobust":
+        if noise_sd is None and model.df_resid > 0 and model.cov_type != "fixed scale":
             arrays[FREEDOM] = float(model.df_resid)
     if at is not None or prior_sd is not None or noise_sd is not None:
         return options.laplace(names, likelihood, None, n, arrays)
@@ -147,6 +128,25 @@ def extract(
     options.centre(names, likelihood, None, mean)  # an error if there is no largest likelihood
     _check_converged(model)
     return own
+
+
+def _check_plain(model: Any) -> None:
+    """Refuse a fit whose covariance is not that of its likelihood."""
+    instead = "kf.coefficients takes estimates and their covariance"
+    if isinstance(model, L1BinaryResultsWrapper):
+        raise KLFusionError(
+            "expected a fit without an l1 penalty, which is no Gaussian prior: give prior_sd"
+        )
+    covariance = getattr(model, "cov_type", "nonrobust")
+    if getattr(model.model, "groups", None) is not None:  # of a PHReg
+        covariance = "cluster"
+    if covariance not in _OF_LIKELIHOOD:
+        raise KLFusionError(
+            "expected a fit without robust errors, for they are not those of a likelihood, got "
+            f"cov_type={covariance!r}: {instead}"
+        )
+    if getattr(model, "constraints", None) is not None:
+        raise KLFusionError(f"expected a fit without constraints, got {model.constraints}")
 
 
 def _is_normal(info: Mapping[str, Any]) -> bool:
@@ -168,7 +168,7 @@ def _info(model: Any) -> dict[str, Any]:
     elif isinstance(model.model, Logit):
         info["likelihood"] = "logistic"
     elif isinstance(model.model, PHReg):
-        info["likelihood"] = "proportional hazards"
+        info |= {"likelihood": "proportional hazards", "ties": model.model.ties}
     elif isinstance(model.model, OLS):
         info["likelihood"] = "normal"
     else:
@@ -189,34 +189,31 @@ def rebuild(posterior: Posterior) -> Any:
     rows = [known.index(c) for c in info["columns"] if c in known]
     names = [known[row] for row in rows]
     mean, covariance = params["mean"][0][rows], params["covariance"][0][np.ix_(rows, rows)]
-    # A model needs data; these stand for none, and nothing is fitted to them.
-    exog = pd.DataFrame(np.vstack([np.eye(len(names)), np.ones(len(names))]), columns=names)
+    # A model needs data to be made; these stand for none.
+    rows_of_none = np.vstack([np.eye(len(names)), np.ones((_ENOUGH, len(names)))])
+    exog = pd.DataFrame(rows_of_none, columns=names)
     outcome = (info.get("outcome") or [_UNNAMED])[0]
     endog = pd.Series((np.arange(len(exog)) % 2).astype(np.float64), name=outcome)
     n = float("nan") if posterior.counts is None else float(posterior.counts.sum())
     if info["class"] == PHRegResults.__name__:
-        hazards = PHReg(endog + 1.0, exog, status=np.ones(len(exog)))
-        hazards.surv.n_obs = n
+        ties = info.get("ties", "breslow")
+        hazards = PHReg(endog + 1.0, exog, status=np.ones(len(exog)), ties=ties)
         hazards.status = np.array([float(structure.arrays.get("events", 0.0))])
-        return PHRegResults(hazards, mean, covariance, scale=1.0)
+        return without_rows(FusedPHRegResults(hazards, mean, covariance, scale=1.0), n)
     if info["class"] == RegressionResultsWrapper.__name__:
         scale = float(structure.arrays["noise"]) ** 2
-        results = FusedOLSResults(OLS(endog, exog), mean, covariance / scale)
+        results = FusedOLSResults(
+            OLS(endog, exog, hasconst=not _CONSTANTS.isdisjoint(names)), mean, covariance / scale
+        )
         results.scale = scale
-        return RegressionResultsWrapper(_counted(results, n))
+        return RegressionResultsWrapper(without_rows(results, n))
     if info["class"] == BinaryResultsWrapper.__name__:
         logit = Logit(endog, exog)
         fit = LikelihoodModelResults(logit, mean, normalized_cov_params=covariance, scale=1.0)
         fit.mle_settings, fit.mle_retvals = {"optimizer": "none"}, {"converged": True}
-        return BinaryResultsWrapper(_counted(FusedLogitResults(logit, fit), n))
+        return BinaryResultsWrapper(without_rows(FusedLogitResults(logit, fit), n))
     link = getattr(families.links, info["link"])()
     family = getattr(families, info["family"])(link=link, **info.get("shape", {}))
     glm = sm.GLM(endog, exog, family=family)
     scale = float(structure.arrays.get("noise", np.sqrt(info["scale"]))) ** 2
-    return GLMResultsWrapper(_counted(FusedGLMResults(glm, mean, covariance / scale, scale), n))
-
-
-def _counted(results: Any, n: float) -> Any:
-    """Results of so many observations."""
-    results.nobs, results.df_resid = n, n - len(results.params)
-    return results
+    return GLMResultsWrapper(without_rows(FusedGLMResults(glm, mean, covariance / scale, scale), n))

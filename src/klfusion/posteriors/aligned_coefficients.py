@@ -1,5 +1,6 @@
 """Regressions of several silos over one list of coefficients, matched by name."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,20 @@ from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.regression import KIND, LOCAL, Information, names_of
 from klfusion.posteriors.structure.words import normalised
+
+# What an error expects, by setting, where silos that say it differ.
+_EXPECTED = {
+    "classes": "the classes {}, which classes= sets,",
+    "ties": "ties={!r}",
+    "censoring": "{} censoring",
+    "offset": "{}",
+}
+_CATEGORIES = ": declare all categories of the column at all silos, by pd.Categorical(categories=)"
+_OF_COLUMNS = (
+    ("units", "{!r} in {!r}", ""),
+    ("reference", "levels of {!r} against {!r}", _CATEGORIES),
+)
+_POINT_ZERO = re.compile(r"(?<=\d)\.0+(?![\d.])")  # of an integer that is read as a float
 
 
 def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
@@ -32,10 +47,12 @@ def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
     known = [(name, info.get("likelihood")) for name, info in infos]
     known = [(name, likelihood) for name, likelihood in known if likelihood is not None]
     check_equal(known, f"a {known[0][1]} regression" if known else "")
-    classes = [(name, info["classes"]) for name, info in infos if "classes" in info]
-    check_equal(classes, f"the classes {classes[0][1]}, which classes= sets," if classes else "")
+    for key, expected in _EXPECTED.items():
+        known = [(name, info[key]) for name, info in infos if info.get(key) is not None]
+        check_equal(known, expected.format(known[0][1]) if known else "")
     _check_outcomes(infos)
-    _check_units(infos)
+    for key, expected, hint in _OF_COLUMNS:
+        _check_columns(infos, key, expected, hint)
     _check_variables(infos)
     split = [_without_local(p) for p in shared_prior(shared_noise(posteriors))]
     names = [_info(p)["coordinates"] for p in split]
@@ -85,15 +102,18 @@ def _listed(names: Sequence[str | None]) -> str:
     return few([name for name in names if name is not None])
 
 
-def _check_units(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
+def _check_columns(
+    infos: Sequence[tuple[str, dict[str, Any]]], setting: str, expected: str, hint: str
+) -> None:
+    """Refuse silos that differ in a setting of a column, such as its unit."""
     first: dict[str, tuple[str, str]] = {}
     for name, info in infos:
-        for key, unit in dict(info.get("units") or {}).items():
-            other, known = first.setdefault(key, (name, unit))
-            if unit != known:
+        for key, own in dict(info.get(setting) or {}).items():
+            other, known = first.setdefault(key, (name, own))
+            if own != known:
                 raise IncompatibleSilosError(
-                    f"silo {name!r}: expected {key!r} in {known!r} as in silo {other!r}, "
-                    f"got {unit!r}"
+                    f"silo {name!r}: expected {expected.format(key, known)} as in silo {other!r}, "
+                    f"got {own!r}{hint}"
                 )
 
 
@@ -102,7 +122,8 @@ def _check_spelling(silos: Sequence[str], names: Sequence[list[str]]) -> None:
     first: dict[str, tuple[str, str]] = {}
     for silo, own in zip(silos, names, strict=True):
         for key in own:
-            other, known = first.setdefault(key.strip().casefold(), (silo, key))
+            spelling = _POINT_ZERO.sub("", _folded(key))
+            other, known = first.setdefault(spelling, (silo, key))
             if key != known and known not in own:
                 raise IncompatibleSilosError(
                     f"silo {silo!r}: expected {known!r} as in silo {other!r}, got {key!r}: "

@@ -2,8 +2,9 @@
 
 ``info`` has ``coordinates``, the names of the coefficients; ``local``, those that differ between
 silos; and ``likelihood``, the model of an observation. ``columns`` are all names in the order of
-the data. Where known, there are ``units`` and ``scales``, the standard deviations of columns. Draws
-have ``variables``, each with a name, dims, labels along them and a support.
+the data. Where known, there are ``ties``, ``censoring`` and ``offset`` of the likelihood. Columns
+have ``units``, ``scales``, which are standard deviations, and a ``reference`` level. Draws have
+``variables``, each with a name, dims, labels along them and a support.
 Local coefficients are marginalised out before silos are fused. What a silo's data say about them
 is kept, one row per silo: given the shared coefficients ``s`` they are Normal, with the mean
 ``local.offset + local.gain s`` and the covariance ``local.covariance``.
@@ -26,6 +27,7 @@ from klfusion.posteriors.structure.words import normalised, repeated
 
 KIND = "regression"
 LOCAL = ("local.offset", "local.gain", "local.covariance")
+OF_LIKELIHOOD = ("likelihood", "ties", "censoring", "offset")  # text, where it is known
 _COMMON = ("coordinates", "local", "likelihood")  # settings that must be equal in all silos
 _ROUNDING = 1e-9  # share of the largest eigenvalue by which rounding makes the smallest negative
 

@@ -193,10 +193,12 @@ def _regression(own: Checked) -> None:
     local = own.once("local", lambda _: regression.names_of(own.info, "local", own.where))
     if "columns" in own.info:
         own.once("columns", lambda _: regression.names_of(own.info, "columns", own.where))
-    own.setting("likelihood", lambda v: v is None or isinstance(v, str), "text")
+    for key in regression.OF_LIKELIHOOD:
+        own.setting(key, lambda v: v is None or isinstance(v, str), "text")
     own.setting("variables", lambda v: v is None or _are_variables(v), _VARIABLES)
     own.setting("outcome", lambda v: v is None or _are_outcomes(v), "one or two names of columns")
-    own.setting("units", lambda v: are_values(v, str), "a mapping of columns to text")
+    for key in ("units", "reference"):
+        own.setting(key, lambda v: are_values(v, str), "a mapping of columns to text")
     own.setting("scales", lambda v: are_values(v, int | float), "a mapping of columns to numbers")
     if own.arrays.keys() & {"noise", "freedom"}:
         own.array("noise", (), above=True)
