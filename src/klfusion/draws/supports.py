@@ -15,6 +15,7 @@ from klfusion._utils.text import brief
 from klfusion.draws.normality import BY_CHANCE
 from klfusion.draws.transforms import TRANSFORMS, Transform
 from klfusion.errors import KLFusionError
+from klfusion.posteriors.variables import EVENT_AXES
 
 # By the names that users write: kind, lower bound, upper bound.
 _NAMED: dict[str, tuple[str, float | None, float | None]] = {
@@ -78,7 +79,7 @@ class Support:
     @property
     def event_dim(self) -> int:
         """How many of the last axes are one value."""
-        return TRANSFORMS[self.kind].event
+        return EVENT_AXES.get(self.kind, 0)
 
     def inside(self, values: FloatArray) -> bool:
         """Whether all values are within the support, up to rounding of sums that are one."""
