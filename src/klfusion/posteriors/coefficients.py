@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.text import brief, few
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families import Normal
@@ -154,11 +154,35 @@ def flattest(information: Information) -> tuple[float, FloatArray]:
     return float(values[0]), np.asarray(vectors[:, 0])
 
 
+def leading(directions: FloatArray) -> IntArray:
+    """The coefficients, in order, that directions (d, n) of unit scale are mostly about."""
+    size = np.abs(directions)
+    return np.flatnonzero((size > 0.1 * size.max(axis=0)).any(axis=1))
+
+
+def narrower(prior: Information, posterior: Information, most: float = 1.0) -> IntArray:
+    """Coefficients of directions in which a prior is more than ``most`` times as precise.
+
+    Data take nothing from the precision of a prior, unless they contradict it or it is another one.
+    """
+    scale = np.sqrt(np.diag(posterior.precision))
+    apart = (prior.precision - most * posterior.precision) / np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(apart)
+    return leading(vectors[:, values > np.sqrt(np.finfo(np.float64).eps)])
+
+
+def wider_than_prior(posterior: Posterior) -> list[str]:
+    """Coefficients of which a regression's posterior is wider than its prior."""
+    assert posterior.structure is not None and posterior.prior is not None
+    names = posterior.structure.info["coordinates"]
+    before, own = (Information.of(e, len(names)) for e in (posterior.prior, posterior.natural[0]))
+    return [names[k] for k in narrower(before, own).tolist()]
+
+
 def _least_known(information: Information, names: Sequence[str]) -> str:
     """The coefficients of the direction with the least information."""
-    direction = flattest(information)[1]
-    large = np.flatnonzero(np.abs(direction) > 0.1 * np.abs(direction).max())
-    return f"none about {few([names[int(k)] for k in large])}"
+    rows = leading(flattest(information)[1][:, None])
+    return f"none about {few([names[k] for k in rows.tolist()])}"
 
 
 def is_regression(posterior: Any) -> bool:
