@@ -64,6 +64,10 @@ class Support:
             known = ", ".join(_NAMED)
             expected = f"expected a support of {known} or a pair of bounds"
             raise KLFusionError(f"{where}: {expected}, got {brief(given)}")
+        bounds = [b for b in (found.lower, found.upper) if b is not None]
+        if not np.isfinite(bounds).all() or not (len(bounds) < 2 or bounds[0] < bounds[1]):
+            expected = "expected a lower bound below the upper one, both finite or None"
+            raise KLFusionError(f"{where}: {expected}, got {brief(given)}")
         return found
 
     def to_json(self) -> dict[str, Any]:
