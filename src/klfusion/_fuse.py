@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from klfusion._utils.arrays import FloatArray, IntArray
 from klfusion._utils.checks import check_flag, check_integer, generator, seed_of
 from klfusion._utils.running import Report, progress_bar
-from klfusion._utils.text import brief
+from klfusion._utils.text import brief, few
 from klfusion.adapters import extract
 from klfusion.adapters.draw_files import is_draws
-from klfusion.errors import IncompatibleSilosError, KLFusionError
+from klfusion.errors import IncompatibleSilosError, InvalidPosteriorError, KLFusionError
 from klfusion.families import Family, Located, require
 from klfusion.fusion.assemble import assemble, match_divergences, unmatched_reasons
 from klfusion.fusion.result import Fusion
@@ -28,6 +28,7 @@ from klfusion.model_size.preparation import stack_silos
 from klfusion.objective.divergences import problem_with_divergence
 from klfusion.pooling.one_prior import under_one_prior
 from klfusion.pooling.pool import Matched, Pooling, chosen, chosen_pooling, known_of, pool
+from klfusion.posteriors.coefficients import is_regression, wider_than_prior
 from klfusion.posteriors.compatibility import Silo, aligned_silos, silo_weights
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import network
@@ -179,7 +180,7 @@ def _fused(
     known = known_of(posteriors, prepared.first[kept], weights)
     units = Matched(problem, matching.labels[kept], *known)
     pooling = chosen(settings.pooling, posteriors, method.divergence)
-    natural = pool(pooling, units, int(units.labels.max()) + 1, matching.plan)
+    natural = _pooled(pooling, units, matching.plan, posteriors)
     if matching.location is not None:
         family = require(problem.family, Located, method.name)
         natural = family.relocated(natural, matching.location)
@@ -217,6 +218,26 @@ def _fused(
         match_layer=match_layer,
         unmatched=unmatched_reasons(posteriors, per_silo, prepared.by_silo(prepared.is_member)),
     )
+
+
+def _pooled(
+    pooling: str, units: Matched, plan: FloatArray | None, posteriors: Sequence[Posterior]
+) -> FloatArray:
+    """Global components; those of coefficients are checked, and an error names silos at fault."""
+    coefficients = all(map(is_regression, posteriors))
+    try:
+        natural = pool(pooling, units, int(units.labels.max()) + 1, plan)
+        if coefficients:
+            units.problem.family.check(natural, f"pooling {pooling!r}")
+    except InvalidPosteriorError as error:
+        wider = {p.name: wider_than_prior(p) for p in posteriors if coefficients}
+        silos = [name for name, own in wider.items() if own]
+        if not silos:
+            raise
+        which = f"silos {few(silos)} of {few(wider[silos[0]])}"
+        reason = f"expected posteriors as narrow as their priors, got wider ones at {which}"
+        raise InvalidPosteriorError(f"{reason} ({error})") from error
+    return natural
 
 
 def _sizes(n_components: int | Sequence[int] | None, first: Silo) -> tuple[int | None, ...]:

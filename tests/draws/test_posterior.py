@@ -195,6 +195,41 @@ class TestPriors:
             kf.from_draws(draws(), name="a", prior=prior, **DIMS)
 
 
+class TestPriorsNarrowerThanTheDraws:
+    def silo(self, name, prior, seed=0):
+        own = np.random.default_rng(seed).normal(1.0, 0.1, (4, 1000, 2))
+        return kf.from_draws({"beta": own}, name=name, prior={"beta": prior}, **DIMS)
+
+    def test_are_a_finding_that_names_silo_and_variable(self):
+        silos = [self.silo(name, 0.07 if name == "a" else 1.0) for name in "abc"]
+        said = "the prior of 'beta[age]', 'beta[dose]' is narrower than the draws"
+        assert any(text.startswith(said) for text in silos[0].provenance["findings"])
+        found = [str(own) for own in kf.diagnose(kf.fuse(silos)).findings]
+        assert any(text.startswith(f"silo 'a': {said}") for text in found)
+        assert not any("do not separate" in text for text in found)
+
+    @pytest.mark.parametrize("pooling", ["auto", "hierarchical"])
+    def test_at_all_silos_are_an_error_that_names_them(self, pooling):
+        silos = [self.silo(name, 0.07) for name in "abc"]
+        message = r"got wider ones at silos 'a', 'b', 'c' of 'beta\[age\]', 'beta\[dose\]'"
+        with pytest.raises(kf.KLFusionError, match=message):
+            kf.fuse(silos, pooling=pooling)
+
+    def test_chance_is_no_finding(self):
+        """Draws of the prior alone are as wide as it is, but for their error."""
+        silos = [self.silo(f"s{seed}", (1.0, 0.1), seed) for seed in range(20)]
+        assert any(np.diag(p.params()["covariance"][0]).max() > 0.1**2 for p in silos)
+        assert not any("findings" in p.provenance for p in silos)
+
+    def test_of_a_component(self):
+        rng = np.random.default_rng(0)
+        own = {"mu": rng.normal([-2.0, 2.0], [0.1, 0.5], (4, 1000, 2))}
+        made = kf.from_draws(own, name="a", dims={"mu": ["component"]}, components="component",
+                             prior={"mu": (0.0, 0.3)})  # fmt: skip
+        (found,) = [t for t in made.provenance["findings"] if "narrower" in t]
+        assert found.startswith("component 1: the prior of 'mu' is narrower than the draws")
+
+
 class TestWhatIsWrong:
     @for_each("change, message", [
         (lambda d: d["beta"].__setitem__((1, 7), np.nan),
@@ -219,6 +254,11 @@ class TestWhatIsWrong:
         ({"variables": ["gamma"]}, "variables: expected names of 'beta', 'sigma', got 'gamma'"),
         ({"supports": {"sigma": "simplex"}}, "'sigma': expected 1 axes of a simplex or more"),
         ({"supports": {"beta": "positive_ordered"}}, "'beta': expected draws within its support"),
+        ({"supports": {"sigma": (9, 0)}},
+         r"'sigma': expected a lower bound below the upper one, both finite or None, got \(9, 0\)"),
+        ({"supports": {"sigma": (1.0, 1.0)}}, "'sigma': expected a lower bound below the upper"),
+        ({"supports": {"sigma": (0, np.inf)}}, "'sigma': .* both finite or None, got"),
+        ({"supports": {"sigma": (np.nan, None)}}, "'sigma': .* both finite or None, got"),
         ({"dims": {"beta": ["a", "b"]}}, "'beta': expected 1 dims, got 2"),
         ({"coords": {"beta_dim_0": ["x", "x"]}}, "'beta': expected 2 different coords"),
         ({"local": "sigma"}, "local: expected a list of names, got 'sigma'"),

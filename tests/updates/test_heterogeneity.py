@@ -49,6 +49,16 @@ def test_other_priors_are_found():
     assert any("'b': its prior of 'x0' has deviation 0.01" in text for text in reasons)
 
 
+def test_a_posterior_wider_than_its_prior_is_found():
+    silos = [
+        kf.coefficients([1.0, 2.0], np.diag([0.01, 0.01]), ["age", "dose"], name=name, prior_sd=sd)
+        for name, sd in {"a": {"age": 0.07, "dose": 1.0}, "b": 1.0, "c": 1.0}.items()
+    ]
+    found = [str(own) for own in kf.diagnose(kf.fuse(silos)).findings]
+    assert any(t.startswith("silo 'a': its posterior of 'age' is wider than its") for t in found)
+    assert not any("do not separate" in text for text in found)
+
+
 ALL = {
     "logistic": logistic,
     "bayesian": bayesian,

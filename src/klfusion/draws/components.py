@@ -10,7 +10,7 @@ from klfusion._utils.arrays import FloatArray
 from klfusion._utils.checks import is_number
 from klfusion._utils.package import provenance
 from klfusion.draws.layout import Layout
-from klfusion.draws.moments import matched_normal
+from klfusion.draws.moments import doubts_of_prior, matched_normal
 from klfusion.draws.priors import prior_information
 from klfusion.draws.relabelling import relabelled
 from klfusion.draws.variables import Draws, Variable
@@ -46,22 +46,24 @@ def components_posterior(
     simplices = [v for v in (layout.weights, layout.transition) if v is not None]
     for_others = {key: own for key, own in given.items() if key not in {v.name for v in simplices}}
     names = [key for v in layout.own for key in v.coordinates]
-    parts, table = [], layout.table()
+    table, of_components = layout.table(), []
     for k, label in enumerate(layout.labels):
-        here = f"{where}, component {label}"
-        found, doubts = matched_normal(table[:, :, k], names, here, draws.n_divergent * (k == 0))
-        parts.append(found.natural())
-        findings += [f"component {label}: {text}" for text in doubts]
+        here, divergent = f"{where}, component {label}", draws.n_divergent * (k == 0)
+        of_components.append(matched_normal(table[:, :, k], names, here, divergent))
+    before = _prior(layout, _of(for_others, layout.own), where)
+    for label, (found, doubts, effective) in zip(layout.labels, of_components, strict=True):
+        own = [*doubts, *doubts_of_prior(before, found, names, effective)]
+        findings += [f"component {label}: {text}" for text in own]
     arrays: dict[str, Any] = {}
     arrays |= _counts(layout, layout.weights, given, "counts", "weight_prior", where)
     arrays |= _counts(layout, layout.transition, given, "transition", "transition_prior", where)
     if layout.shared:
         there = replace(layout.draws, variables=tuple(layout.shared))
-        own = _of(for_others, layout.shared)
-        shared, doubts = matched_normal(there.table(), there.coordinates, where)
-        before = prior_information(there, own, where)
-        arrays |= dict(zip(SHARED, (*shared, *before), strict=True))
-        findings += doubts
+        of_shared = _of(for_others, layout.shared)
+        shared, doubts, effective = matched_normal(there.table(), there.coordinates, where)
+        known = prior_information(there, of_shared, where)
+        arrays |= dict(zip(SHARED, (*shared, *known), strict=True))
+        findings += [*doubts, *doubts_of_prior(known, shared, there.coordinates, effective)]
     info = {
         **SOURCE,
         "component_dims": [*layout.dims],
@@ -73,9 +75,9 @@ def components_posterior(
     }
     return Posterior(
         Normal(len(names)),
-        np.stack(parts),
+        np.stack([found.natural() for found, *_ in of_components]),
         name=name,
-        prior=_prior(layout, _of(for_others, layout.own), where).natural(),
+        prior=before.natural(),
         counts=arrays.get("counts"),
         structure=Structure(KIND, arrays, info),
         provenance=provenance(

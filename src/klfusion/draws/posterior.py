@@ -9,7 +9,7 @@ import numpy as np
 from klfusion._utils.checks import check_number
 from klfusion._utils.package import provenance
 from klfusion.draws.components import SOURCE, components_posterior
-from klfusion.draws.moments import matched_normal
+from klfusion.draws.moments import doubts_of_prior, matched_normal
 from klfusion.draws.priors import prior_information
 from klfusion.draws.variables import Draws, read_draws
 from klfusion.errors import KLFusionError
@@ -108,12 +108,14 @@ def from_draws(
     if scales:
         read = read.scaled_by(scales, where)
     table, names = read.table(), read.coordinates
-    information, findings = matched_normal(table, names, where, read.n_divergent)
+    information, findings, effective = matched_normal(table, names, where, read.n_divergent)
+    before = prior_information(read, prior, where)
+    findings += doubts_of_prior(before, information, names, effective)
     findings += read.doubts()
     info = {**SOURCE, "variables": [v.to_json() for v in read.variables], "units": units}
     made = regression(
         information,
-        prior_information(read, prior, where),
+        before,
         names,
         name,
         _expanded(local, read, where),

@@ -15,6 +15,7 @@ from klfusion._utils.text import brief
 from klfusion.draws.normality import BY_CHANCE
 from klfusion.draws.transforms import TRANSFORMS, Transform
 from klfusion.errors import KLFusionError
+from klfusion.posteriors.variables import EVENT_AXES
 
 # By the names that users write: kind, lower bound, upper bound.
 _NAMED: dict[str, tuple[str, float | None, float | None]] = {
@@ -63,6 +64,10 @@ class Support:
             known = ", ".join(_NAMED)
             expected = f"expected a support of {known} or a pair of bounds"
             raise KLFusionError(f"{where}: {expected}, got {brief(given)}")
+        bounds = [b for b in (found.lower, found.upper) if b is not None]
+        if not np.isfinite(bounds).all() or not (len(bounds) < 2 or bounds[0] < bounds[1]):
+            expected = "expected a lower bound below the upper one, both finite or None"
+            raise KLFusionError(f"{where}: {expected}, got {brief(given)}")
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +83,7 @@ class Support:
     @property
     def event_dim(self) -> int:
         """How many of the last axes are one value."""
-        return TRANSFORMS[self.kind].event
+        return EVENT_AXES.get(self.kind, 0)
 
     def inside(self, values: FloatArray) -> bool:
         """Whether all values are within the support, up to rounding of sums that are one."""

@@ -21,9 +21,8 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 class Transform:
-    """The identity: values are coordinates. ``event`` axes at the end are one value."""
+    """The identity: values are coordinates."""
 
-    event = 0
     label = "{}"  # of the coordinates of a variable
 
     def __init__(self, lower: float | None = None, upper: float | None = None) -> None:
@@ -125,7 +124,7 @@ class Softplus(Transform):
 class Simplex(Transform):
     """Stick-breaking: each logit is of the share of what is left; zeros are equal shares."""
 
-    event, label = 1, "sticks({})"
+    label = "sticks({})"
 
     @staticmethod
     def offset(size: int) -> FloatArray:
@@ -154,7 +153,7 @@ class Simplex(Transform):
 class Ordered(Transform):
     """The first value, or its logarithm above a bound, and logarithms of the steps."""
 
-    event, label = 1, "steps({})"
+    label = "steps({})"
 
     def unconstrain(self, values: FloatArray) -> FloatArray:  # noqa: D102
         first = values[..., :1] if self.lower is None else np.log(values[..., :1] - self.lower)
@@ -171,7 +170,7 @@ class Ordered(Transform):
 class Cholesky(Transform):
     """A lower triangular matrix: logarithms of the diagonal, then the entries below it."""
 
-    event, label = 2, "entries({})"
+    label = "entries({})"
 
     def free_shape(self, event: Sequence[int]) -> tuple[int, ...]:  # noqa: D102
         return (event[0] * (event[0] + 1) // 2,)
@@ -199,7 +198,7 @@ class Cholesky(Transform):
 class CholeskyCorr(Transform):
     """Rows of unit length: each entry is a partial correlation times what the row has left."""
 
-    event, label = 2, "partial({})"
+    label = "partial({})"
 
     def free_shape(self, event: Sequence[int]) -> tuple[int, ...]:  # noqa: D102
         return (event[0] * (event[0] - 1) // 2,)

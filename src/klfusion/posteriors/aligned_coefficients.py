@@ -16,6 +16,7 @@ from klfusion.posteriors.posterior import Posterior, check_equal
 from klfusion.posteriors.structure import Structure
 from klfusion.posteriors.structure.regression import KIND, LOCAL, Information, names_of
 from klfusion.posteriors.structure.words import normalised
+from klfusion.posteriors.variables import check_variables
 
 # What an error expects, by setting, where silos that say it differ.
 _EXPECTED = {
@@ -53,7 +54,7 @@ def align_coefficients(posteriors: Sequence[Posterior]) -> list[Posterior]:
     _check_outcomes(infos)
     for key, expected, hint in _OF_COLUMNS:
         _check_columns(infos, key, expected, hint)
-    _check_variables(infos)
+    check_variables([(name, info.get("variables") or ()) for name, info in infos])
     split = [_without_local(p) for p in shared_prior(shared_noise(posteriors))]
     names = [_info(p)["coordinates"] for p in split]
     union = list(dict.fromkeys(key for own in names for key in own))
@@ -138,17 +139,6 @@ def _check_spelling(silos: Sequence[str], names: Sequence[list[str]]) -> None:
             f"silo {silo!r}: expected names of columns, such as {theirs}, got 'x0' and the like: "
             "fit it to a data frame"
         )
-
-
-def _check_variables(infos: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """Variables of draws have the same supports and dims in all silos that have them."""
-    for key in ("support", "dims", "scale"):
-        found: dict[str, list[tuple[str, Any]]] = {}
-        for name, info in infos:
-            for variable in info.get("variables") or ():
-                found.setdefault(variable["name"], []).append((name, variable.get(key)))
-        for variable, values in found.items():
-            check_equal(values, f"{variable!r} with {key} {values[0][1]}")
 
 
 def _without_local(posterior: Posterior) -> Posterior:

@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from klfusion._utils.arrays import FloatArray
+from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
 from klfusion._utils.text import brief, few
 from klfusion.errors import InvalidPosteriorError, KLFusionError
 from klfusion.families import Normal
 from klfusion.families.family import numbers
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure
+from klfusion.posteriors.structure.checked import are_texts
 from klfusion.posteriors.structure.regression import KIND, Information, names_of
+from klfusion.posteriors.structure.words import normalised
 
 
 def coefficients(
@@ -33,7 +35,8 @@ def coefficients(
     Parameters
     ----------
     mean, covariance : arrays of shape (d,) and (d, d)
-        Estimates and their covariance matrix.
+        Estimates and their covariance matrix. A Series and a data frame of pandas with text as
+        labels are taken by label, arrays in the order of ``coordinates``.
     coordinates : sequence of str
         The names of the coefficients. Silos may have them in any order.
     name : str
@@ -68,17 +71,58 @@ def coefficients(
     names = names_of({"coordinates": listed}, "coordinates", where)
     given = numbers(mean, f"{where}: mean").reshape(-1)
     if len(given) != len(names):
-        raise KLFusionError(f"{where}: expected {len(names)} coefficients, got {len(given)}")
+        expected = f"expected {len(names)} coefficients, as many as coordinates has names"
+        raise KLFusionError(f"{where}: {expected}, got {len(given)} in mean")
     if np.shape(covariance) != (len(names), len(names)):
         expected = f"expected a covariance matrix of shape {(len(names), len(names))}"
         raise KLFusionError(f"{where}: {expected}, got {np.shape(covariance)}")
+    spread = numbers(covariance, f"{where}: covariance")
+    line = getattr(mean, "squeeze", lambda: mean)()  # of a data frame with one row or column
+    given = _by_label(given, line, names, f"{where}: mean")
+    spread = _by_label(spread, covariance, names, f"{where}: covariance")
     family = Normal(len(names))
-    natural = family.natural(given[None], numbers(covariance, f"{where}: covariance")[None])[0]
+    natural = _natural(family, given, spread, names, where)
     precision = np.diag(prior_precision(names, prior_sd, where))
     settings = {"likelihood": likelihood, "units": dict(units or {})}
     return regression(
         Information.of(natural, family.dim), precision, names, name, local, n_observations, settings
     )
+
+
+def _by_label(values: FloatArray, given: Any, names: Sequence[str], what: str) -> FloatArray:
+    """Values in the order of names, by the labels of what was given, if these are text.
+
+    An axis without such labels has those of the other.
+    """
+    axes = [[*map(normalised, own)] for own in getattr(given, "axes", ()) if are_texts([*own])]
+    for own in axes:
+        if sorted(own) != sorted(names):
+            expected = f"expected the labels {few(names)}, as coordinates has them"
+            raise KLFusionError(
+                f"{what}: {expected}, got {few(own)}: rename them, or give an array in this order"
+            )
+    places = [[own.index(name) for name in names] for own in axes]
+    return values[np.ix_(*(places * values.ndim)[: values.ndim])] if places else values
+
+
+def _natural(
+    family: Normal, mean: FloatArray, covariance: FloatArray, names: Sequence[str], where: str
+) -> FloatArray:
+    """Natural parameters (p,); errors name the silo, and the coefficient where it is one."""
+    expected: list[tuple[str, FloatArray, BoolArray]] = [
+        ("a finite mean", mean, np.isfinite(mean)),
+        ("finite covariances", covariance, np.isfinite(covariance)),
+        ("a variance > 0", np.diag(covariance), np.diag(covariance) > 0),
+    ]
+    for what, values, good in expected:
+        for at in np.argwhere(~good)[:1]:
+            which = few([names[k] for k in dict.fromkeys(at.tolist())])
+            got = f"got {values[tuple(at)]:.6g}"
+            raise InvalidPosteriorError(f"{where}: expected {what} of {which}, {got}")
+    try:
+        return np.asarray(family.natural(mean[None], covariance[None])[0])
+    except KLFusionError as error:
+        raise InvalidPosteriorError(f"{where}, {error}") from error
 
 
 def prior_precision(
@@ -154,11 +198,35 @@ def flattest(information: Information) -> tuple[float, FloatArray]:
     return float(values[0]), np.asarray(vectors[:, 0])
 
 
+def leading(directions: FloatArray) -> IntArray:
+    """The coefficients, in order, that directions (d, n) of unit scale are mostly about."""
+    size = np.abs(directions)
+    return np.flatnonzero((size > 0.1 * size.max(axis=0)).any(axis=1))
+
+
+def narrower(prior: Information, posterior: Information, most: float = 1.0) -> IntArray:
+    """Coefficients of directions in which a prior is more than ``most`` times as precise.
+
+    Data take nothing from the precision of a prior, unless they contradict it or it is another one.
+    """
+    scale = np.sqrt(np.diag(posterior.precision))
+    apart = (prior.precision - most * posterior.precision) / np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(apart)
+    return leading(vectors[:, values > np.sqrt(np.finfo(np.float64).eps)])
+
+
+def wider_than_prior(posterior: Posterior) -> list[str]:
+    """Coefficients of which a regression's posterior is wider than its prior."""
+    assert posterior.structure is not None and posterior.prior is not None
+    names = posterior.structure.info["coordinates"]
+    before, own = (Information.of(e, len(names)) for e in (posterior.prior, posterior.natural[0]))
+    return [names[k] for k in narrower(before, own).tolist()]
+
+
 def _least_known(information: Information, names: Sequence[str]) -> str:
     """The coefficients of the direction with the least information."""
-    direction = flattest(information)[1]
-    large = np.flatnonzero(np.abs(direction) > 0.1 * np.abs(direction).max())
-    return f"none about {few([names[int(k)] for k in large])}"
+    rows = leading(flattest(information)[1][:, None])
+    return f"none about {few([names[k] for k in rows.tolist()])}"
 
 
 def is_regression(posterior: Any) -> bool:

@@ -20,11 +20,12 @@ from klfusion.posteriors.aligned_coefficients import align_coefficients
 from klfusion.posteriors.categories import align_categories
 from klfusion.posteriors.columns import check_schemas
 from klfusion.posteriors.posterior import Posterior, check_equal
-from klfusion.posteriors.structure import Structure, class_densities, head, regression
+from klfusion.posteriors.structure import Structure, class_densities, components, head, regression
 from klfusion.posteriors.structure.convolution import CONVOLUTIONS
 from klfusion.posteriors.structure.kinds import NAMES, SCALING, TOPICS
 from klfusion.posteriors.structure.network import KIND, layer_arrays, n_layers
 from klfusion.posteriors.structure.words import normalised
+from klfusion.posteriors.variables import check_variables
 from klfusion.posteriors.vocabularies import align_vocabularies
 
 _MAX_RATIO = 1e9  # of two weights: beyond it, rounding in float64 sums hides the smaller one
@@ -103,6 +104,9 @@ def check_compatible(posteriors: Sequence[Silo]) -> None:
     features = [(name, [*map(normalised, own)]) for name, own in features if own is not None]
     if features:
         check_equal(features, f"the features {features[0][1]} in this order,")
+    for key in ("variables", "shared"):
+        own = [(name, s.info.get(key) or ()) for name, s in structures if s.kind == components.KIND]
+        check_variables(own, whole=True)
     families = [(p.name, p.family) for p in posteriors]
     sizes = isinstance(posteriors[0].family, DimensionalFamily)
     alike = sizes and len({type(family) for _, family in families}) == 1

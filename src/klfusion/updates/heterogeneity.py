@@ -6,16 +6,18 @@ from typing import Any
 import numpy as np
 
 from klfusion._utils.text import few
+from klfusion.draws.moments import NARROWER
 from klfusion.draws.variables import names_of
 from klfusion.errors import KLFusionError
 from klfusion.fusion.result import Fusion
 from klfusion.methods.matching import comparing
 from klfusion.pooling.meta_analysis import MetaAnalysis, meta_analysis, varying
 from klfusion.pooling.regressions import NOTHING, VARYING, Silos
-from klfusion.posteriors.coefficients import flattest, is_regression
+from klfusion.posteriors.coefficients import flattest, is_regression, leading, narrower
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import UNKNOWN, Posterior
 from klfusion.posteriors.structure.regression import Information
+from klfusion.updates.findings import of_draws
 from klfusion.updates.table import kept_silos
 
 # Ratio of a column's deviations at two silos. Hospitals differ a few times; metres and centimetres,
@@ -62,8 +64,9 @@ def doubtful_columns(fusion: Fusion, silos: Sequence[Posterior]) -> list[tuple[s
     if not is_regression(fusion.posterior):
         return found
     constant = {name for name, text in found if text.endswith(_SAYS_NOTHING)}
+    told = constant | {own.silo for own in of_draws(silos) if NARROWER in own.reason}
     for silo in silos:
-        found += [(silo.name, text) for text in _undetermined(silo, silo.name in constant)]
+        found += [(silo.name, text) for text in _undetermined(silo, silo.name in told)]
     found += _other_priors(silos)
     tests = heterogeneity(fusion)
     for name in varying(tests):
@@ -103,21 +106,27 @@ def _other_priors(silos: Sequence[Posterior]) -> list[tuple[str, str]]:
     return found
 
 
-def _undetermined(silo: Posterior, constant: bool) -> list[str]:
-    """Coefficients about which the silo's data say nothing, for the prior is all it has there."""
+def _undetermined(silo: Posterior, told: bool) -> list[str]:
+    """Coefficients about which the silo's data say nothing, for the prior is all it has there.
+
+    They may be ``told`` already. Draws of the prior alone may be wider than it, by chance.
+    """
     structure, prior = silo.structure, silo.prior
     assert structure is not None and prior is not None
     names = list(structure.info["coordinates"])
     columns = structure.info.get("columns") or names
     found = [f"lacks {name!r}, which has the prior there" for name in names if name not in columns]
     rows = np.array([k for k, name in enumerate(names) if name in columns], dtype=np.intp)
-    data = Information.of(silo.natural[0] - prior, len(names)).some(rows)
-    value, direction = flattest(data)
-    if value < NOTHING and not constant:
-        large = np.flatnonzero(np.abs(direction) > 0.1 * np.abs(direction).max())
-        which = few([names[int(k)] for k in rows[large]])
-        found.append(f"its data do not separate the coefficients of {which}: the prior does")
-    return found
+    own, before = (Information.of(eta, len(names)).some(rows) for eta in (silo.natural[0], prior))
+    value, direction = flattest(Information(own.shift, own.precision - before.precision))
+    if told or value >= NOTHING:
+        return found
+    wider = rows[narrower(before, own)]
+    if len(wider) and "variables" not in structure.info:
+        which = few([names[k] for k in wider.tolist()])
+        return [*found, f"its posterior of {which} is wider than its prior: is it its own?"]
+    which = few([names[k] for k in rows[leading(direction[:, None])].tolist()])
+    return [*found, f"its data do not separate the coefficients of {which}: the prior does"]
 
 
 def _scales(silo: Posterior) -> dict[str, float]:
