@@ -183,6 +183,19 @@ def test_a_silo_of_one_row_is_fused_where_all_columns_are_continuous():
     ]
 
 
+def test_margins_are_of_the_columns_that_are_compared():
+    full, lacking = fitted([0, 1], 1), fitted([0, 1], 2, without=["blood.pressure"])
+    silos = [kf.extract(full, name="a"), kf.extract(lacking, name="b")]
+    moved, which = silos[0].natural.copy(), unmeasured(silos)
+    moved[:, which] = moved[::-1][:, which]  # another pressure
+    found = [
+        kf.diagnose(kf.fuse([own, silos[1]]))
+        for own in (silos[0], replace(silos[0], natural=moved))
+    ]
+    for key in ("margins", "misfit"):
+        np.testing.assert_allclose(*(np.stack(getattr(own, key)) for own in found))
+
+
 def test_schemas_that_differ_are_named():
     model = fitted([0, 1], 1)
     frame, _ = patients([0, 1], 100, 5)
