@@ -92,6 +92,11 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
 def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fusion:
     """See `Fusion.at`."""
     silos, path = kept_silos(fusion, "pick another size"), fusion.path
+    if path is None and fusion.n_silos == 1:
+        raise KLFusionError(
+            f"silo {fusion.silo_names[0]!r} is the only one, and its components stay as they are: "
+            "expected two silos or more, or kf.MaxLoss(..., within_silos=True), to have other sizes"
+        )
     if path is None:
         raise KLFusionError(
             "expected a fusion with a path, as method 'auto' makes it, got none: what add and "
