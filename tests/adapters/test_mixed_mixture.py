@@ -183,6 +183,15 @@ def test_a_silo_of_one_row_is_fused_where_all_columns_are_continuous():
     ]
 
 
+def test_other_sizes_and_silos_that_come_back_are_compared_in_the_same_columns(fusion):
+    assert unmeasured(fusion.silos).any()
+    assert fusion.at(penalty=fusion.penalty).objective == pytest.approx(fusion.objective)
+    for silo in fusion.silos:
+        again = fusion.remove(silo.name).add(silo)
+        assert again.n_components == fusion.n_components
+        assert again.objective == pytest.approx(fusion.objective)
+
+
 def test_margins_are_of_the_columns_that_are_compared():
     full, lacking = fitted([0, 1], 1), fitted([0, 1], 2, without=["blood.pressure"])
     silos = [kf.extract(full, name="a"), kf.extract(lacking, name="b")]

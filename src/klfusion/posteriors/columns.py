@@ -55,11 +55,14 @@ def unmeasured(posteriors: Sequence[Posterior]) -> BoolArray | None:
     A silo that did has, per component, rows enough to measure the column, and fewer cells of it
     than lift a posterior above its prior.
     """
-    family, structures = posteriors[0].family, [p.structure for p in posteriors]
+    family = posteriors[0].family
+    if not isinstance(family, Product):
+        return None
+    structures = (p.structure for p in posteriors)
     known = [
         s for s in structures if s is not None and MEASURED in s.arrays and s.info.get("schema")
     ]
-    if not isinstance(family, Product) or len(known) < len(posteriors):
+    if len(known) < len(posteriors):
         return None
     groups = factors_of(blocks_of(known[0].info["schema"]))
     first = [group[0] for group in groups]  # columns of a block count the same rows

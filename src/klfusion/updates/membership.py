@@ -290,6 +290,7 @@ def _assign_newcomer(
     fusion: Fusion, table: Table, new: Posterior, weight: float
 ) -> tuple[IntArray, Matched, FusionProblem]:
     """A new silo matched by one assignment: its labels, its units, and these as compared."""
+    table = table.in_columns_of([*table.posteriors, new])
     groups = [np.array([row]) for row in range(new.n_components)]
     size, others, method = fusion.n_components, table.units, fusion.settings.method
     if isinstance(method, PathMethod) and method.cleans:
