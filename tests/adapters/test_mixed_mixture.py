@@ -141,8 +141,68 @@ def test_no_column_in_common():
     columns = SCHEMA.names
     a = fitted([0, 1], 1, without=columns[:3])
     b = fitted([0, 1], 2, without=columns[3:])
-    with pytest.raises(kf.KLFusionError, match=r"a column that every silo measured.*'a' lacks"):
-        kf.fuse({"a": a, "b": b})
+    with pytest.raises(
+        kf.KLFusionError, match=r"a column that every silo measured.*'a' lacks"
+    ) as e:
+        kf.fuse({"a": a, "b": b, "all": fitted([0, 1], 3)})
+    assert "'b' lacks" in str(e.value)
+    assert "'all' lacks" not in str(e.value)
+
+
+def one_patient(**cells):
+    return MixedMixture(SCHEMA, random_state=0).fit({name: [x] for name, x in cells.items()})
+
+
+@pytest.mark.parametrize("lacking", [[], ["age", "weight"]])
+def test_a_silo_with_hardly_any_rows_does_not_decide_which_columns_are_compared(lacking):
+    patient = {"age": 61.0, "blood.pressure": 158.0, "weight": 63.0, "sex": "m", "visits": 5.0}
+    tiny = one_patient(**{name: x for name, x in patient.items() if name not in lacking})
+    silos = {"a": fitted([0, 1], 1), "b": fitted([1, 2], 2), "tiny": tiny}
+    assert unmeasured([kf.extract(model, name=name) for name, model in silos.items()]) is None
+    silos["c"] = fitted([0, 1], 3, without=["blood.pressure"])
+    which = unmeasured([kf.extract(model, name=name) for name, model in silos.items()])
+    assert which.sum() == 4
+
+
+def test_a_silo_of_one_row_is_fused_where_all_columns_are_continuous():
+    schema = kf.Schema(SCHEMA.columns[:2])
+    rng = np.random.default_rng(0)
+
+    def fit(n):
+        kind = np.arange(n) % 2
+        frame = {
+            "age": rng.normal(np.take(AGE, kind), 7),
+            "blood.pressure": rng.normal(np.take(PRESSURE, kind), 8),
+        }
+        return MixedMixture(schema, random_state=0, n_init=2).fit(frame)
+
+    silos = {"a": fit(300), "b": fit(300)}
+    with_one = kf.fuse({**silos, "tiny": fit(1)})
+    assert [own.tolist() for own in with_one.labels[:2]] == [
+        own.tolist() for own in kf.fuse(silos).labels
+    ]
+
+
+def test_other_sizes_and_silos_that_come_back_are_compared_in_the_same_columns(fusion):
+    assert unmeasured(fusion.silos).any()
+    assert fusion.at(penalty=fusion.penalty).objective == pytest.approx(fusion.objective)
+    for silo in fusion.silos:
+        again = fusion.remove(silo.name).add(silo)
+        assert again.n_components == fusion.n_components
+        assert again.objective == pytest.approx(fusion.objective)
+
+
+def test_margins_are_of_the_columns_that_are_compared():
+    full, lacking = fitted([0, 1], 1), fitted([0, 1], 2, without=["blood.pressure"])
+    silos = [kf.extract(full, name="a"), kf.extract(lacking, name="b")]
+    moved, which = silos[0].natural.copy(), unmeasured(silos)
+    moved[:, which] = moved[::-1][:, which]  # another pressure
+    found = [
+        kf.diagnose(kf.fuse([own, silos[1]]))
+        for own in (silos[0], replace(silos[0], natural=moved))
+    ]
+    for key in ("margins", "misfit"):
+        np.testing.assert_allclose(*(np.stack(getattr(own, key)) for own in found))
 
 
 def test_schemas_that_differ_are_named():

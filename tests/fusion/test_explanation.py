@@ -32,7 +32,7 @@ def test_the_rivals_are_named_with_nats_and_odds():
         assert f"{rival} components are {behind:.1f} nats less probable" in text
 
 
-def test_probabilities_of_sizes_add_up_and_differences_are_from_the_fusions_size():
+def test_probabilities_of_sizes_add_up_and_differences_are_from_the_best():
     fusion = kf.fuse(rates())
     known = sizes(fusion)
     assert sum(one.probability for one in known) == pytest.approx(1.0)
@@ -75,6 +75,25 @@ def test_a_single_silo_and_names_say_so():
 
 def test_a_size_that_was_picked_says_so():
     assert "the size was picked" in kf.fuse(rates()).at(n_components=2).explain()
+
+
+@pytest.mark.parametrize(
+    ("moved", "expected"),
+    [(-1, "found to be one, or parts of others"), (1, "moved out of the path's clusters")],
+)
+def test_a_size_that_is_not_the_best_on_the_path_says_why(moved, expected):
+    fusion = kf.fuse(rates())
+    path = fusion.path
+    best = np.where(path.n_components == fusion.n_components - moved, 1e3, path.evidence)
+    other = replace(fusion, path=replace(path, evidence=best))
+    text = other.explain()
+    assert f"This fusion has {fusion.n_components} components: " in text
+    assert expected in text
+    known = {one.n_components: one.behind for one in sizes(other)}
+    assert min(known.values()) == known[fusion.n_components - moved] == 0.0
+    assert (
+        f"{fusion.n_components} components are {known[fusion.n_components]:.1f} nats less" in text
+    )
 
 
 def test_a_matching_that_was_kept_says_so():

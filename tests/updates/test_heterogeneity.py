@@ -95,6 +95,31 @@ def test_columns_that_lack_or_repeat(name):
     assert "c: its data do not separate the coefficients of 'age', 'dose': the prior does" in copied
 
 
+def differing(values, variances):
+    """The silo whose coefficient is said to differ most."""
+    own = zip("abcdefgh", values, variances, strict=False)
+    silos = [kf.coefficients([value], [[v]], ["b"], name=name) for name, value, v in own]
+    (found,) = [f for f in kf.diagnose(kf.fuse(silos)).findings if "differs most" in f.reason]
+    return found.silo
+
+
+def test_the_silo_that_differs_most_is_the_outlier_and_not_the_precise_one():
+    assert differing([3.0, 0.49, 0.41, 0.66], [0.4, 0.037, 0.027, 0.039]) == "a"
+    assert differing([0.5, 0.5, 2.5, 0.5, 0.5], [0.02, 0.02, 0.2, 0.001, 0.02]) == "c"
+    assert differing([1.0, 1.1, 0.9, 0.0], [0.04, 0.04, 0.04, 0.001]) == "d"
+
+
+def test_without_it_cochrans_q_falls_most():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        values, variances = rng.normal(scale=3.0, size=6), rng.uniform(0.001, 0.3, 6)
+        left = []
+        for j in range(6):
+            y, w = np.delete(values, j), 1.0 / np.delete(variances, j)
+            left.append(w @ (y - w @ y / w.sum()) ** 2)
+        assert differing(values, variances) == "abcdef"[int(np.argmin(left))]
+
+
 def test_a_classifier_without_a_feature_names_them():
     x, y = patients(100, np.random.default_rng(0))
     with pytest.raises(kf.KLFusionError, match=r"expected the features .*'score'.* got \['age'\]"):

@@ -381,6 +381,14 @@ def test_every_size_of_the_path_can_be_had():
         fusion.remove("silo-0").at(n_components=3)
 
 
+def test_one_silo_has_no_other_sizes_unless_its_components_may_merge():
+    silos, _ = rate_silos()
+    with pytest.raises(kf.KLFusionError, match=r"silo 'silo-0' is the only one.* expected two"):
+        kf.fuse(silos[:1]).at(n_components=1)
+    merging = kf.fuse(silos[:1], method=kf.MaxLoss(0.5, within_silos=True))
+    assert merging.at(n_components=1).n_components == 1
+
+
 def test_the_right_size_lasts_longest():
     silos, truth = rate_silos(n_silos=12)
     path = kf.fuse(silos).path
@@ -435,9 +443,12 @@ def test_a_size_that_was_given_stays_when_a_silo_is_added():
 
 def test_what_has_no_path_says_how_to_have_one():
     one, other = _mixture_of((0, 0), (8, 0)), _mixture_of((8, 0), (0, 100), seed=1)
-    fusion = kf.fuse([one, other]).remove("silo-1")
+    fusion = kf.fuse([one, other, _mixture_of((0, 0), (8, 0), seed=2)]).remove("silo-1")
     with pytest.raises(KLFusionError, match="rematch=True"):
         fusion.at(n_components=2)
+    assert fusion.remove("silo-3", rematch=True).path is None  # of one silo
+    with pytest.raises(KLFusionError, match="expected two silos or more"):
+        fusion.remove("silo-3").at(n_components=2)
 
 
 def test_rematching_keeps_the_sizes_of_every_layer_and_the_random_state():

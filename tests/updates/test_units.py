@@ -10,7 +10,7 @@ import pytest
 import klfusion as kf
 from experiments.units import SCENARIOS, run, run_consortium
 from klfusion.learners import Column, MixedMixture
-from klfusion.updates.component_moments import ComponentMoments
+from klfusion.updates.component_moments import KEYS, ComponentMoments
 from klfusion.updates.units import _Pairs, other_units
 from tests.helpers.loops import for_each
 
@@ -160,3 +160,22 @@ def test_bounds_are_above_what_they_bound(seed):
         for c in range(3):
             columns = np.arange(3) == c
             assert pairs.bound(columns) >= pairs.best(columns)[0]
+
+
+def test_many_silos_of_different_sizes_are_compared_as_each_by_itself():
+    rng = np.random.default_rng(11)
+    means, sds = drawn(rng)
+    silos = []
+    for j in range(30):
+        rows = rng.permutation(4)[: 2 + j % 3]
+        scale = (1.0, 2.2, 1.0) if j == 7 else (1.0, 1.0, 1.0)
+        silos.append(silo(f"s{j}", *near(means[rows], sds[rows], rng), scale))
+    (found,) = other_units(silos)
+    assert found[:2] == ("s7", (1,))
+    own, other = (ComponentMoments.of(silos[j]) for j in (0, 2))
+    alike = [own, ComponentMoments.of(silos[3])]
+    every = replace(own, **{k: np.stack([getattr(one, k) for one in alike]) for k in KEYS})
+    together, alone = _Pairs(every, other, 0.1), [_Pairs(one, other, 0.1) for one in alike]
+    column = np.arange(3) == 1
+    for value in (_Pairs.same, _Pairs.bound_of_several, lambda pairs: pairs.bound(column)):
+        np.testing.assert_allclose(value(together), [value(one) for one in alone], rtol=1e-12)

@@ -27,7 +27,7 @@ class Size(NamedTuple):
 
     n_components: int
     log_evidence: float  # nats
-    behind: float  # nats by which the evidence is below that of the fusion's size, if that is there
+    behind: float  # nats by which the evidence is below the highest
     probability: float  # among the sizes of the path
 
 
@@ -46,13 +46,15 @@ class Decision(NamedTuple):
 
 
 def sizes(fusion: Fusion) -> list[Size] | None:
-    """Every size of the merge path, the largest first; None where no evidence chose the size."""
+    """Every size of the merge path, the largest first; None where no evidence chose the size.
+
+    Evidence is that of the path's clusters. Of the fusion's size they need not be the fusion's.
+    """
     path = fusion.path
     if path is None or path.evidence is None:
         return None
-    size, own = path.n_components, np.flatnonzero(path.n_components == fusion.n_components)
-    behind = path.evidence[own[0] if len(own) else path.evidence.argmax()] - path.evidence
-    columns = size, path.evidence, behind, np.exp(log_softmax(path.evidence))
+    behind = path.evidence.max() - path.evidence
+    columns = path.n_components, path.evidence, behind, np.exp(log_softmax(path.evidence))
     return [Size(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
@@ -133,9 +135,15 @@ def _moved(fusion: Fusion, best: int) -> str:
             f"This fusion has {n}: of two silos, all matchings count, and pairs are matched that "
             "are more probable than not."
         )
+    if fusion.n_components > best:
+        return (
+            f"This fusion has {n}: some were then moved out of the path's clusters, to where they "
+            "are more probable given all others."
+        )
     return (
-        f"This fusion has {n}: the path can only merge. Components that were then moved between "
-        "clusters, and clusters that were merged, are more probable."
+        f"This fusion has {n}: some of the path's clusters were then found to be one, or parts of "
+        "others. The evidence on the path favours more, for parts of one cluster have small "
+        "distances within, as if they differed. Merges are decided without that."
     )
 
 

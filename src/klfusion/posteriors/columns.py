@@ -1,7 +1,8 @@
 """Mixtures over the columns of a table: one schema for all silos, and columns some never measured.
 
 A column that a silo hardly measured is near its prior there. As a distribution that differs from
-what other silos observed, although it says nothing about patients.
+what other silos observed, although it says nothing about patients. A silo with hardly any rows says
+little in every column: it does not decide which of them others are compared in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,28 +52,34 @@ def _by_column(schema: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, An
 def unmeasured(posteriors: Sequence[Posterior]) -> BoolArray | None:
     """Natural parameters (p,) of columns that some silo hardly measured; None if there are none.
 
-    A silo that did has, per component, the observations below which a posterior is hardly more than
-    its prior.
+    A silo that did has, per component, rows enough to measure the column, and fewer cells of it
+    than lift a posterior above its prior.
     """
-    family, structures = posteriors[0].family, [p.structure for p in posteriors]
+    family = posteriors[0].family
+    if not isinstance(family, Product):
+        return None
+    structures = (p.structure for p in posteriors)
     known = [
         s for s in structures if s is not None and MEASURED in s.arrays and s.info.get("schema")
     ]
-    if not isinstance(family, Product) or len(known) < len(posteriors):
+    if len(known) < len(posteriors):
         return None
     groups = factors_of(blocks_of(known[0].info["schema"]))
     first = [group[0] for group in groups]  # columns of a block count the same rows
     least = np.array([factor.least_count for _, factor in family.factors])
-    seen = np.array([s.arrays[MEASURED][:, first].mean(axis=0) >= least for s in known])
-    if seen.all():
+    cells = np.array([s.arrays[MEASURED][:, first].mean(axis=0) for s in known])
+    rows = np.array([[s.arrays["counts"].mean()] for s in known])
+    lacking = (cells < least) & (rows >= least)
+    if not lacking.any():
         return None
-    if not seen.all(axis=0).any():
+    if lacking.any(axis=0).all():
         names = [name for name, _ in family.factors]
         missing = [
-            f"{p.name!r} lacks {few([n for n, s in zip(names, own, strict=True) if not s])}"
-            for p, own in zip(posteriors, seen, strict=True)
+            f"{p.name!r} lacks {few([n for n, lacks in zip(names, own, strict=True) if lacks])}"
+            for p, own in zip(posteriors, lacking, strict=True)
+            if own.any()
         ]
         raise IncompatibleSilosError(
             f"expected a column that every silo measured, got none: {'; '.join(missing)}"
         )
-    return np.repeat(~seen.all(axis=0), [factor.size for _, factor in family.factors])
+    return np.repeat(lacking.any(axis=0), [factor.size for _, factor in family.factors])

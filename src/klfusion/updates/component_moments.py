@@ -20,6 +20,7 @@ from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure import Structure, head
 from klfusion.posteriors.structure.kinds import NAMES, blocks_of, factors_of
 
+KEYS = ("mean", "log_sd", "size")  # of moments
 _MOST_COMPONENTS = 20  # the largest
 _MOST_COLUMNS = 32  # to look at one by one; of more, so many are looked at together
 
@@ -121,16 +122,15 @@ class ComponentMoments:
 
     def beside(self, silos: Sequence[ComponentMoments]) -> ComponentMoments:
         """The components of other silos, (l, d); by name, those that may match each, (n, l, d)."""
-        keys = ("mean", "log_sd", "size")
         if self.names is None:
-            mean, log_sd, size = (np.concatenate([getattr(s, k) for s in silos]) for k in keys)
+            mean, log_sd, size = (np.concatenate([getattr(s, k) for s in silos]) for k in KEYS)
             return ComponentMoments(mean, log_sd, size)
         there = np.array([[name in (own.names or ()) for own in silos] for name in self.names])
-        found = [np.ones((*there.shape, getattr(self, key).shape[1])) for key in keys]
+        found = [np.ones((*there.shape, getattr(self, key).shape[1])) for key in KEYS]
         for number, place in np.argwhere(there):
             other = silos[place]
             row = (other.names or ()).index(self.names[number])
-            for array, key in zip(found, keys, strict=True):
+            for array, key in zip(found, KEYS, strict=True):
                 array[number, place] = getattr(other, key)[row]
         return ComponentMoments(found[0], found[1], found[2], there=there)
 

@@ -1,6 +1,6 @@
 """How far a fusion can be trusted: each match, each silo, each component."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from klfusion.methods.matching import comparing
 from klfusion.objective.clusters import Clusters
 from klfusion.pooling.pool import matched
 from klfusion.pooling.robust import RADIUS
+from klfusion.posteriors.columns import unmeasured
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 from klfusion.updates.findings import Finding, findings_of
@@ -34,7 +35,8 @@ class Diagnosis:
     ----------
     margins : tuple of arrays
         Per silo and component, the nats to the next best plan of its silo without this match. Small
-        is doubtful, 0 a tie, NaN an unmatched component.
+        is doubtful, 0 a tie, NaN an unmatched component. Below 0 the other plan costs less, and the
+        method found this one more probable.
     misfit : array of shape (silos,)
         Cost of a silo's matches relative to the median member; NaN without others to compare.
     support : int array of shape (components,)
@@ -121,7 +123,9 @@ def _margins(fusion: Fusion, silos: list[Posterior]) -> tuple[_BySilo, _BySilo]:
     settings = fusion.settings
     units = matched(silos, fusion.labels, settings.weight_array())
     variation = settings.variation_array(units.problem.family)
-    problem = settings.method.compared(units.problem, variation=variation)
+    # In the columns that were compared when they were matched.
+    some = replace(units.problem, prior=units.priors).ignoring(unmeasured(silos))
+    problem = settings.method.compared(some, variation=variation)
     clusters = Clusters(problem, units.labels)
     penalty = price_of(fusion, clusters)
     present = [j for j, own in enumerate(fusion.labels) if (own >= 0).any()]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import few
 from klfusion.draws.moments import NARROWER
 from klfusion.draws.variables import names_of
@@ -71,14 +72,25 @@ def doubtful_columns(fusion: Fusion, silos: Sequence[Posterior]) -> list[tuple[s
     tests = heterogeneity(fusion)
     for name in varying(tests):
         test = tests[name]
-        away = np.abs(np.array(test.estimates) - test.estimate) / np.sqrt(test.variances)
         (called,) = names_of(fusion.posterior.structure, [name])
         text = f"coefficient {called!r} differs most from those of other silos (Q {test.q:.3g}, "
         text += f"p {test.q_p_value:.1e})"
         if fusion.settings.pooling not in VARYING:
             text += ": pooling='hierarchical' lets it vary"
-        found.append((test.silos[int(away.argmax())], text))
+        found.append((test.silos[int(_falls_of_q(test).argmax())], text))
     return found
+
+
+def _falls_of_q(test: MetaAnalysis) -> FloatArray:
+    """By how much Cochran's Q is smaller without each silo, (J,).
+
+    It is the square of a silo's difference to the mean of the others, in standard errors of that
+    difference: the deleted residual. So a precise silo is not blamed for a mean that another moves.
+    """
+    weights, estimates = 1.0 / np.array(test.variances), np.array(test.estimates)
+    share = weights / weights.sum()
+    squares = weights * (estimates - share @ estimates) ** 2
+    return np.asarray(squares / np.maximum(1.0 - share, np.finfo(np.float64).eps))
 
 
 def _other_priors(silos: Sequence[Posterior]) -> list[tuple[str, str]]:

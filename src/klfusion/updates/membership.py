@@ -92,6 +92,11 @@ def remove(fusion: Fusion, name: str, *, rematch: bool) -> Fusion:
 def at(fusion: Fusion, *, n_components: int | None, penalty: float | None) -> Fusion:
     """See `Fusion.at`."""
     silos, path = kept_silos(fusion, "pick another size"), fusion.path
+    if path is None and fusion.n_silos == 1:
+        raise KLFusionError(
+            f"silo {fusion.silo_names[0]!r} is the only one, and its components stay as they are: "
+            "expected two silos or more, or kf.MaxLoss(..., within_silos=True), to have other sizes"
+        )
     if path is None:
         raise KLFusionError(
             "expected a fusion with a path, as method 'auto' makes it, got none: what add and "
@@ -285,6 +290,7 @@ def _assign_newcomer(
     fusion: Fusion, table: Table, new: Posterior, weight: float
 ) -> tuple[IntArray, Matched, FusionProblem]:
     """A new silo matched by one assignment: its labels, its units, and these as compared."""
+    table = table.in_columns_of([*table.posteriors, new])
     groups = [np.array([row]) for row in range(new.n_components)]
     size, others, method = fusion.n_components, table.units, fusion.settings.method
     if isinstance(method, PathMethod) and method.cleans:

@@ -26,6 +26,7 @@ from klfusion.objective.clusters import Clusters
 from klfusion.objective.problem import FusionProblem
 from klfusion.pooling.one_prior import under_one_prior
 from klfusion.pooling.pool import Matched, matched, priors_of
+from klfusion.posteriors.columns import unmeasured
 from klfusion.posteriors.compatibility import aligned_silos
 from klfusion.posteriors.posterior import Posterior
 
@@ -67,7 +68,7 @@ class Table:
         stacked, units = stack_silos(posteriors, weights), matched(posteriors, labels, weights)
         if units.problem.n == stacked.n:  # one array for both
             units = replace(units, problem=stacked)
-        comparison = Comparison.of(units.problem, settings)
+        comparison = Comparison.of(units.problem, settings).among(posteriors)
         compared = comparison.apply(units.problem)
         for known in (stacked, compared):
             _ = known.log_partition  # computed here, it is handed on
@@ -133,7 +134,8 @@ class Table:
         else:
             compared = self.compared.joined(replace(own_compared, silo=silo_of_units))
         lists = (*self.silos, silo), (*self.posteriors, posterior), (*self.labels, labels)
-        return Table(*lists, stacked, units, compared, self.comparison)
+        made = Table(*lists, stacked, units, compared, self.comparison)
+        return made.in_columns_of(made.posteriors)
 
     def without(self, j: int) -> Table:
         """Without one silo; the others must be aligned as they were sent."""
@@ -147,7 +149,15 @@ class Table:
             priors = priors_of(posteriors, problem.silo)
         units, compared = replace(less.units, problem=problem, priors=priors), less.compared
         matching = _but(self.labels, j), stacked, units, _renumbered(compared, j)
-        return Table(silos, posteriors, *matching, self.comparison)
+        return Table(silos, posteriors, *matching, self.comparison).in_columns_of(posteriors)
+
+    def in_columns_of(self, posteriors: _Silos) -> Table:
+        """The same, compared in the columns that these silos measured."""
+        comparison = self.comparison.among(posteriors)
+        if np.array_equal(*(own.unmeasured for own in (comparison, self.comparison))):  # type: ignore[arg-type]
+            return self
+        compared = comparison.apply(self.units.problem)
+        return replace(self, comparison=comparison, compared=compared)
 
     def with_support(self, least: int) -> Table:
         """With the global components of at least so many silos, in the order they had."""
@@ -176,11 +186,16 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How components are made comparable: ``like`` (1, p) stands for all, None where none can."""
+    """How components are made comparable: ``like`` (1, p) stands for all, None where none can.
+
+    In ``unmeasured`` natural parameters (p,), those of columns, all have one ``prior`` (p,).
+    """
 
     method: Method
     like: FloatArray | None
     variation: FloatArray | None
+    unmeasured: BoolArray | None = None
+    prior: FloatArray | None = None
 
     @classmethod
     def of(cls, problem: FusionProblem, settings: FuseSettings) -> Comparison:
@@ -195,10 +210,18 @@ class Comparison:
         alike = np.allclose(*both, rtol=_SAME, atol=_SAME)
         return cls(method, _typical(problem, settings.certainty) if alike else None, variation)
 
+    def among(self, posteriors: _Silos) -> Comparison:
+        """The same of these silos, some of which may have hardly measured a column."""
+        return replace(self, unmeasured=unmeasured(posteriors), prior=posteriors[0].prior)
+
     def apply(self, problem: FusionProblem, like: FloatArray | None = None) -> FusionProblem:
         """A problem as the method compares it; as ``like`` is where nothing stands for all."""
         standing = self.like if self.like is not None else like
         given = [] if standing is None else [standing]
+        which, prior = self.unmeasured, self.prior
+        if which is not None and prior is not None:
+            problem = replace(problem, natural=np.where(which, prior, problem.natural))
+            given = [np.where(which, prior, own) for own in given]
         return replace(self.method.compared(problem, *given, variation=self.variation), given=None)
 
 

@@ -8,16 +8,17 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import comb, expit, logsumexp
 
-from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.arrays import CACHED_ENTRIES, BoolArray, FloatArray, blocks
 from klfusion.posteriors.posterior import Posterior
-from klfusion.updates.component_moments import ComponentMoments, compared
+from klfusion.updates.component_moments import KEYS, ComponentMoments, compared
 
 _SMALLEST, _LARGEST = np.log(1.5), np.log(1000.0)  # of ratios of units; a mile has 1.6 kilometres
 _WIDTH = 2.0 * (_LARGEST - _SMALLEST)  # of the prior of a log scale
@@ -51,29 +52,48 @@ def other_units(silos: Sequence[Posterior]) -> Iterator[Units]:
     known = {p.name: own for p in silos if (own := ComponentMoments.of(p)) is not None}
     names, columns = compared(known)
 
-    def found(name: str) -> Units:
-        others = [known[other] for other in names if other != name]
-        if not others:
-            return _NONE
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of huge numbers
-            own = known[name].beside(others[:: -(-len(others) // _MOST_SILOS)])
-            return _most_probable(known[name], own)._replace(silo=name)
-
-    first = [found(name) for name in (names[1:] if len(names) == 2 else names)]  # of two, the last
+    first = _found(names[1:] if len(names) == 2 else names, names, known)  # of two, the last
     # The most probable first: whom it alone resembles, others resemble in other units.
     for one in sorted(first, key=lambda own: -own.log_odds):
-        again = found(one.silo) if one.log_odds > 0.0 else one
+        again = _found([one.silo], names, known)[0] if one.log_odds > 0.0 else one
         if again.log_odds > 0.0:
             names.remove(one.silo)
             some = None if again.columns is None else tuple(columns[[*again.columns]].tolist())
             yield again._replace(columns=some)
 
 
-def _most_probable(own: ComponentMoments, others: ComponentMoments) -> Units:
-    """The most probable other units; log odds are minus infinity if no scale can be."""
-    d = own.mean.shape[1]
-    given = [_Pairs(own, others, variation) for variation in _VARIATION]
-    same = logsumexp([pairs.same() for pairs in given])
+def _found(
+    some: Sequence[str], names: Sequence[str], known: Mapping[str, ComponentMoments]
+) -> list[Units]:
+    """The most probable other units of some silos, each beside a few of the others."""
+    n, place = len(names) - 1, {name: number for number, name in enumerate(names)}
+    if n < 1:
+        return [_NONE for _ in some]
+    alike: dict[Any, list[str]] = {}  # silos that are compared with the same others
+    for name in some:
+        beside = tuple(p + (p >= place[name]) for p in range(0, n, -(-n // _MOST_SILOS)))
+        alike.setdefault((beside, known[name].names, known[name].mean.shape), []).append(name)
+    found = dict[str, Units]()
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of huge numbers
+        for (beside, _, (k, d)), group in alike.items():
+            others = known[group[0]].beside([known[names[p]] for p in beside])
+            size = k * others.mean.shape[-2] * d
+            for at_once in blocks((len(group), size), CACHED_ENTRIES):
+                own = [known[name] for name in group[at_once]]
+                found |= zip(group[at_once], _most_probable(own, others), strict=True)
+    return [found[name]._replace(silo=name) for name in some]
+
+
+def _most_probable(silos: Sequence[ComponentMoments], others: ComponentMoments) -> list[Units]:
+    """The most probable other units of silos with equally many components, beside the same others.
+
+    Log odds are minus infinity if no scale can be. Bounds of all silos are computed together.
+    """
+    own, d = silos[0], silos[0].mean.shape[1]
+    mean, log_sd, size = (np.stack([getattr(s, k) for s in silos]) for k in KEYS)
+    every = replace(own, mean=mean, log_sd=log_sd, size=size)
+    given = [_Pairs(every, others, variation) for variation in _VARIATION]
+    same = logsumexp([pairs.same() for pairs in given], axis=0)
     groups: dict[tuple[int, ...] | None, BoolArray]
     groups = {(c,): np.arange(d) == c for c in range(d if own.one_by_one else 0)}
     if d > 1 or not groups:
@@ -81,19 +101,43 @@ def _most_probable(own: ComponentMoments, others: ComponentMoments) -> Units:
     # Each column alone, all by one factor, or several: these are equally probable.
     several_too = d > 1 and own.one_by_one
     prior = np.log(_PRIOR / (1.0 - _PRIOR) / (len(groups) + several_too))
+    bounds = {
+        some: logsumexp([pairs.bound(columns) for pairs in given], axis=0) + prior
+        for some, columns in groups.items()
+    }
+    several = np.full(len(silos), -np.inf)
+    if several_too:
+        several = logsumexp([pairs.bound_of_several() for pairs in given], axis=0) + prior
+    found = []
+    for j, silo in enumerate(silos):
+        likely = {some: groups[some] for some, bound in bounds.items() if not bound[j] < same[j]}
+        found.append(_best(silo, others, likely, bool(several[j] > same[j]), prior - same[j]))
+    return found
+
+
+def _best(
+    own: ComponentMoments,
+    others: ComponentMoments,
+    groups: Mapping[tuple[int, ...] | None, BoolArray],
+    several: bool,
+    offset: float,
+) -> Units:
+    """The most probable of groups of columns of one factor, or ``several``, each by its own.
+
+    Log odds are log evidence plus the ``offset``.
+    """
+    some_likely = several or len(groups) > 0
+    given = [_Pairs(own, others, v) for v in (_VARIATION if some_likely else ())]
     best = _NONE
     for some, columns in groups.items():
-        if logsumexp([pairs.bound(columns) for pairs in given]) + prior < same:
-            continue
         found = [pairs.best(columns) for pairs in given]
         log, scales = logsumexp([log for log, _ in found]), (float(np.exp(max(found)[1])),)
-        found_here = Units("", some, scales, float(log + prior - same))
-        best = max(best, found_here, key=lambda own: own.log_odds)
-    if several_too and logsumexp([p.bound_of_several() for p in given]) + prior > same:
-        several = [pairs.best_of_several() for pairs in given]
-        log_scales = max(several, key=lambda one: one[0])[1]
+        best = max(best, Units("", some, scales, float(log + offset)), key=lambda one: one.log_odds)
+    if several:
+        each_found = [pairs.best_of_several() for pairs in given]
+        log_scales = max(each_found, key=lambda one: one[0])[1]
         scaled = np.flatnonzero(log_scales)
-        log_odds = float(logsumexp([log for log, _ in several]) + prior - same)
+        log_odds = float(logsumexp([log for log, _ in each_found]) + offset)
         if len(scaled) > 1 and log_odds > best.log_odds:
             each = tuple(np.exp(log_scales[scaled]).tolist())
             best = Units("", tuple(scaled.tolist()), each, log_odds)
@@ -101,23 +145,28 @@ def _most_probable(own: ComponentMoments, others: ComponentMoments) -> Units:
 
 
 class _Pairs:
-    """Pairs of a silo's components and those of others, given how much these vary."""
+    """Pairs of a silo's components and those of others, given how much these vary.
+
+    Of many silos (b, k, d) at once there is the evidence of the same units, and bounds.
+    """
 
     def __init__(self, own: ComponentMoments, others: ComponentMoments, variation: float) -> None:
         # (k, 1, d) each; (l, d), or by name (k, l, d); NaN where a silo did not measure a column
-        given = [own.mean[:, None], own.log_sd[:, None], others.mean, others.log_sd]
+        mean, log_sd, size = (x[..., None, :] for x in (own.mean, own.log_sd, own.size))
+        given = [mean, log_sd, others.mean, others.log_sd]
         self.known = np.isfinite(given[0] + given[2])  # (k, l, d)
         self.x, self.x_log_sd, self.y, self.y_log_sd = map(np.nan_to_num, given)
-        error = 1.0 / own.size[:, None] + 1.0 / others.size  # (k, l, 1 or d)
+        error = 1.0 / size + 1.0 / others.size  # (k, l, 1 or d)
         error = np.nan_to_num(error, nan=1.0)
         self.error = (error + variation**2) * np.exp(2.0 * self.x_log_sd)  # of the mean
         # A deviation that all components share counts once.
-        log_error = (0.5 * error + variation**2) * (1 if own.names is None else len(error))
+        log_error = (0.5 * error + variation**2) * (1 if own.names is None else error.shape[-3])
         self.log_error = np.broadcast_to(log_error, self.error.shape)
-        all_there = np.ones(error.shape[:2], dtype=bool)
+        all_there = np.ones(error.shape[-3:-1], dtype=bool)
         self.there = all_there if others.there is None else others.there
         self.new = self._new(given)
-        self.plain = self._log_density(np.zeros((1, 1)), slice(None))[0]  # (k, l, d)
+        means, logs = self.x - self.y, self.x_log_sd - self.y_log_sd
+        self.plain = self._where_known(means, logs, slice(None))  # (k, l, d)
 
     def _log_density(self, log_scale: FloatArray, columns: BoolArray | slice) -> FloatArray:
         """Of components given that they match, by column: (scales, k, l, columns).
@@ -142,43 +191,47 @@ class _Pairs:
         total = np.zeros(self.x.shape)
         x, x_log_sd, y, y_log_sd = given
         for own, other, error in ((x, y, self.error), (x_log_sd, y_log_sd, self.log_error)):
-            every = np.concatenate([own[:, 0], other[self.there] if other.ndim > 2 else other])
+            rest = other[self.there] if other.ndim > 2 else other
+            rest = np.broadcast_to(rest, (*own.shape[:-3], *rest.shape))
+            every = np.concatenate([own[..., 0, :], rest], axis=-2)[..., None, :, :]
             there = np.isfinite(every)
-            n, every = np.maximum(there.sum(axis=0), 1), np.where(there, every, 0.0)
-            mean = every.sum(axis=0) / n
-            variance = (np.where(there, every - mean, 0.0) ** 2).sum(axis=0) / n
-            variance = variance + error.min(axis=1, keepdims=True)
+            n = np.maximum(there.sum(axis=-2, keepdims=True), 1)
+            every = np.where(there, every, 0.0)
+            mean = every.sum(axis=-2, keepdims=True) / n
+            squares = np.where(there, every - mean, 0.0) ** 2
+            variance = squares.sum(axis=-2, keepdims=True) / n
+            variance = variance + error.min(axis=-2, keepdims=True)
             total = total + _log_normal(own - mean, variance)
         return np.nan_to_num(total)
 
     def _log_odds(self, columns: BoolArray, density: FloatArray) -> FloatArray:
         """Of each match against a new component: (scales, k, l), of the density of columns."""
-        rest = self.plain[..., ~columns].sum(axis=2) - self.new.sum(axis=2)
-        n = np.maximum(self.there.sum(axis=1, keepdims=True), 1)
+        rest = self.plain[..., ~columns].sum(axis=-1) - self.new.sum(axis=-1)
+        n = np.maximum(self.there.sum(axis=-1, keepdims=True), 1)
         prior = np.log(_SHARED / (1.0 - _SHARED) / n)
-        return np.where(self.there, density.sum(axis=3) + rest + prior, -np.inf)
+        return np.where(self.there, density.sum(axis=-1) + rest + prior, -np.inf)
 
     def _evidence(self, columns: BoolArray, density: FloatArray) -> FloatArray:
         """Log evidence of each scale, of all matches: (scales,)."""
-        odds = logsumexp(self._log_odds(columns, density), axis=2)
-        return np.asarray(np.logaddexp(0.0, odds).sum(axis=1))
+        odds = logsumexp(self._log_odds(columns, density), axis=-1)
+        return np.asarray(np.logaddexp(0.0, odds).sum(axis=-1))
 
     @property
     def _every(self) -> BoolArray:
         return np.ones(self.y.shape[-1], dtype=bool)
 
-    def same(self) -> float:
-        """Log evidence that no column is scaled."""
-        return float(self._evidence(self._every, self.plain[None])[0])
+    def same(self) -> FloatArray:
+        """Log evidence that no column is scaled, of each silo."""
+        return self._evidence(self._every, self.plain)
 
-    def bound(self, columns: BoolArray) -> float:
+    def bound(self, columns: BoolArray) -> FloatArray:
         """Log evidence if every pair had a scale of its own in these columns: an upper bound."""
-        return float(self._evidence(columns, self._highest[..., columns][None])[0])
+        return self._evidence(columns, self._highest[..., columns])
 
-    def bound_of_several(self) -> float:
+    def bound_of_several(self) -> FloatArray:
         """The same of `best_of_several`: every pair and column has a scale of its own, or none."""
         highest = np.maximum(self.plain, self._highest)
-        return float(self._evidence(self._every, highest[None])[0] - np.log(2.0))
+        return np.asarray(self._evidence(self._every, highest) - np.log(2.0))
 
     @cached_property
     def _highest(self) -> FloatArray:
