@@ -227,7 +227,9 @@ def audit(file: Path, rows: Path, outcome: str, output: Path | None) -> None:
         raise KLFusionError(f"{file}: expected the posterior of one silo, got a fusion")
     if output is not None:
         check_targets([output], [rows])
-    found = kf.audit(posterior, tables.read(rows, outcome, audits.columns(posterior)))
+    audits.kind_of(posterior)  # before the rows are read
+    words = audits.has_classes(posterior)
+    found = kf.audit(posterior, tables.read(rows, outcome, audits.columns(posterior), words=words))
     click.echo(str(found))
     if output is not None:
         kf.save(output, found.noted(posterior))
