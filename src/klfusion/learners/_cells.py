@@ -68,8 +68,15 @@ def array_of(series: Any) -> NDArray[Any]:
     if values.dtype.kind in "fiub" and values.ndim == 1:
         return values
     out = np.empty(len(series), dtype=object)
-    out[:] = [float(v) if isinstance(v, Decimal) else v for v in series]
+    out[:] = [_python(v) for v in series]
     return out
+
+
+def _python(value: Any) -> Any:
+    """A cell of an object column as Python's own type, where it has one."""
+    if isinstance(value, Decimal | np.floating):
+        return float(value)
+    return bool(value) if isinstance(value, np.bool_) else value
 
 
 def levels_of(data: Any, name: str) -> tuple[list[Any], bool] | None:
