@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import comb, expit, logsumexp
+from scipy.special import comb, expit
 
 from klfusion._utils.arrays import BoolArray, FloatArray
+from klfusion._utils.running import progress_bar
 from klfusion.posteriors.posterior import Posterior
 from klfusion.updates.component_moments import ComponentMoments, compared
 
@@ -59,7 +60,11 @@ def other_units(silos: Sequence[Posterior]) -> Iterator[Units]:
             own = known[name].beside(others[:: -(-len(others) // _MOST_SILOS)])
             return _most_probable(known[name], own)._replace(silo=name)
 
-    first = [found(name) for name in (names[1:] if len(names) == 2 else names)]  # of two, the last
+    first, asked = [], names[1:] if len(names) == 2 else names  # of two, the last
+    with progress_bar() as report:
+        for number, name in enumerate(asked):
+            report("looking for other units", number, len(asked))
+            first.append(found(name))
     # The most probable first: whom it alone resembles, others resemble in other units.
     for one in sorted(first, key=lambda own: -own.log_odds):
         again = found(one.silo) if one.log_odds > 0.0 else one
@@ -73,7 +78,7 @@ def _most_probable(own: ComponentMoments, others: ComponentMoments) -> Units:
     """The most probable other units; log odds are minus infinity if no scale can be."""
     d = own.mean.shape[1]
     given = [_Pairs(own, others, variation) for variation in _VARIATION]
-    same = logsumexp([pairs.same() for pairs in given])
+    same = _log_sum([pairs.same() for pairs in given])
     groups: dict[tuple[int, ...] | None, BoolArray]
     groups = {(c,): np.arange(d) == c for c in range(d if own.one_by_one else 0)}
     if d > 1 or not groups:
@@ -83,21 +88,26 @@ def _most_probable(own: ComponentMoments, others: ComponentMoments) -> Units:
     prior = np.log(_PRIOR / (1.0 - _PRIOR) / (len(groups) + several_too))
     best = _NONE
     for some, columns in groups.items():
-        if logsumexp([pairs.bound(columns) for pairs in given]) + prior < same:
+        if _log_sum([pairs.bound(columns) for pairs in given]) + prior < same:
             continue
         found = [pairs.best(columns) for pairs in given]
-        log, scales = logsumexp([log for log, _ in found]), (float(np.exp(max(found)[1])),)
+        log, scales = _log_sum([log for log, _ in found]), (float(np.exp(max(found)[1])),)
         found_here = Units("", some, scales, float(log + prior - same))
         best = max(best, found_here, key=lambda own: own.log_odds)
-    if several_too and logsumexp([p.bound_of_several() for p in given]) + prior > same:
+    if several_too and _log_sum([p.bound_of_several() for p in given]) + prior > same:
         several = [pairs.best_of_several() for pairs in given]
         log_scales = max(several, key=lambda one: one[0])[1]
         scaled = np.flatnonzero(log_scales)
-        log_odds = float(logsumexp([log for log, _ in several]) + prior - same)
+        log_odds = float(_log_sum([log for log, _ in several]) + prior - same)
         if len(scaled) > 1 and log_odds > best.log_odds:
             each = tuple(np.exp(log_scales[scaled]).tolist())
             best = Units("", tuple(scaled.tolist()), each, log_odds)
     return best
+
+
+def _log_sum(values: Any, axis: int = 0, **how: Any) -> Any:
+    """`scipy.special.logsumexp`, which takes several times as long for a few numbers."""
+    return np.logaddexp.reduce(values, axis=axis, **how)
 
 
 class _Pairs:
@@ -160,7 +170,7 @@ class _Pairs:
 
     def _evidence(self, columns: BoolArray, density: FloatArray) -> FloatArray:
         """Log evidence of each scale, of all matches: (scales,)."""
-        odds = logsumexp(self._log_odds(columns, density), axis=2)
+        odds = _log_sum(self._log_odds(columns, density), axis=2)
         return np.asarray(np.logaddexp(0.0, odds).sum(axis=1))
 
     @property
@@ -277,7 +287,7 @@ class _Pairs:
 
 def _weights(odds: FloatArray) -> FloatArray:
     """Probability of each match, (scales, k, l)."""
-    total = np.logaddexp(0.0, logsumexp(odds, axis=2, keepdims=True))
+    total = np.logaddexp(0.0, _log_sum(odds, axis=2, keepdims=True))
     return np.asarray(np.exp(odds - total))
 
 
