@@ -237,7 +237,34 @@ def test_diagnose_prints_findings(files: list[str], tmp_path: Path):
     assert result.exit_code == 0
     assert result.stdout.startswith("Diagnosis: ")
     assert isinstance(json.loads(run("diagnose", output, "--json").stdout), list)
+    again = json.loads(run("diagnose", output, "--json", "--resamples", 3).stdout)
+    assert isinstance(again["findings"], list)
+    assert [len(own) for own in again["stability"].values()] == [2, 3, 2]
     assert run("diagnose", files[0]).exit_code == 1
+
+
+def test_a_silo_beside_a_fusion_of_it(files: list[str], tmp_path: Path) -> None:
+    output = tmp_path / "global.safetensors"
+    run("fuse", *files, "-o", output)
+    result = run("check", output, files[0])
+    assert "silo 'global' cannot be fused: silos counted twice: 'north', within" in result.stderr
+
+
+def test_families_are_named_alike(tmp_path: Path) -> None:
+    paths = []
+    for name, size in (("a", 2), ("b", 3), ("c", 2)):
+        family = kf.families.Product(age=kf.families.Gamma(), sex=kf.families.Dirichlet(size))
+        paths.append(tmp_path / f"{name}.safetensors")
+        kf.save(paths[-1], kf.Posterior(family, np.full((2, family.size), 3.0), name=name))
+    result = run("check", *paths)
+    expected = "Product(age=Gamma(dim=1), sex=Dirichlet(dim=2)) as in silo 'a', got Product(age="
+    assert expected in result.stderr and "factors" not in result.stderr
+
+
+def test_a_target_that_is_a_directory(files: list[str], tmp_path: Path) -> None:
+    result = run("fuse", *files, "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "expected the name of a file, got a directory" in result.stderr
 
 
 def test_what_cannot_come_or_go(files: list[str], tmp_path: Path) -> None:

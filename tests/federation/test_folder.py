@@ -11,6 +11,7 @@ import time
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -345,24 +346,41 @@ class TestCommands:
         assert kf.load(out).structure.info["features"][0] == "alcohol"
 
     @pytest.mark.parametrize(
-        "text",
+        ("text", "message"),
         [
-            "",
-            "a,b\n",
-            "a,b\n1,x\n",
-            "a,b\n1,2\n3\n",
-            "a,b\n1,nan\n2,3\n",
-            "a,b\n1,2\n",
-            "1,2\n3,4\n5,6\n",
-            "a,a\n1,2\n3,4\n",
+            ("", ": expected a line of names, and rows, got 0 lines"),
+            ("a,b\n", ": expected a line of names, and rows, got 1 lines"),
+            ("a,b\n1,x\n", ", line 2: expected a number in column 'b', got 'x'"),
+            ("a,b\n\n1,2\n\n3\n", ", line 5: expected 2 cells, got 1"),
+            ("a,b\n1,nan\n2,3\n", ", line 2: expected a number in column 'b', got 'nan'"),
+            ("a,b\n1,2\n2,-inf\n", ", line 3: expected a number in column 'b', got '-inf'"),
+            ("a,b\n1,2\n", ": expected at least 2 rows, one per component, got 1"),
+            ("1,2\n3,4\n5,6\n", ": expected a first row with the names of columns, each once"),
+            ("a,a\n1,2\n3,4\n", ": expected a first row with the names of columns, each once"),
+            (",a\n0,2\n1,4\n", ": expected a name for every column, got none for column 1; pandas"),
+            ("a;b\n1;2\n3;4\n", ": expected commas between columns, got ';'"),
+            ("a,b\n1,1e200\n3,4\n", ": expected numbers whose squares floats can hold, got larger"),
+            ("größe,b\n1,2\n3,4\n", ": expected a table, CSV in UTF-8"),
         ],
     )
-    def test_tables_that_cannot_be_used(self, text, tmp_path):
+    def test_tables_that_cannot_be_used(self, text, message, tmp_path):
         table = tmp_path / "a.csv"
-        table.write_text(text, encoding="utf-8")
+        table.write_text(text, encoding="latin-1")
         out = klfusion("site", "fit", table, "--name", "a", "--n-components", 2,
                        "-o", tmp_path / "a.safetensors", code=1)  # fmt: skip
-        assert "a.csv: expected" in out
+        assert f"a.csv{message}" in out
+
+    def test_a_table_of_another_program(self, tmp_path):
+        """With a byte order mark, blank lines, and cells that hold line ends."""
+        table, out = tmp_path / "a.csv", tmp_path / "a.safetensors"
+        table.write_text('"a\nb",c\n1,2\n\n3,5\n4,4\n\n', encoding="utf-8-sig")
+        klfusion("site", "fit", table, "--name", "a", "--n-components", 1, "-o", out)
+        assert kf.load(out).structure.info["features"] == ["a\nb", "c"]
+
+    def test_keys_with_another_package_named_minisign(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "minisign", ModuleType("minisign"))
+        out = klfusion("site", "key", tmp_path / "a.key", code=1)
+        assert "pip install --force-reinstall py-minisign" in out
 
     def test_a_second_model_of_a_site(self, shared, tmp_path):
         Coordinator(ROUND, shared)

@@ -158,6 +158,33 @@ def test_arrays_and_frames_come_back_as_such(fitted):
     np.testing.assert_array_equal(model.predict(table), model.predict(frame)[::2])
 
 
+def test_imputed_columns_keep_their_types():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "sex": pd.Categorical(rng.choice(["f", "m"], 60)),
+            "stage": pd.Categorical(rng.choice([1, 2, 3], 60), categories=[1, 2, 3], ordered=True),
+            "sick": rng.random(60) < 0.5,
+            "known": pd.array(rng.random(60) < 0.5, dtype="boolean"),
+            "visits": pd.array(rng.poisson(9, 60), dtype="Int64"),
+            "age": rng.normal(60, 9, 60).round(),
+            "whole": pd.array(rng.integers(100, 200, 60), dtype="Int64"),
+        }
+    )
+    kinds = {"visits": "counts"}
+    model = MixedMixture(kf.Schema.suggest(frame, kinds=kinds), n_init=1, random_state=0)
+    holes = frame.copy()
+    for row, name in enumerate(name for name in frame if name != "sick"):
+        holes.loc[row, name] = None
+    filled = model.fit(frame).impute(holes)
+    assert not filled.isna().any(axis=None)
+    kept = [name for name in frame if name != "whole"]  # its expected value is a fraction
+    assert filled[kept].dtypes.to_dict() == frame[kept].dtypes.to_dict()
+    assert filled["whole"].dtype == np.float64
+    assert model.impute(frame)["whole"].dtype == "Int64"
+
+
 def test_a_column_that_was_never_measured_stays_at_its_prior():
     frame, kind = patients()
     frame.pop("pressure")

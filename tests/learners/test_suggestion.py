@@ -97,6 +97,64 @@ def test_columns_that_are_left_out():
     assert len(known.columns[0].categories) == n
 
 
+@for_each(
+    "values, kind",
+    [
+        (RNG.poisson(3.0, 300), "counts"),
+        (RNG.poisson(2.0, 300), "counts"),
+        (RNG.poisson(0.5, 300), "counts"),
+        (RNG.poisson(RNG.gamma(1.0, 1.5, 300)), "counts"),
+        (RNG.integers(0, 4, 300), "categorical"),
+        (RNG.choice(3, 300, p=[0.5, 0.02, 0.48]), "categorical"),
+        (RNG.choice(5, 300, p=[0.1, 0.2, 0.1, 0.5, 0.1]), "categorical"),
+        (1 + RNG.poisson(2.0, 300).clip(0, 4), "categorical"),
+    ],
+)
+def test_few_whole_numbers_are_counts_or_codes(values, kind):
+    assert kf.Schema.suggest({"x": values}).columns[0].kind == kind
+
+
+@for_each(
+    "texts, reason",
+    [
+        ([f"2020-{1 + k % 4:02d}-{1 + k % 28:02d}" for k in range(300)], "dates as text"),
+        ([f"{1 + k % 28}.{1 + k % 4}.1999" for k in range(300)], "dates as text"),
+        ([f"2020-01-{1 + k % 28:02d} 10:30" for k in range(300)], "dates as text"),
+        ([f"{36 + 0.1 * (k % 30):.1f}" for k in range(300)], "numbers as text"),
+        ([f"{36 + 0.1 * (k % 30):.1f}".replace(".", ",") for k in range(300)], "numbers as text"),
+        ([str(k % 4) for k in range(300)], None),
+        (["1.0", "1.5"] * 20, None),
+        ([f"1-{k % 3}" for k in range(30)], None),
+    ],
+)
+def test_texts_that_are_no_categories(texts, reason):
+    frame = {"x": texts, "age": RNG.normal(60.0, 10.0, len(texts))}
+    if reason is None:
+        assert "x" in kf.Schema.suggest(frame).names
+        return
+    with pytest.warns(UserWarning, match=rf"'x' \({reason}\)"):
+        assert "x" not in kf.Schema.suggest(frame).names
+    known = kf.Schema.suggest(frame, kinds={"x": "categorical"})
+    assert len(known.columns[0].categories) == len(set(texts))
+
+
+def test_a_negative_value_that_may_say_that_a_cell_is_missing():
+    dose = np.where(np.arange(N) % 5 == 0, -999.0, RNG.lognormal(2.0, 0.5, N))
+    with pytest.warns(UserWarning, match="column 'dose': many rows have -999"):
+        kf.Schema.suggest({"dose": dose})
+    kf.Schema.suggest({"dose": dose}, kinds={"dose": "semicontinuous"})
+    kf.Schema.suggest({"change": np.where(dose < 0, -5.0, RNG.normal(0.0, 1.0, N))})
+
+
+def test_truth_values_with_missing_ones():
+    """As pandas has them: of numpy's type, in a column of objects."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"sick": pd.array([True, False, None, True], dtype="boolean")})
+    (column,) = schema = kf.Schema.suggest(frame)
+    assert (column.kind, column.categories) == ("binary", (False, True))
+    np.testing.assert_array_equal(schema.encoded(frame)[:, 0], [1.0, 0.0, np.nan, 1.0])
+
+
 def test_categories_that_a_frame_declares():
     """A site that saw some of the stages, or one sex, knows of the others."""
     pd = pytest.importorskip("pandas")

@@ -120,6 +120,8 @@ def test_command_and_inspection(tmp_path):
         ("x0,x1,y\n1,2,0\n1,2\n", "line 3: expected 3 cells, got 2"),
         ("x0,x1,y\n1,2,0\n1,old,0\n", "line 3: expected a number in column 'x1', got 'old'"),
         ("x0,x1,y\n1,2,0\n1,3,1\n", "expected 200 rows, got 2 rows"),
+        ("x0,x1,x1,y\n1,2,2,0\n", "expected each column once, got 'x1' twice"),
+        ("x0;x1;y\n1;2;0\n", "expected commas between columns, got ';'"),
     ],
 )
 def test_tables_that_are_none_are_refused(text, message, tmp_path):
@@ -128,6 +130,22 @@ def test_tables_that_are_none_are_refused(text, message, tmp_path):
     rows.write_text(text)
     found = CliRunner().invoke(main, ["audit", str(site), str(rows)])
     assert found.exit_code == 1 and message in " ".join(found.output.split())
+
+
+def test_what_cannot_be_audited_is_named(tmp_path):
+    """A mixture, which is no sum over rows, and an outcome of words where it is a number."""
+    x, _ = table()
+    site, rows = tmp_path / "a.safetensors", tmp_path / "rows.csv"
+    kf.save(site, kf.extract(BayesianGaussianMixture().fit(x), name="a"))
+    rows.write_text("x0,x1\n1,2\n")
+    found = CliRunner().invoke(main, ["audit", str(site), str(rows)])
+    assert found.exit_code == 1 and "this posterior is no sum over rows" in found.output
+    kf.save(site, linear := kf.extract(LinearRegression(), name="a", data=(x, x[:, 0])))
+    rows.write_text("x0,x1,died\n1,2,0\n1,3,no\n")
+    found = CliRunner().invoke(main, ["audit", str(site), str(rows), "--outcome", "died"])
+    assert "line 3: expected a number in column 'died', got 'no'" in found.output
+    with pytest.raises(KLFusionError, match="'a': expected numbers in y, got 'no'"):
+        kf.audit(linear, (x, ["no"] * len(x)))
 
 
 def test_other_columns_of_a_table_are_left_out_and_classes_may_be_words(tmp_path):

@@ -369,6 +369,13 @@ def test_a_column_has_not_the_name_of_the_outcome():
         kf.privatize(LinearRegression(), name="a", data=(frame, y), bounds=bounds, **BUDGET)
 
 
+def test_an_outcome_of_words_is_no_number():
+    x, y = table("linear")
+    model, settings = MODELS["linear"]
+    with pytest.raises(KLFusionError, match="'a': expected numbers in y, got 'yes'"):
+        kf.privatize(model, name="a", data=(x, ["yes"] * len(y)), **settings, **BUDGET)
+
+
 def test_a_delta_that_allows_a_row_is_said_at_the_site():
     with seeds_allowed(), pytest.warns(DeltaWarning, match="delta 0.01 with 400 rows"):
         model, how = MODELS["linear"]

@@ -15,8 +15,7 @@ import klfusion as kf
 from klfusion.cli.commands import main
 from klfusion.learners import Column, MixedMixture
 from klfusion.report import summarize
-from klfusion.report.phenotypes import interval, phenotypes, suppressed
-from tests.helpers.loops import for_each
+from klfusion.report.phenotypes import interval, phenotypes
 
 EVIL = "<script>alert(1)</script>"
 SCHEMA = kf.Schema(
@@ -93,17 +92,36 @@ def test_few_patients_are_suppressed(fusion):
     assert summary["components"][0]["parameters"] == []
 
 
-@for_each(
-    "cells, hidden",
-    [
-        ([10, 20, 0], [False, False, False]),
-        ([3, 20, 30], [True, True, False]),
-        ([3, 4, 30], [True, True, False]),
-        ([3, 0, 0], [True, False, False]),
-    ],
-)
-def test_a_total_discloses_nothing(cells, hidden):
-    assert suppressed(np.array(cells, dtype=float), 5).tolist() == hidden
+def test_few_patients_of_a_hospital_are_nowhere_in_the_page(tmp_path):
+    """Not as what is left of a total, of a hospital's patients, or of shares."""
+    schema = kf.Schema(
+        [Column("age", "continuous", (30, 80)), Column("bp", "continuous", (90, 140))]
+    )
+    rng = np.random.default_rng(0)
+
+    def rows(sizes):
+        ages, pressures = np.repeat([30, 55, 80], sizes), np.repeat([110, 160, 120], sizes)
+        return {"age": rng.normal(ages, 4), "bp": rng.normal(pressures, 5)}
+
+    sizes = {"a": (150, 100, 60), "b": (110, 120, 90), "west": (150, 140, 4)}
+    fusion = kf.fuse(
+        {k: MixedMixture(schema, random_state=0, n_init=1).fit(rows(v)) for k, v in sizes.items()}
+    )
+    summary = summarize(fusion)
+    kept = [
+        [own["suppressed"] for own in one["hospitals"]] for one in summary["view"]["phenotypes"]
+    ]
+    assert sorted(kept) == [[False, False, False], [True, False, True], [True, False, True]]
+    for silo in summary["silos"]:
+        shown = sum(match["prevalence"] is not None for match in silo["matches"])
+        assert shown == (3 if silo["name"] == "b" else 1)
+    text = Path(fusion.report(tmp_path / "page.html")).read_text(encoding="utf-8")
+    for silo, labels, own in zip(fusion.silos, fusion.labels, summary["silos"], strict=True):
+        shares = {match["component"]: match["prevalence"] for match in own["matches"]}
+        for count, g in zip(silo.counts.tolist(), labels, strict=True):
+            share = count / float(silo.counts.sum())
+            assert (repr(count) in text) == (shares[g] == share)
+            assert (f"{100 * share:.0f}&nbsp;% (" in text) or shares[g] is None
 
 
 def test_an_interval_of_a_share():

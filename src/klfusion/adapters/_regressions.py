@@ -183,6 +183,17 @@ def references(specification: Any, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def numbers_of(y: Any) -> FloatArray:
+    """An outcome (n,) of numbers."""
+    outcome = np.asarray(y).reshape(-1)
+    for value in [] if outcome.dtype.kind in "fiub" else outcome.tolist():
+        try:
+            float(value)
+        except (TypeError, ValueError) as error:
+            raise KLFusionError(f"expected numbers in y, got {brief(value)}") from error
+    return outcome.astype(np.float64)
+
+
 def outcome_of(y: Any) -> dict[str, list[str | None]]:
     """The name of a column of outcomes, if it has one."""
     names = list(y.columns) if hasattr(y, "columns") else [getattr(y, "name", None)]

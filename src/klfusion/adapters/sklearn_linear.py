@@ -26,6 +26,7 @@ from klfusion.adapters._regressions import (
     INTERCEPT,
     Options,
     Prior,
+    numbers_of,
     outcome_of,
     scales,
     scales_of,
@@ -103,7 +104,7 @@ def _generalised(
     options = _replace(options, scales=scales(x, features), **outcome_of(y))
     x, names = with_intercept(x, features, model.fit_intercept)
     if kind is PoissonRegressor:
-        counts = np.asarray(y, dtype=np.float64)
+        counts = numbers_of(y)
         if not (np.isfinite(counts).all() and (counts >= 0).all()):
             raise KLFusionError("expected counts >= 0 in y")
         likelihood, strength = _likelihoods.poisson(x, counts), float(model.alpha) * len(x)
@@ -174,7 +175,7 @@ def _linear(
         x, features, y = table(data, feature_names(model))
         options = _replace(options, scales=scales(x, features), **outcome_of(y))
         x, names = with_intercept(x, features, model.fit_intercept)
-        outcome = np.asarray(y, dtype=np.float64).reshape(-1)
+        outcome = numbers_of(y)
         n, gram, moment = len(x), x.T @ x, x.T @ outcome
     else:
         outcome = None

@@ -118,7 +118,8 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
       klfusion fuse sites/*.safetensors -o global.safetensors --memory-limit 2GB
       klfusion fuse site-a.nc site-b.nc -o global.safetensors
     """  # noqa: D301 (click reads the character)
-    console, report_of, findings = modules("cli.console", "report", "updates.findings")
+    names = ("cli.console", "report", "report.html", "updates.findings")
+    console, report_of, pages, findings = modules(*names)
     targets = [output] if report is None else [output, report]
     check_targets(targets, files)
     settings["progress"] = False if as_json else None
@@ -141,7 +142,7 @@ def fuse(files: _Files, output: Path, report: Path | None, as_json: bool, **sett
     summary = report_of.summarize(fusion, silos)  # before anything is written, should that fail
     kf.save(output, fusion)
     if report is not None:
-        report_of.write_report(fusion, report, silos)
+        pages.write_page(summary, report)
     if as_json:
         click.echo(json.dumps({**summary, "output": str(output)}))
         return

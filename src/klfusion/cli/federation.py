@@ -1,6 +1,5 @@
 """A round over a shared folder: ``klfusion site ...`` and ``klfusion coordinator``."""
 
-import csv
 import time
 from pathlib import Path
 from typing import Any
@@ -93,23 +92,24 @@ def _mixture_of(table: Path, n_components: int) -> Any:
     import numpy as np  # noqa: PLC0415 (slow to import)
     from sklearn.mixture import BayesianGaussianMixture  # noqa: PLC0415
 
-    with table.open(newline="", encoding="utf-8-sig") as file:
-        header, *rows = [row for row in csv.reader(file) if row] or [[]]
-    if any(_is_number(name) for name in header) or len(set(header)) < len(header):
+    (tables,) = modules("io.table")
+    given = tables.Table.read(table)
+    if any(_is_number(name) for name in given.names) or len({*given.names}) < len(given.names):
         text = f"{table}: expected a first row with the names of columns, each once"
         raise KLFusionError(f"{text}, got numbers or a name twice")  # never shows the row
-    try:
-        x = np.array(rows, dtype=float).reshape(len(rows), len(header))
-    except ValueError:
-        text = f"{table}: expected numbers in {len(header)} columns"
-        raise KLFusionError(f"{text}, got text or rows of other lengths") from None
-    if not (len(header) and len(x) >= n_components and np.isfinite(x).all()):
-        text = f"{table}: expected at least {n_components} rows of finite numbers"
-        raise KLFusionError(f"{text}, got {len(x)} rows")
+    x = given.numbers(given.names)
+    if len(x) < n_components:
+        text = f"{table}: expected at least {n_components} rows, one per component"
+        raise KLFusionError(f"{text}, got {len(x)}")
+    with np.errstate(over="ignore"):
+        sizes = np.square(2.0 * x).sum(axis=0)  # squared distances are no larger
+    if not np.isfinite(sizes.sum()):
+        text = f"{table}: expected numbers whose squares floats can hold"
+        raise KLFusionError(f"{text}, got larger ones in column {given.names[sizes.argmax()]!r}")
     model = BayesianGaussianMixture(
         n_components=n_components, n_init=5, max_iter=1000, random_state=0
     ).fit(x)
-    model.feature_names_in_ = np.array(header, dtype=object)
+    model.feature_names_in_ = np.array(given.names, dtype=object)
     return model
 
 

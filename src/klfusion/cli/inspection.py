@@ -1,6 +1,7 @@
 """Commands that look at files: ``klfusion inspect | report | check | diagnose | share | audit``."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,8 @@ def check(files: _Files) -> None:
 @click.argument("fusion", type=FILE)
 @click.option("--resamples", type=click.IntRange(min=0), default=0, show_default=True,
               help="How often to fuse a random half of the silos, for stability.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON; with "
+              "--resamples, beside the stability of each silo's components.")  # fmt: skip
 def diagnose(fusion: Path, resamples: int, as_json: bool) -> None:
     """Look for doubtful matches, silos that do not fit and components that look made up.
 
@@ -167,9 +169,19 @@ def diagnose(fusion: Path, resamples: int, as_json: bool) -> None:
     Example:
       klfusion diagnose global.safetensors
     """  # noqa: D301 (click reads the character)
-    found = kf.diagnose(load_fusion(fusion), resamples=resamples)
+    given = load_fusion(fusion)
+    found = kf.diagnose(given, resamples=resamples)
     if as_json:
-        click.echo(json.dumps([vars(finding) for finding in found.findings]))
+        shown: Any = [vars(finding) for finding in found.findings]
+        if found.stability is not None:
+            known = [
+                [None if math.isnan(v) else v for v in own.tolist()] for own in found.stability
+            ]
+            shown = {
+                "findings": shown,
+                "stability": dict(zip(given.silo_names, known, strict=True)),
+            }
+        click.echo(json.dumps(shown))
         return
     for line in str(found).splitlines():
         click.echo(printable(line))
@@ -227,7 +239,9 @@ def audit(file: Path, rows: Path, outcome: str, output: Path | None) -> None:
         raise KLFusionError(f"{file}: expected the posterior of one silo, got a fusion")
     if output is not None:
         check_targets([output], [rows])
-    found = kf.audit(posterior, tables.read(rows, outcome, audits.columns(posterior)))
+    audits.kind_of(posterior)  # before the rows are read
+    words = audits.has_classes(posterior)
+    found = kf.audit(posterior, tables.read(rows, outcome, audits.columns(posterior), words=words))
     click.echo(str(found))
     if output is not None:
         kf.save(output, found.noted(posterior))

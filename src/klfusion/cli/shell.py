@@ -97,8 +97,10 @@ def check_targets(targets: list[Path], inputs: list[Path] | tuple[Path, ...]) ->
         parent = target.resolve().parent
         if not parent.is_dir():
             raise KLFusionError(f"{target}: cannot be written (there is no directory {parent})")
-        if target.is_dir() or not os.access(parent, os.W_OK):
-            raise KLFusionError(f"{target}: expected a file in a directory that can be written to")
+        if target.is_dir():
+            raise KLFusionError(f"{target}: expected the name of a file, got a directory")
+        if not os.access(parent, os.W_OK):
+            raise KLFusionError(f"{target}: cannot be written (no permission in {parent})")
 
 
 def _real(path: Path) -> tuple[int, int] | Path:

@@ -64,7 +64,7 @@ def _false_claims(posteriors: Sequence[Posterior]) -> dict[str, str]:
         try:
             check_counted_once([*accepted, posterior] if _claims(posterior) else [])
         except IncompatibleSilosError as error:
-            refused[posterior.name] = str(error)
+            refused[posterior.name] = f"cannot be fused: {error}"
         else:
             accepted.append(posterior)
     return refused

@@ -19,6 +19,11 @@ def _minisign() -> Any:
         raise MissingDependencyError(
             f"signatures need {error.name}, which is not installed: pip install 'klfusion[sign]'"
         ) from error
+    if not hasattr(minisign, "KeyPair"):  # PyPI has another package whose module has this name
+        raise MissingDependencyError(
+            "signatures need py-minisign, but another package's module minisign is installed: "
+            "pip uninstall minisign, then pip install --force-reinstall py-minisign"
+        )
     return minisign
 
 

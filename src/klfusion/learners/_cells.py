@@ -68,8 +68,15 @@ def array_of(series: Any) -> NDArray[Any]:
     if values.dtype.kind in "fiub" and values.ndim == 1:
         return values
     out = np.empty(len(series), dtype=object)
-    out[:] = [float(v) if isinstance(v, Decimal) else v for v in series]
+    out[:] = [_python(v) for v in series]
     return out
+
+
+def _python(value: Any) -> Any:
+    """A cell of an object column as Python's own type, where it has one."""
+    if isinstance(value, Decimal | np.floating):
+        return float(value)
+    return bool(value) if isinstance(value, np.bool_) else value
 
 
 def levels_of(data: Any, name: str) -> tuple[list[Any], bool] | None:
@@ -93,6 +100,17 @@ def check_rows(values: FloatArray) -> None:
         raise KLFusionError(f"expected rows with measured cells, got {rows}: leave them out")
 
 
+def _keep_type(frame: Any, name: str, dtype: Any) -> None:
+    """A column of a frame in a type, such as that of categories, if its values fit."""
+    try:
+        again = frame[name].astype(dtype)
+        fits = list(again) == list(frame[name])
+    except (TypeError, ValueError):  # a fraction among whole numbers, say
+        return
+    if fits:
+        frame[name] = again
+
+
 def like(given: Any, found: dict[str, NDArray[Any]], values: FloatArray) -> Any:
     """The columns as the data were given: a frame, a mapping, or an array."""
     if isinstance(given, dict):
@@ -101,6 +119,8 @@ def like(given: Any, found: dict[str, NDArray[Any]], values: FloatArray) -> Any:
         made = type(given)(found)
         if hasattr(given, "index"):
             made.index = given.index
+            for name in given.columns:
+                _keep_type(made, str(name), given[name].dtype)
         return made
     numeric = all(own.dtype.kind == "f" for own in found.values())
     return values if numeric else np.column_stack([own.astype(object) for own in found.values()])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc
+from scipy.special import betainc, gammaln
 
 from klfusion._utils.arrays import FloatArray
 from klfusion.errors import KLFusionError
@@ -30,6 +31,7 @@ _TWICE = 2 / 3  # share of the first of two values, where it is twice as frequen
 _MOST_CODES = 10  # distinct whole numbers
 _LARGEST_MEAN_COUNT = 20.0
 _CENTRAL = (2.5, 97.5)  # percentiles: a reference range holds 95 % by convention
+_DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?")
 _DIGITS = 2  # of a suggested range, which is to say little about any patient
 
 
@@ -100,19 +102,25 @@ def _why_unclear(present: Sequence[Any]) -> str | None:
         return f"text and numbers, such as {texts[0]!r} and {others[0]!r}"
     if texts:
         once = sum(n == 1 for n in counts.values()) > 0.5 * len(present)
-        number = "numbers as text" if all(map(_reads_as_number, texts)) else None
-        return (number or "most values occur once") if once and len(texts) > 2 else None
+        read = [_number_of(text) for text in texts]
+        known = [number for number in read if number is not None]
+        if all(map(_DATE.fullmatch, texts)):
+            return "dates as text"
+        if len(texts) < 3:
+            return None
+        if len(known) == len(texts) and (once or not _are_codes(known)):
+            return "numbers as text"
+        return "most values occur once" if once else None
     numbered = len(others) == len(present) == others[-1] - others[0] + 1
     whole = numbered and all(float(value).is_integer() for value in others)
     return "consecutive numbers, each once" if whole and len(others) > _MOST_CODES else None
 
 
-def _reads_as_number(text: str) -> bool:
+def _number_of(text: str) -> float | None:
     try:
-        float(text.replace(",", "."))
+        return float(text.replace(",", "."))
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _rounded(end: float, size: float, towards: Callable[[float], int]) -> float:
@@ -134,12 +142,37 @@ def _kind(present: Sequence[Any], distinct: Sequence[Any]) -> str:
     """The kind of a column of numbers."""
     if len(distinct) == 2:
         return BINARY
-    whole = all(float(v).is_integer() for v in distinct)
-    if whole and len(distinct) <= _MOST_CODES:
-        return CATEGORICAL
+    codes = _are_codes(distinct)
+    whole = codes or all(float(v).is_integer() for v in distinct)
     if whole and distinct[0] == 0 and float(np.mean(present)) < _LARGEST_MEAN_COUNT:
-        return COUNTS
+        return CATEGORICAL if codes and not _are_counts(present) else COUNTS
+    if codes:
+        return CATEGORICAL
     return SEMICONTINUOUS if _has_point_mass(present) else CONTINUOUS
+
+
+def _are_codes(distinct: Sequence[Any]) -> bool:
+    """Whether numbers are whole and few."""
+    return len(distinct) <= _MOST_CODES and all(float(v).is_integer() for v in distinct)
+
+
+def _are_counts(present: Sequence[Any]) -> bool:
+    """Whether few whole numbers from zero are counts rather than codes, by Schwarz's criterion.
+
+    Counts have a Poisson distribution, or, if their variance is larger, a negative binomial one.
+    Codes have a share each.
+    """
+    found = Counter(present)
+    values, times = np.array([*found], dtype=np.float64), np.array([*found.values()])
+    n, mean = times.sum(), float(np.mean(present))
+    excess = float(np.var(present)) - mean
+    counted = values * math.log(mean) - gammaln(values + 1.0) - mean
+    if excess > 0:
+        size = mean**2 / excess
+        counted = gammaln(values + size) - gammaln(values + 1.0) - gammaln(size)
+        counted += size * math.log(size / (size + mean)) + values * math.log(mean / (size + mean))
+    more = len(values) - 1 - (2 if excess > 0 else 1)  # parameters of codes
+    return bool(times @ (counted - np.log(times / n)) > -0.5 * more * math.log(n))
 
 
 def _has_point_mass(present: Sequence[Any]) -> bool:

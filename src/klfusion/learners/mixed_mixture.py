@@ -271,6 +271,8 @@ class MixedMixture(BaseEstimator):  # type: ignore[misc]
     def impute(self, X: Any) -> Any:
         """The data with missing cells filled in, as a frame or mapping like the one given.
 
+        Columns of a frame keep their types where the values fit.
+
         Continuous and semicontinuous cells get their expected value, columns of logarithms that of
         the expected logarithm. Counts are rounded, categories are the most probable ones, and
         ordered columns have the median. Columns that were never measured are added.

@@ -88,11 +88,13 @@ class Schema:
 
         Ranges are rounded percentiles of the data, and categories those that occur. Numbers are
         semicontinuous if one value is far more frequent than any other, and logarithms are fitted
-        if a log-Normal distribution has the higher likelihood. A frame of pandas may declare
-        categories and their order.
+        if a log-Normal distribution has the higher likelihood. Whole numbers from zero with a small
+        mean are counts, unless they are few and a distribution of counts does not explain them. A
+        frame of pandas may declare categories and their order.
 
         Left out, with a warning, are columns without values or with one value, identifiers and
-        free text (most values occur once), row numbers, dates, and text mixed with numbers.
+        free text (most values occur once), row numbers, dates, and text mixed with numbers. So are
+        numbers as text, but for a few whole ones.
 
         Parameters
         ----------
@@ -129,6 +131,16 @@ class Schema:
                 "values that vary, or give kinds=",
                 stacklevel=2,
             )
+        for own in columns:
+            point, span = own.point_mass, own.reference
+            if point is None or span is None or own.name in kinds:
+                continue
+            if point < 0 <= span[0]:
+                warnings.warn(
+                    f"column {own.name!r}: many rows have {point:g}, and the range of the others "
+                    "has no negative number: if it says that a cell is missing, empty these cells",
+                    stacklevel=2,
+                )
         return cls(columns)
 
     def encoded(self, data: Any) -> FloatArray:

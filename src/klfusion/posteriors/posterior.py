@@ -171,7 +171,8 @@ def check_equal(values: Sequence[tuple[str, Any]], expected: str, hint: str = ""
     for name, value in values:
         if value != values[0][1]:
             where = f"silo {name!r}: expected {expected} as in silo {values[0][0]!r}"
-            raise IncompatibleSilosError(f"{where}, got {value!r}{hint}")
+            got = str(value) if isinstance(value, Family) else repr(value)
+            raise IncompatibleSilosError(f"{where}, got {got}{hint}")
 
 
 def _check_shape(array: FloatArray, size: int, expected: str) -> None:

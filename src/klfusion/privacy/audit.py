@@ -14,9 +14,9 @@ from scipy.special import ndtr
 from scipy.stats import chi2
 
 from klfusion._utils.arrays import FloatArray
-from klfusion._utils.checks import generator
+from klfusion._utils.checks import generator, naming_silo
 from klfusion._utils.text import brief
-from klfusion.adapters._regressions import table
+from klfusion.adapters._regressions import numbers_of, table
 from klfusion.adapters.bayesian_head import rebuild
 from klfusion.errors import KLFusionError
 from klfusion.pooling.noisy_sums import INTERCEPT, NoisySums
@@ -24,7 +24,7 @@ from klfusion.posteriors.budgets import AUDITED
 from klfusion.posteriors.posterior import Posterior
 from klfusion.privacy.bounds import ClippedWarning
 from klfusion.privacy.mechanism import packed_rows
-from klfusion.privacy.plan import Request
+from klfusion.privacy.plan import Plan, Request
 from klfusion.privacy.privatize import KINDS
 
 _SHADOWS = 32  # fits to random halves: each row is in some 16 of them
@@ -132,14 +132,9 @@ def audit(
     if fit is not None:
         advantages = _shadows(rows, fit, score, random_state)
         return Audit(advantages, 1.0, promised(posterior))
-    info = {} if posterior.structure is None else posterior.structure.info
-    kind = KINDS.get(str(info.get("class")))
-    if kind is None:
-        raise KLFusionError(
-            f"silo {posterior.name!r}: expected fit=, a function that fits a model to rows: this "
-            "posterior is no sum over rows, and shadow models are compared instead"
-        )
-    sums, noise = _sums(posterior, rows, kind)
+    kind = kind_of(posterior)
+    with naming_silo(posterior.name):
+        sums, noise = _sums(posterior, rows, kind)
     centred = sums - sums.mean(axis=0)
     # The other rows vary by this, and the noise by the same in all directions.
     spread = centred.T @ centred + noise**2 * np.eye(sums.shape[1])
@@ -149,6 +144,23 @@ def audit(
     if noise > 0:
         informed = advantage(float(np.sqrt(np.square(sums).sum(axis=1).max())) / noise)
     return Audit(_of(np.sqrt(leverage)), informed, promised(posterior))
+
+
+def kind_of(posterior: Posterior) -> Callable[[Any, Request], Plan]:
+    """The sums over rows that a posterior is made of; other posteriors are refused."""
+    info = {} if posterior.structure is None else posterior.structure.info
+    kind = KINDS.get(str(info.get("class")))
+    if kind is None:
+        raise KLFusionError(
+            f"silo {posterior.name!r}: expected fit= of kf.audit, a function that fits a model to "
+            "rows: this posterior is no sum over rows, and shadow models are compared instead"
+        )
+    return kind
+
+
+def has_classes(posterior: Posterior) -> bool:
+    """Whether the outcome is a class, which words may name."""
+    return posterior.structure is None or posterior.structure.info.get("likelihood") != "normal"
 
 
 def columns(posterior: Posterior) -> list[str] | None:
@@ -188,7 +200,7 @@ def _sums(posterior: Posterior, rows: Any, kind: Any) -> tuple[FloatArray, float
         if info["class"] == "CategoricalNB":
             given = {n: int(column.max()) + 1 for n, column in zip(names, x.T, strict=True)}
         if info.get("likelihood") == "normal":
-            given["y"] = _range(y.astype(np.float64))
+            given["y"] = _range(numbers_of(y))
     norm = privacy.get("norm")
     if norm is None and info["class"] == "MultinomialNB":
         norm = float(np.sqrt(np.square(x).sum(axis=1)).max())
@@ -201,7 +213,9 @@ def _sums(posterior: Posterior, rows: Any, kind: Any) -> tuple[FloatArray, float
     point = None
     if public is not None and info["likelihood"] == "logistic":  # where it was expanded
         point = dict(zip(public.columns, public.origin.tolist(), strict=True))
-    request = Request("audit", x, y, tuple(names), True, pairs, norm, 1.0, (), classes, point)
+    request = Request(
+        posterior.name, x, y, tuple(names), True, pairs, norm, 1.0, (), classes, point
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClippedWarning)  # the site has seen it
         statistics = kind(model, request).statistics

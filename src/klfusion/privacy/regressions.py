@@ -15,7 +15,9 @@ import numpy as np
 from scipy.special import expit
 
 from klfusion._utils.arrays import ROUNDING, FloatArray
+from klfusion._utils.checks import naming_silo
 from klfusion._utils.text import few
+from klfusion.adapters._regressions import numbers_of
 from klfusion.errors import KLFusionError
 from klfusion.pooling.noisy_sums import INTERCEPT, KEY, NoisySums, noise_aware
 from klfusion.posteriors.coefficients import check_local, prior_precision, regression
@@ -38,7 +40,8 @@ def linear(model: Any, request: Request) -> Plan:
             "bounds; rename it"
         )
     bounds, own = request.of_columns(), Bounds.of(request.bounds, [OUTCOME], None, request.where)
-    y = np.asarray(request.y, dtype=np.float64).reshape(-1, 1)
+    with naming_silo(request.name):
+        y = numbers_of(request.y)[:, None]
     if not np.isfinite(y).all():
         raise KLFusionError(f"{request.where}: expected finite numbers in y")
     z, t = _rows(request, bounds), own.scaled(y, request.where)

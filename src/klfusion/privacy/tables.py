@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from klfusion._utils.arrays import FloatArray
 from klfusion._utils.text import few
 from klfusion.errors import KLFusionError
+from klfusion.io.table import Table
 
 
 class Columns:
@@ -29,47 +29,30 @@ class Columns:
         return Columns(self.values[:, [self.columns.index(n) for n in names]], names)
 
 
-def read(path: Path, outcome: str, wanted: Sequence[str] | None) -> tuple[Columns, Any]:
-    """The columns that are wanted, or all others, and the outcome, of a CSV file."""
-    try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            lines = list(csv.reader(stream))
-    except (OSError, ValueError) as error:
-        raise KLFusionError(f"{path}: expected a table, CSV ({error})") from error
-    if len(lines) < 2:
-        raise KLFusionError(f"{path}: expected a line of names, and rows, got {len(lines)} lines")
-    names, *rows = lines
-    if outcome not in names:
+def read(
+    path: Path, outcome: str, wanted: Sequence[str] | None, *, words: bool = True
+) -> tuple[Columns, Any]:
+    """The columns that are wanted, or all others, and the outcome, of a CSV file.
+
+    With ``words``, an outcome that is no number is one of classes.
+    """
+    given = Table.read(path)
+    if outcome not in given.names:
         raise KLFusionError(
-            f"{path}: expected a column {outcome!r}, the outcome, got {few(names)}: see --outcome"
+            f"{path}: expected a column {outcome!r}, the outcome, got {few(given.names)}: "
+            "see --outcome"
         )
-    kept = [*wanted] if wanted is not None else [name for name in names if name != outcome]
-    missing = [name for name in kept if name not in names]
+    kept = [*wanted] if wanted is not None else [name for name in given.names if name != outcome]
+    missing = [name for name in kept if name not in given.names]
     if missing:
         raise KLFusionError(
             f"{path}: expected the columns of the model, got none named {few(missing)}"
         )
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(names):
-            raise KLFusionError(
-                f"{path}, line {number}: expected {len(names)} cells, got {len(row)}"
-            )
-    columns = [_numbers(path, rows, names.index(name), name) for name in kept]
+    values = given.numbers(kept)
     try:
-        y: Any = _numbers(path, rows, names.index(outcome), outcome)
-    except KLFusionError:  # classes may be words
-        y = np.array([row[names.index(outcome)] for row in rows])
-    return Columns(np.column_stack(columns), kept), y
-
-
-def _numbers(path: Path, rows: list[list[str]], place: int, name: str) -> FloatArray:
-    found = np.zeros(len(rows))
-    for number, row in enumerate(rows):
-        try:
-            found[number] = float(row[place])
-        except ValueError as error:
-            raise KLFusionError(
-                f"{path}, line {number + 2}: expected a number in column {name!r}, got "
-                f"{row[place]!r}"
-            ) from error
-    return found
+        y: Any = given.numbers([outcome])[:, 0]
+    except KLFusionError:
+        if not words:
+            raise
+        y = np.array(given.cells(outcome))
+    return Columns(values, kept), y

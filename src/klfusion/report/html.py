@@ -80,7 +80,13 @@ def write_report(
         raise KLFusionError("one_page: expected a fusion of MixedMixture models, with a schema")
     if not local:
         fusion, silos = fusion.without_silos(), None
-    summary = summarize(fusion, silos, min_cell=min_cell)
+    return write_page(summarize(fusion, silos, min_cell=min_cell), path, one_page=one_page)
+
+
+def write_page(
+    summary: dict[str, Any], path: str | os.PathLike[str], *, one_page: bool = False
+) -> Path:
+    """Write the page of a summary, for callers that need both."""
     page = _environment().get_template("one_page.html").render(summary) if one_page else None
     write_atomically(path, [memoryview((page or render(summary)).encode())])
     return Path(path)

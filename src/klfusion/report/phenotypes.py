@@ -1,7 +1,8 @@
 """What a clinician reads: each phenotype's prevalence per hospital, and what sets it apart.
 
-Counts of patients below ``min_cell`` are suppressed, with their shares. Where one cell of a
-hospital is suppressed, its next smallest is too: else the total would disclose it.
+Counts of patients below ``min_cell`` are suppressed, with their shares and with what else would
+disclose them: `klfusion.report.suppression`. Effects are rounded, for exact ones have counts in
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv
 
-from klfusion._utils.arrays import BoolArray, FloatArray, IntArray
+from klfusion._utils.arrays import FloatArray
 from klfusion._utils.intervals import DEVIATIONS, UPPER
 from klfusion.errors import KLFusionError
 from klfusion.families import Dirichlet, Gamma, Product
@@ -22,6 +23,7 @@ from klfusion.learners import Column, Schema
 from klfusion.learners._blocks import groups_of, product_of
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.kinds import MEASURED
+from klfusion.report.suppression import Patients
 
 MIN_CELL = 5  # patients: the rule of many hospitals and statistical offices
 _JEFFREYS = 0.5  # pseudo-patients of a share's prior, with and without
@@ -41,22 +43,28 @@ def has_phenotypes(posterior: Posterior) -> bool:
 
 
 def phenotypes(
-    fusion: Fusion, sent: Sequence[Posterior] | None, min_cell: int = MIN_CELL
+    fusion: Fusion,
+    sent: Sequence[Posterior] | None,
+    min_cell: int = MIN_CELL,
+    patients: Patients | None = None,
 ) -> dict[str, Any]:
     """Prevalence and columns of each phenotype as JSON values; without ``sent``, no hospitals."""
     posterior = fusion.posterior
+    patients = Patients.of(fusion, sent, min_cell) if patients is None else patients
     counts = np.zeros(fusion.n_components) if posterior.counts is None else posterior.counts
     total = max(float(counts.sum()), np.finfo(np.float64).tiny)
     columns = _columns(posterior, counts / total, min_cell)
-    hospitals = [] if sent is None else _hospitals(fusion, sent, min_cell)
+    hospitals = [] if sent is None else _hospitals(fusion, sent, patients)
     found = []
     for g in range(fusion.n_components):
         few, own = counts[g] < min_cell, [one[g] for one in hospitals if one[g] is not None]
+        hidden = patients.hidden_totals[g]
         found.append(
             {
                 "number": g,
-                "patients": None if few else float(counts[g]),
-                "share": None if few else float(counts[g]) / total,
+                "few": bool(few),
+                "patients": None if hidden else float(counts[g]),
+                "share": None if hidden else float(counts[g]) / total,
                 "columns": [] if few else columns[g],
                 "hospitals": own,
                 "only_here": len(own) == 1 < len(hospitals),
@@ -75,7 +83,7 @@ def phenotypes(
 
 
 def _hospitals(
-    fusion: Fusion, sent: Sequence[Posterior], min_cell: int
+    fusion: Fusion, sent: Sequence[Posterior], patients: Patients
 ) -> list[list[dict[str, Any] | None]]:
     """Of each hospital and phenotype its prevalence; None where it has none."""
     out = []
@@ -83,8 +91,8 @@ def _hospitals(
         labels, counts = fusion.labels[j], silo.counts
         own: list[dict[str, Any] | None] = [None] * fusion.n_components
         sure = None if fusion.probability is None else fusion.probability[j]
-        cells = patients_of(labels, counts, fusion.n_components)
-        hidden, total = suppressed(cells, min_cell), float(cells.sum())
+        cells, hidden = patients.cells[j], patients.hidden[j]
+        total = float(cells.sum())
         for g in np.unique(labels[labels >= 0]):
             known = counts is not None and not hidden[g]
             low, high = interval(float(cells[g]), total) if known else (None, None)
@@ -100,23 +108,6 @@ def _hospitals(
             }
         out.append(own)
     return out
-
-
-def patients_of(labels: IntArray, counts: FloatArray | None, size: int) -> FloatArray:
-    """A silo's patients of each global component, (size + 1,); the last are of unmatched ones."""
-    out = np.zeros(size + 1)
-    np.add.at(out, labels, 0.0 if counts is None else counts)
-    return out
-
-
-def suppressed(cells: FloatArray, min_cell: int) -> BoolArray:
-    """Which counts, (k,), of one total are not shown."""
-    there = cells > 0
-    hidden = there & (cells < min_cell)
-    if hidden.sum() == 1 and (there & ~hidden).any():
-        rest = np.where(there & ~hidden, cells, np.inf)
-        hidden[rest.argmin()] = True
-    return np.asarray(hidden)
 
 
 def interval(count: float, total: float) -> tuple[float, float]:
@@ -164,6 +155,8 @@ def _columns(posterior: Posterior, share: FloatArray, min_cell: int) -> list[lis
         own[:] = [row for row in own if abs(row["effect"]) >= _LEAST_EFFECT]
         own.sort(key=lambda row: -abs(row["effect"]))
         del own[_LISTED:]
+        for row in own:
+            row["effect"] = None if row["interval"] is None else round(row["effect"], 1)
     return found
 
 

@@ -19,13 +19,8 @@ from klfusion.posteriors.coefficients import is_regression
 from klfusion.posteriors.posterior import Posterior
 from klfusion.report.embedding import component_map, confidence, local_arrays, local_silos
 from klfusion.report.forest import forest_view
-from klfusion.report.phenotypes import (
-    MIN_CELL,
-    has_phenotypes,
-    patients_of,
-    phenotypes,
-    suppressed,
-)
+from klfusion.report.phenotypes import MIN_CELL, has_phenotypes, phenotypes
+from klfusion.report.suppression import Patients
 from klfusion.report.views import columns_of, deviations, model_view
 from klfusion.updates.findings import Finding, findings_of
 from klfusion.updates.heterogeneity import doubtful_columns
@@ -71,11 +66,12 @@ def summarize(
     natural = None if aligned is None else np.concatenate([silo.natural for silo in aligned])
     local = None if natural is None else (natural, np.concatenate(fusion.labels))
     clinical = has_phenotypes(posterior)
-    by_silo = _silos(fusion, natural, aligned, min_cell if clinical else 0)
+    patients = Patients.of(fusion, aligned, min_cell if clinical else 0)
+    by_silo = _silos(fusion, natural, aligned, patients)
     if is_regression(posterior):
         view = forest_view(fusion, silos)
     elif clinical:
-        view = phenotypes(fusion, aligned, min_cell)
+        view = phenotypes(fusion, aligned, min_cell, patients)
     else:
         view = model_view(posterior, local)
     return {
@@ -95,7 +91,7 @@ def summarize(
         "warnings": _warnings(fusion, by_silo),
         "findings": findings(fusion, silos),
         "silos": by_silo,
-        "components": _components(fusion, min_cell if clinical else None),
+        "components": _components(fusion, patients, clinical),
         "map": component_map(fusion, natural),
         "view": view,
         "privacy": described(posterior.provenance, fusion.n_silos),
@@ -181,7 +177,10 @@ def _penalty_within(path: MergePath, step: int, penalty: float) -> float:
 
 
 def _silos(
-    fusion: Fusion, natural: FloatArray | None, sent: Sequence[Posterior] | None, min_cell: int
+    fusion: Fusion,
+    natural: FloatArray | None,
+    sent: Sequence[Posterior] | None,
+    patients: Patients,
 ) -> list[dict[str, Any]]:
     weights = fusion.settings.weights or None
     ends = np.cumsum([len(own) for own in fusion.labels])
@@ -191,8 +190,7 @@ def _silos(
         labels, divergences = fusion.labels[j], fusion.divergences[j]
         counts, matches = None if sent is None else sent[j].counts, []
         total = 0.0 if counts is None else float(counts.sum())
-        cells = patients_of(labels, counts, fusion.n_components)
-        hidden = suppressed(cells, min_cell)
+        cells, hidden = patients.cells[j], patients.hidden[j]
         for g in np.unique(labels[labels >= 0]):
             own = labels == g
             means = {"divergence": _mean(divergences[own]), "confidence": _mean(sure[j][own])}
@@ -258,12 +256,12 @@ def _merged_within_silos(fusion: Fusion) -> list[dict[str, Any]]:
     ]
 
 
-def _components(fusion: Fusion, min_cell: int | None) -> list[dict[str, Any]]:
-    """With ``min_cell``, the components are phenotypes: the view has what may be shown."""
+def _components(fusion: Fusion, patients: Patients, clinical: bool) -> list[dict[str, Any]]:
+    """Of phenotypes, the view has the parameters that may be shown."""
     labels, divergences, silo, local = local_arrays(fusion)
     counts = fusion.posterior.counts
     total = 0.0 if counts is None else float(counts.sum())
-    parameters = {} if min_cell is not None else flat_parameters(fusion.posterior.params())
+    parameters = {} if clinical else flat_parameters(fusion.posterior.params())
     spread = deviations(parameters)
     if spread is not None:
         parameters["standard deviation"] = spread
@@ -271,12 +269,12 @@ def _components(fusion: Fusion, min_cell: int | None) -> list[dict[str, Any]]:
     for g in range(fusion.n_components):
         members = np.flatnonzero(labels == g)
         pairs = [(fusion.silo_names[silo[i]], int(local[i])) for i in members]
-        few = counts is None or counts[g] < (min_cell or 0)
+        shown = None if patients.hidden_totals[g] or counts is None else float(counts[g])
         component = {
             "n_silos": len(np.unique(silo[members])),
             "n_local_components": len(members),
-            "n_observations": None if counts is None or few else float(counts[g]),
-            "share": None if counts is None or few or total <= 0 else float(counts[g]) / total,
+            "n_observations": shown,
+            "share": None if shown is None or total <= 0 else shown / total,
             "mean_divergence": _mean(divergences[members]),
             "sources": [{"silo": name, "local_component": k} for name, k in pairs],
             "columns": None if columns is None else columns[g],
