@@ -42,7 +42,7 @@ def one_component_each(distance):
 
 FALSE_MATCHES = 0.008  # None by default
 SERIES = {
-    "failed_fits": (one_that_strays, np.arange(2.5, 6.0, 0.25)),
+    "failed_fits": (one_that_strays, np.arange(2.5, 6.0, 0.1)),
     "separation": (one_component_each, np.arange(1.0, 6.0, 0.5)),
     "false_matches": (one_that_strays, np.arange(2.0, 4.5, 0.1)),
 }

@@ -71,7 +71,8 @@ def merged_further(
     before = [pair for g in range(len(first)) for pair in _built(np.flatnonzero(own == g))]
     merges = np.array(before + [(first[g], first[h]) for g, h in made], dtype=np.intp)
     path = MergePath.of_merges(problem.n, merges.reshape(-1, 2), np.zeros(len(merges)))
-    evidence = path_evidence(problem, path, within_silos(problem, settings), settings)[0]
+    different = within_silos(problem, settings, int(own.max()) + 1)
+    evidence = path_evidence(problem, path, different, settings)[0]
     return path.labels(len(before) + int(evidence[len(before) :].argmax()))
 
 

@@ -88,10 +88,10 @@ def leave_one_out(
     return rows, log_distance(found), others[rows]
 
 
-def within_silos(problem: FusionProblem, settings: LinkageSettings) -> Different:
-    """*Different*, from the pairs of each silo."""
+def within_silos(problem: FusionProblem, settings: LinkageSettings, size: int) -> Different:
+    """*Different*, from the pairs of each silo; they repeat those of ``size`` global components."""
     pairs, weights = pairs_within(problem)
-    return different_of(problem, pairs, n_independent(problem), settings, weights)
+    return different_of(problem, pairs, n_independent(problem, size), settings, weights)
 
 
 def pairs_within(problem: FusionProblem) -> tuple[FloatArray, FloatArray]:
@@ -111,15 +111,16 @@ def pairs_within(problem: FusionProblem) -> tuple[FloatArray, FloatArray]:
     return log_distance(np.concatenate(pairs)), np.concatenate(weights)
 
 
-def n_independent(problem: FusionProblem) -> float:
+def n_independent(problem: FusionProblem, size: int) -> float:
     """Independent differences that the pairs of all silos are worth.
 
     A silo of ``n`` components has ``n - 1``. An average over silos that count alike is as certain
-    as one over their number times the harmonic mean of these.
+    as one over their number times the harmonic mean of these. But ``size`` global components have
+    no more differences than pairs, however many silos repeat them.
     """
     own = np.diff([rows.start for rows in problem.silos], append=problem.n) - 1.0
     own = own[own > 0]
-    return float(len(own) ** 2 / (1.0 / own).sum())
+    return min(float(len(own) ** 2 / (1.0 / own).sum()), max(0.5 * size * (size - 1.0), 1.0))
 
 
 def different_of(
@@ -135,7 +136,11 @@ def different_of(
 
 
 def gain_of_none(
-    problem: FusionProblem, labels: IntArray, within: Different, settings: LinkageSettings
+    problem: FusionProblem,
+    labels: IntArray,
+    within: Different,
+    settings: LinkageSettings,
+    size: int,
 ) -> float:
     """Log-likelihood that nothing shared gains over a matching from its own *different*.
 
@@ -145,7 +150,7 @@ def gain_of_none(
     first, second = np.triu_indices(problem.n, k=1)
     each = 1.0 / np.bincount(problem.silo)[problem.silo]
     every = log_distance(pair_distances(problem)[first, second])
-    independent, weights = n_independent(problem), each[first] * each[second]
+    independent, weights = n_independent(problem, size), each[first] * each[second]
     with_others = independent + len(problem.silos) - 1.0
     of_all = different_of(problem, every, with_others, settings, weights)
     own, weights = pairs_within(problem)

@@ -32,6 +32,7 @@ from klfusion.model_size.evidence import (
     gain_of_none,
     leave_one_out,
     log_odds_shared,
+    n_independent,
     noise_distance,
     path_evidence,
     within_silos,
@@ -39,6 +40,7 @@ from klfusion.model_size.evidence import (
 from klfusion.model_size.linked import Linked
 from klfusion.model_size.matchings import AllMatchings
 from klfusion.objective.problem import FusionProblem
+from klfusion.objective.solution import MergePath
 
 ROUNDS = 5  # at most, of matching and estimating the variation between silos
 
@@ -85,6 +87,28 @@ def link(
     return found.learned() if found.of_all else found.refined()
 
 
+def _on_path(
+    problem: FusionProblem, path: MergePath, settings: LinkageSettings, known: Different | None
+) -> tuple[int, Different, tuple[FloatArray, FloatArray, float]]:
+    """A number of global components, *different* of so many, and what `path_evidence` returns.
+
+    *Different* may be known. Else its certainty depends on the number of global components, whose
+    differences the silos repeat. The number begins with that of the largest silo, and is raised
+    while the path has more.
+    """
+    if known is not None:
+        return problem.n, known, path_evidence(problem, path, known, settings)
+    every = n_independent(problem, problem.n)
+    size = int(np.diff([rows.start for rows in problem.silos], append=problem.n).max())
+    while True:
+        different = within_silos(problem, settings, size)
+        on_path = path_evidence(problem, path, different, settings)
+        found = problem.n - int(on_path[0].argmax())
+        if found <= size or n_independent(problem, size) == every:
+            return size, different, on_path
+        size = found
+
+
 def cut(
     problem: FusionProblem,
     settings: LinkageSettings,
@@ -104,10 +128,10 @@ def cut(
     none = Linked(problem, settings, path, np.arange(problem.n, dtype=np.intp))
     if len(path.merges) == 0:
         return none
-    of_all, known, alone = None, different, 0.0
+    of_all, known, alone, size = None, different, 0.0, problem.n
     if different is not None or problem.n > len(problem.silos):
-        different = different or within_silos(problem, settings)
-        on_path = evidence, likelihood, nearest = path_evidence(problem, path, different, settings)
+        size, different, on_path = _on_path(problem, path, settings, different)
+        evidence, likelihood, nearest = on_path
         if every and len(problem.silos) == 2:
             of_all = AllMatchings.of(problem, different, settings, on_path)
         if of_all is not None:
@@ -117,7 +141,7 @@ def cut(
         if shared is not None:
             evidence[0] += log_odds_shared(evidence) - shared
         elif best and known is None:
-            evidence[0] += gain_of_none(problem, path.labels(best), different, settings)
+            evidence[0] += gain_of_none(problem, path.labels(best), different, settings, size)
         found = best, different, likelihood[best]
     else:
         evidence, found, nearest = evidence_of_singles(problem, path, settings)
@@ -130,15 +154,14 @@ def cut(
     if int(labels.max()) + 1 == problem.n:
         return replace(none, path=path, different=different)
     same = Same.of(different.centre, of_grid, noise_distance(problem), nearest)
-    linked = replace(
-        none, path=path, labels=labels, different=different, same=same, of_all=of_all is not None
-    )
+    every_matching = of_all is not None
+    linked = Linked(problem, settings, path, labels, different, same, of_all=every_matching)
     if of_all is not None or evidence[steps] > evidence[0]:
         return linked
     # A matching that the path does not have may still have more evidence than nothing shared.
     linked = linked.refined()
     if known is None and linked.matches and problem.n > len(problem.silos):
         more = evidence_of(problem, linked.labels, different, settings, nearest)
-        if more > alone + gain_of_none(problem, linked.labels, different, settings):
+        if more > alone + gain_of_none(problem, linked.labels, different, settings, size):
             return linked
     return replace(none, path=path, different=different)

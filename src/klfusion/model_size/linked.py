@@ -261,7 +261,7 @@ def at_labels(
     """
     noise, size = noise_distance(problem), int(labels.max()) + 1
     if problem.n > len(problem.silos):
-        different = within_silos(problem, settings)
+        different = within_silos(problem, settings, size)
     else:
         x, apart = log_distance(pair_distances(problem)), labels[:, None] != labels
         assumed = np.array([assumed_distance(problem, x, settings.separation)])
