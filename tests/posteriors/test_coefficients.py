@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import klfusion as kf
@@ -208,8 +207,6 @@ def test_bad_input(make, text):
         ([1, 2], [[1, 0], [0, np.inf]], "a': expected finite covariances of 'dose', got inf"),
         ([1, np.nan], np.eye(2), "a': expected a finite mean of 'dose', got nan"),
         ([1, 2, 3], np.eye(2), "a': expected 2 coefficients, as many as coordinates .* got 3 in m"),
-        (pd.Series([1, 2], ["age", "sex"]), np.eye(2), "a': mean: expected the labels .* 'sex'"),
-        ([1, 2], pd.DataFrame(np.eye(2), columns=["b", "c"]), "a': covariance: expected the label"),
     ],
 )
 def test_bad_numbers_name_silo_and_coefficient(mean, covariance, message):
@@ -220,21 +217,27 @@ def test_bad_numbers_name_silo_and_coefficient(mean, covariance, message):
 MATRIX = np.array([[2.0, 0.1], [0.1, 1.0]])
 
 
-@for_each(
-    "mean, covariance",
-    [
-        (pd.Series({"dose": 4.0, "age": 3.0}), pd.DataFrame(MATRIX, NAMES[1:], NAMES[1:])),
+def test_pandas_is_taken_by_label():
+    pd = pytest.importorskip("pandas")
+    names = NAMES[1:]
+    framed = pd.DataFrame(MATRIX, names, names)
+    for mean, covariance in (
+        (pd.Series({"dose": 4.0, "age": 3.0}), framed),
         (pd.DataFrame({"dose": [4.0], "age": [3.0]}), MATRIX),
-        ([3.0, 4.0], pd.DataFrame(MATRIX, NAMES[1:], NAMES[1:]).iloc[::-1, ::-1]),
-        ([3.0, 4.0], pd.DataFrame(MATRIX, NAMES[1:], NAMES[1:]).iloc[::-1]),
+        ([3.0, 4.0], framed.iloc[::-1, ::-1]),
+        ([3.0, 4.0], framed.iloc[::-1]),
         ([3.0, 4.0], pd.DataFrame(MATRIX[::-1, ::-1], columns=["dose", "age"])),
         (pd.Series([3.0, 4.0]), pd.DataFrame(MATRIX)),  # numbers are no labels
-    ],
-)
-def test_pandas_is_taken_by_label(mean, covariance):
-    found = kf.coefficients(mean, covariance, NAMES[1:], name="a").params()
-    np.testing.assert_allclose(found["mean"][0], [3.0, 4.0])
-    np.testing.assert_allclose(found["covariance"][0], MATRIX)
+    ):
+        found = kf.coefficients(mean, covariance, names, name="a").params()
+        np.testing.assert_allclose(found["mean"][0], [3.0, 4.0])
+        np.testing.assert_allclose(found["covariance"][0], MATRIX)
+    for mean, covariance, message in (
+        (pd.Series([1, 2], ["age", "sex"]), np.eye(2), "mean: expected the labels .* 'sex'"),
+        ([1, 2], pd.DataFrame(np.eye(2), columns=["b", "c"]), "covariance: expected the label"),
+    ):
+        with pytest.raises(KLFusionError, match=f"^silo 'a': {message}"):
+            kf.coefficients(mean, covariance, names, name="a")
 
 
 def test_a_file_with_wrong_names_is_refused():
