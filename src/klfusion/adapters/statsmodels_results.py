@@ -39,7 +39,7 @@ from klfusion.posteriors.noise import FREEDOM
 from klfusion.posteriors.posterior import Posterior
 from klfusion.posteriors.structure.regression import Information
 
-_ENOUGH = 8  # rows, below which the tests of a summary warn
+_ENOUGH = 8  # rows: `omni_normtest` of statsmodels, in a summary, warns of fewer
 _CONSTANTS = {"const", "Intercept"}  # of `add_constant`, and of formulas
 _UNNAMED = "y"  # the outcome of a fit to arrays
 # What statsmodels calls a covariance that is the inverse of an information matrix.

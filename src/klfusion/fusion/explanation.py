@@ -142,8 +142,8 @@ def _moved(fusion: Fusion, best: int) -> str:
         )
     return (
         f"This fusion has {n}: some of the path's clusters were then found to be one, or parts of "
-        "others. The evidence on the path favours more, for parts of one cluster have small "
-        "distances within, as if they differed. Merges are decided without that."
+        "others. That compares the clusters themselves; the evidence on the path compares each "
+        "member with its own cluster."
     )
 
 
